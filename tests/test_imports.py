@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "python" / "gossiplog"
 LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "": (
         ("errors",),
-        ("files", "reprs"),
+        ("checks", "files", "reprs"),
         ("charts",),
         ("_core", "reference"),
         ("core",),
@@ -40,7 +40,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("rpc_pb2",),
         ("rpc",),
         ("events",),
-        ("checks", "wire"),
+        ("wire",),
         ("authorship",),
         ("episub", "floodsub", "gossipsub", "simsub"),
         ("__init__",),

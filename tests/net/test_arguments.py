@@ -95,7 +95,9 @@ def test_what_is_no_log(make: Callable[..., object], wrong: Any) -> None:
         ("Peer", {"broadcast": 4}),
         ("connect", {"sync_server": 1}),
         ("Hub", {"peer": "/ip4/127.0.0.1/tcp/9000"}),
+        ("Hub", {"push_timeout": "1"}),
         ("Peer", {"limits": 5}),
+        ("Peer", {"gossip": "g"}),
         ("Peer", {"listen": "/ip4/127.0.0.1/tcp/9000"}),
         ("Peer", {"bootstrap": "/ip4/127.0.0.1/tcp/9000"}),
         ("Peer", {"announce": "/ip4/127.0.0.1/tcp/9000"}),
@@ -111,7 +113,7 @@ def test_other_objects_of_another_kind(opened: Open, name: str, given: dict[str,
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_a_push_timeout_is_above_0(opened: Open, seconds: float) -> None:
-    with pytest.raises(ValueError, match=r"^push_timeout of .*: expected a number above 0$"):
+    with pytest.raises(ValueError, match=r"^push_timeout is .*: expected a number above 0$"):
         Hub(opened(), push_timeout=seconds)
 
 

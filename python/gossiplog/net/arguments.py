@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 
 from gossiplog.log import Log
 from gossiplog.log.callbacks import check_runs
-from gossiplog.protocol.broadcast.config import BroadcastConfig
-from gossiplog.protocol.sync import SyncServerConfig
 
 
 def check_log(log: object, *, writes: bool) -> None:
@@ -45,20 +43,16 @@ def check_type(name: str, value: object, kind: type | tuple[type, ...], expected
         raise TypeError(f"{name} is {value!r}: expected {expected}")
 
 
-def check_settings(broadcast: object, sync_server: object) -> None:
-    """Check the settings of the protocols; None may be given for the usual ones.
+def check_settings(**settings: tuple[object, type]) -> None:
+    """Check settings that are values of this package; None may be given for the usual ones.
 
     Args:
-        broadcast: what the caller gave for a BroadcastConfig.
-        sync_server: what it gave for a SyncServerConfig.
+        settings: by their names, what the caller gave and the type that is expected.
 
     Raises:
         TypeError: one is neither.
     """
-    for name, value, kind in (
-        ("broadcast", broadcast, BroadcastConfig),
-        ("sync_server", sync_server, SyncServerConfig),
-    ):
+    for name, (value, kind) in settings.items():
         if value is not None:
             check_type(name, value, kind, f"a gossiplog.{kind.__name__}")
 

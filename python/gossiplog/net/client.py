@@ -376,7 +376,7 @@ def connect(
         StorageError: the database failed, or the log is closed.
     """
     check_callbacks(on_event=on_event, on_message=on_message)
-    check_settings(broadcast, sync_server)
+    check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))
     headers = [] if token is None else [("Authorization", f"Bearer {bare_token(token)}")]
     return Client(
         log,

@@ -21,11 +21,12 @@ import anyio.abc
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from gossiplog.checks import check_number
 from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_type
+from gossiplog.net.arguments import check_callbacks, check_log, check_settings
 from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
 from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
 from gossiplog.net.http.admission import Admission
@@ -138,12 +139,12 @@ class Hub(Service):
         super().__init__()
         check_log(log, writes=False)
         check_callbacks(on_event=on_event, on_message=on_message)
-        check_settings(broadcast, sync_server)
-        if push_timeout is not None and not 0 < push_timeout < math.inf:
-            raise ValueError(f"push_timeout of {push_timeout}: expected a number above 0")
-        for name, value, kind in (("access", access, Access), ("limits", limits, Limits), ("peer", peer, Peer)):
-            if value is not None:
-                check_type(name, value, kind, f"a gossiplog.{kind.__name__}")
+        check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))
+        check_settings(access=(access, Access), limits=(limits, Limits), peer=(peer, Peer))
+        if push_timeout is not None:
+            check_number("push_timeout", push_timeout)
+            if not 0 < push_timeout < math.inf:
+                raise ValueError(f"push_timeout is {push_timeout}: expected a number above 0")
         if peer is not None:
             if peer.log is not log:
                 raise ValueError("the hub and the peer that it shares the work with are over different logs")

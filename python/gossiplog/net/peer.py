@@ -20,7 +20,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
+from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
 from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import QUIET_SECONDS, refusals_of
@@ -121,9 +121,8 @@ class Peer(Service):
         super().__init__()
         check_log(log, writes=True)
         check_callbacks(on_event=on_event, on_message=on_message)
-        check_settings(broadcast, sync_server)
-        if limits is not None:
-            check_type("limits", limits, Limits, "gossiplog.Limits")
+        check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))
+        check_settings(gossip=(gossip, GossipConfig), limits=(limits, Limits))
         listen = check_texts("listen", listen, _ADDRESS, check_address)
         bootstrap = check_texts("bootstrap", bootstrap, _ADDRESS, check_address)
         announce = check_texts("announce", announce, _ADDRESS, check_address)

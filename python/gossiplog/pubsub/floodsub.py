@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gossiplog.checks import check_positive
 from gossiplog.protocol.gossip import MAX_DATA
 from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
-from gossiplog.pubsub.checks import check_positive
 from gossiplog.pubsub.events import (
     Deliver,
     Join,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
-from gossiplog.pubsub.checks import check_order
+from gossiplog.checks import check_order, check_positive
 from gossiplog.pubsub.events import Deliver, PeerId, Received, Send, SetTimer, TimerExpired
 
 _HEARTBEAT = "heartbeat"
@@ -51,8 +51,7 @@ class Config:
     def __post_init__(self) -> None:
         check_order(self, 0, "d_low", "d", "d_high")
         check_order(self, 1, "history_gossip", "history_length")
-        if self.heartbeat_interval <= 0:
-            raise ValueError(f"heartbeat_interval is {self.heartbeat_interval}; expected more than 0 seconds")
+        check_positive(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def story(config: Config, validation: bool = False) -> list[Any]:
         ({"d": 13}, "d_low is 4, d 13, d_high 12"),
         ({"d_high": 5}, "d_low is 4, d 6, d_high 5"),
         ({"d_low": -1}, "d_low is -1"),
-        ({"d_lazy": -1}, "d_lazy is -1; expected 0 or more"),
+        ({"d_lazy": -1}, "d_lazy is -1; expected 0 <= d_lazy"),
         ({"mcache_gossip": 6}, "mcache_gossip is 6, mcache_len 5"),
         ({"mcache_gossip": -1}, "mcache_gossip is -1"),
         ({"mcache_len": 0, "mcache_gossip": 0}, "mcache_len is 0; expected more than 0"),

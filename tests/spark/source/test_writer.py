@@ -18,18 +18,18 @@ from gossiplog import NotALog, Signer, TopicMismatch
 from gossiplog.errors import OptionError, SparkError, StorageError, ValuesRefused
 from gossiplog.spark import WriteResult, read, worker_errors, write
 from gossiplog.spark.source.options import write_options
-from gossiplog.spark.source.writer import LogWriter
+from gossiplog.spark.source.writer import LogArrowWriter
 
 MakeLog = Callable[..., Path]
 TOPIC = "org.example.spark"
 VALUES = StructType([StructField("value", BinaryType())])
 
 
-def writer(path: Path, schema: StructType = VALUES, **options: str) -> LogWriter:
-    return LogWriter(write_options({"path": str(path), **options}), schema)
+def writer(path: Path, schema: StructType = VALUES, **options: str) -> LogArrowWriter:
+    return LogArrowWriter(write_options({"path": str(path), **options}), schema)
 
 
-def put(writer: LogWriter, *tasks: Sequence[bytes | None]) -> None:
+def put(writer: LogArrowWriter, *tasks: Sequence[bytes | None]) -> None:
     """What Spark does with a writer, which travels to the tasks."""
     batches = [pa.record_batch({"value": pa.array(values, pa.binary())}) for values in tasks]
     staged = [pickle.loads(pickle.dumps(writer)).write(iter([batch])) for batch in batches]

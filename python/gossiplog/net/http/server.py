@@ -11,7 +11,7 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gossiplog.net.arguments import check_texts, check_type
+from gossiplog.net.arguments import check_settings, check_texts, check_type
 from gossiplog.net.http.connections import ConnectionTable, CountRefusals
 from gossiplog.net.http.listener import Address, Listener, bind, noting_accept_errors
 from gossiplog.net.http.tls import TLS, certificate_scope, watch_certificate
@@ -63,8 +63,7 @@ async def serve(
         raise TypeError(f"app is {app!r}: expected an ASGI application, such as gossiplog.Hub(gossiplog.open(path))")
     if tls is not None:
         check_type("tls", tls, TLS, "gossiplog.TLS, with the files of a certificate and its key")
-    if limits is not None:
-        check_type("limits", limits, Limits, "gossiplog.Limits")
+    check_settings(limits=(limits, Limits))
     trusted_proxies = check_texts("trusted_proxies", trusted_proxies, "127.0.0.1")
     loop = asyncio_loop()
     if loop is None:

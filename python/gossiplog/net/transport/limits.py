@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from gossiplog.checks import check_number
 
 SMALLEST_PEER_BYTES = 8 * 2**20
 """What an honest peer may need: a message of 4 MiB that is not whole yet, windows of yamux, and their growth."""
@@ -31,6 +33,7 @@ class Limits:
             connection or a stream.
 
     Raises:
+        TypeError: a limit that is no number.
         ValueError: a limit that nothing could work with.
     """
 
@@ -48,6 +51,9 @@ class Limits:
         return self.total_bytes // 4
 
     def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            if (value := getattr(self, name)) is not None or name != "connections_per_address":
+                check_number(name, value)
         if self.connections < 1:
             raise ValueError(f"a limit of {self.connections} connections: expected 1 or more")
         if self.connections_per_address is not None and self.connections_per_address < 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gossiplog.checks import check_order, check_positive
+
 
 @dataclass(frozen=True, slots=True)
 class BroadcastConfig:
@@ -42,11 +44,7 @@ class BroadcastConfig:
     orphan_bytes: int = 2**22
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a limit or a delay with which the machine would stand still or spin."""
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value <= 0:
-                raise ValueError(f"{name} is {value}; expected more than 0")
-        for least, most in (("backoff", "longest_backoff"), ("retry", "longest_retry")):
-            if getattr(self, least) > getattr(self, most):
-                raise ValueError(f"{least} is {getattr(self, least)}, longer than {most}, {getattr(self, most)}")
+        """Raise ValueError or TypeError for a limit or a delay with which the machine would stand still or spin."""
+        check_positive(self)
+        check_order(self, 0, "backoff", "longest_backoff")
+        check_order(self, 0, "retry", "longest_retry")

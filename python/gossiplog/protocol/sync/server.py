@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from gossiplog.checks import check_order, check_positive
 from gossiplog.core import Node, Nodes, Tree
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
@@ -65,6 +66,10 @@ class SyncServerConfig:
         bytes: how many are sent, about.
         keys: the most in one GetValues.
         output: bytes after which one call of `receive` stops answering.
+
+    Raises:
+        TypeError: a limit that is no number.
+        ValueError: a limit that nothing could work with.
     """
 
     time_limit: float = 600.0
@@ -74,6 +79,11 @@ class SyncServerConfig:
     bytes: int = 2**30
     keys: int = 4096
     output: int = wire.MAX_FRAME
+
+    def __post_init__(self) -> None:
+        check_positive(self, "cooldown", "requests")
+        for name in ("cooldown", "requests"):
+            check_order(self, 0, name)
 
 
 PART = 2**15

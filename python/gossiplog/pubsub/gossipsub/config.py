@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from gossiplog.checks import check_order, check_positive
 from gossiplog.protocol.gossip import MAX_DATA
-from gossiplog.pubsub.checks import check_order, check_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class GossipConfig:
     def __post_init__(self) -> None:
         check_order(self, 0, "d_low", "d", "d_high")
         check_order(self, 0, "mcache_gossip", "mcache_len")
-        if self.d_lazy is not None and self.d_lazy < 0:
-            raise ValueError(f"d_lazy is {self.d_lazy}; expected 0 or more")
+        if self.d_lazy is not None:
+            check_order(self, 0, "d_lazy")
         check_positive(self, "d", "d_low", "d_high", "d_lazy", "mcache_gossip")
         if self.seen_ttl < 2 * self.mcache_len * self.heartbeat_interval:
             raise ValueError(

@@ -22,7 +22,7 @@ from gossiplog.spark.source.options import (
 )
 from gossiplog.spark.source.reader import LogReader
 from gossiplog.spark.source.stream_reader import LogStreamReader
-from gossiplog.spark.source.writer import LogWriter
+from gossiplog.spark.source.writer import LogArrowWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,11 +54,11 @@ class GossipLogSource(DataSource):
         """Return a reader that follows the columns of a schema, which Spark may have from the user."""
         return LogStreamReader(self._checked(schema, STREAM_OPTIONS), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> LogArrowWriter:
         """Return a writer that adds the stored values of a frame with this schema."""
         if overwrite:
             raise OptionError("the mode overwrite is refused, because logs only grow: use mode('append')")
-        return LogWriter(write_options(dict(self.options)), schema)
+        return LogArrowWriter(write_options(dict(self.options)), schema)
 
     def _checked(self, schema: StructType, kinds: Mapping[str, Parser]) -> ReadOptions:
         options = read_options(dict(self.options), kinds)

@@ -58,7 +58,7 @@ class WriteResult:
     refused: int
 
 
-class LogWriter(DataSourceArrowWriter):
+class LogArrowWriter(DataSourceArrowWriter):
     """Adds the column `value` of a frame to a log. Other columns do not matter: a message is all in its value.
 
     Args:

@@ -1,20 +1,24 @@
-"""`gossiplog.pubsub.checks`."""
+"""`gossiplog.checks`."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import pytest
 
-from gossiplog.pubsub.checks import check_order, check_positive
+from gossiplog import BroadcastConfig, GossipConfig, Limits, SyncServerConfig
+from gossiplog.checks import check_order, check_positive
+from gossiplog.pubsub import floodsub, gossipsub
 
 
 @dataclass
 class Three:
     low: int = 1
-    middle: float | None = 2.5
+    middle: float = 2.5
     high: int = 3
+    top: float | None = None
 
 
 @pytest.mark.parametrize("config", [Three(), Three(0, 0, 0), Three(1, 3, 3)])
@@ -36,7 +40,7 @@ def test_fields_out_of_order(config: Three, least: int, said: str) -> None:
         check_order(config, least, "low", "middle", "high")
 
 
-@pytest.mark.parametrize("config", [Three(), Three(middle=None), Three(-1, 0.5, 1)])
+@pytest.mark.parametrize("config", [Three(), Three(top=4), Three(-1, 0.5, 1)])
 def test_positive_fields(config: Three) -> None:
     check_positive(config, "low")
 
@@ -47,8 +51,24 @@ def test_positive_fields(config: Three) -> None:
         (Three(middle=0), "middle is 0; expected more than 0"),
         (Three(middle=float("nan")), "middle is nan; expected more than 0"),
         (Three(high=-2), "high is -2; expected more than 0"),
+        (Three(top=0.0), "top is 0.0; expected more than 0"),
     ],
 )
 def test_fields_that_are_not_positive(config: Three, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         check_positive(config, "low")
+
+
+@pytest.mark.parametrize("given", ["1", b"1", [1], True])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (kind, each.name)
+        for kind in (BroadcastConfig, GossipConfig, Limits, SyncServerConfig, floodsub.Config, gossipsub.Config)
+        for each in fields(kind)
+        if "int" in str(each.type) or "float" in str(each.type)
+    ],
+)
+def test_a_setting_that_is_no_number_is_named(kind: Any, name: str, given: object) -> None:
+    with pytest.raises(TypeError, match=rf"^{name} is .*: expected a number$"):
+        kind(**{name: given})
