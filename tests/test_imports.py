@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -113,7 +114,11 @@ def imported(name: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, module_named(rest)
 
 
-IMPORTS = [(name, line, other) for name in MODULES for line, other in imported(name)]
+@cache
+def imports() -> Sequence[tuple[str, int, str]]:
+    """Every import: the module that has it, the line, and what it imports."""
+    # Not a constant: each process of pytest-xdist would read the sources as it collects the tests.
+    return [(name, line, other) for name in MODULES for line, other in imported(name)]
 
 
 def parting(name: str, other: str) -> tuple[str, str, str]:
@@ -132,9 +137,9 @@ def test_every_module_has_its_place() -> None:
 
 
 def test_imports_go_one_way() -> None:
-    assert len(IMPORTS) > 500
+    assert len(imports()) > 500
     wrong = []
-    for name, line, other in IMPORTS:
+    for name, line, other in imports():
         if name != other:
             package, own, part = parting(name, other)
             ranks = RANKS.get(package)
@@ -145,7 +150,7 @@ def test_imports_go_one_way() -> None:
 
 def test_no_imports_go_in_a_circle() -> None:
     graph: dict[str, set[str]] = {}
-    for name, _, other in IMPORTS:
+    for name, _, other in imports():
         graph.setdefault(name, set()).add(other)
     try:
         list(TopologicalSorter(graph).static_order())
