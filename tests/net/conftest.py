@@ -11,7 +11,7 @@ from gossiplog.net.transport.network import Network, open_network
 from tests.net.support import GOSSIP
 
 
-@pytest.fixture(params=["trio", "asyncio"])
+@pytest.fixture(params=[pytest.param("trio", marks=pytest.mark.second_loop), "asyncio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
