@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from gossiplog.core import Plan
+from gossiplog.core import Plan, SignedMessage
 from gossiplog.errors import LogClosed
+from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
-from gossiplog.log.state import read_stored
 from gossiplog.storage import Storage
 
 POLL_SECONDS = 0.25
@@ -100,15 +100,17 @@ class CommitNotifier:
     def _follow(self, cursor: int, batch: int) -> Iterator[Arrivals]:
         try:
             while True:
-                with self._storage.reader() as reader:
-                    rows = reader.arrivals(cursor, batch)
-                if rows:
-                    cursor = rows[-1][0]
-                    yield Arrivals((read_stored(value, self._topic, sequence) for sequence, value in rows), cursor)
+                found = self._arrivals(cursor, batch)
+                if found:
+                    cursor = found[-1][0]
+                    yield Arrivals((message for _, message in found), cursor)
                 else:
                     self.wait(cursor)
         except LogClosed:
             return
+
+    def _arrivals(self, after: int, limit: int) -> Sequence[tuple[int, SignedMessage]]:
+        return read(self._storage, lambda reader: read_arrivals(reader, self._topic, after, limit), single=True)
 
     def wait(self, cursor: int) -> int:
         """Wait until there are messages after a sequence, but POLL_SECONDS at most.
@@ -132,5 +134,4 @@ class CommitNotifier:
                 self._waiting -= 1
 
     def _count(self) -> int:
-        with self._storage.reader() as reader:
-            return reader.position().count
+        return read(self._storage, lambda reader: reader.position().count)
