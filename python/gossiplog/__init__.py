@@ -3,8 +3,8 @@
 The names of this package by what they are for. `help(gossiplog.Log)` shows one of them; the page of all is long, since
 Python lists what each inherits.
 
-- a log: open, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
-- what its methods return: Arrivals, Info, InsertResult, PullResult, VerifyResult
+- a log: open, rebase, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
+- what its methods return: Arrivals, Info, InsertResult, PullResult, RebaseResult, VerifyResult
 - tables in step with a log: Apply, Setup, ApplyTransaction
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
@@ -14,8 +14,8 @@ Python lists what each inherits.
   Pruned, RefusalsReported, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
     - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, RefusedMessage, UnknownMessage
-    - of a log and its storage: StorageError (ApplicationMismatch, CorruptLog, CorruptSource, LogClosed, NewerSchema,
-      NotALog, OlderSchema, TopicMismatch), TreeError, and the warning TopicWarning
+    - of a log and its storage: StorageError (ApplicationMismatch, CorruptLog, CorruptSource, CursorOutdated, LogClosed,
+      NewerSchema, NotALog, OlderSchema, TopicMismatch), RebaseError, TreeError, and the warning TopicWarning
     - of networks: NetworkError (ConnectionLost, RefusedByPeer, StreamRefused, StreamReset), ProtocolError
     - of keys: KeyFileError
 """
@@ -32,6 +32,7 @@ try:
         ConnectionLost,
         CorruptLog,
         CorruptSource,
+        CursorOutdated,
         DecodeError,
         EncodeError,
         GossipLogError,
@@ -44,6 +45,7 @@ try:
         NotALog,
         OlderSchema,
         ProtocolError,
+        RebaseError,
         RefusedByPeer,
         RefusedMessage,
         StorageError,
@@ -54,7 +56,19 @@ try:
         TreeError,
         UnknownMessage,
     )
-    from gossiplog.log import Apply, Arrivals, Info, InsertResult, Log, PullResult, Setup, VerifyResult, open, recover
+    from gossiplog.log import (
+        Apply,
+        Arrivals,
+        Info,
+        InsertResult,
+        Log,
+        PullResult,
+        RebaseResult,
+        Setup,
+        VerifyResult,
+        open,
+        recover,
+    )
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
     from gossiplog.storage import ApplyTransaction, MemoryStorage, SQLiteStorage, Storage
@@ -91,6 +105,7 @@ if TYPE_CHECKING:
     from gossiplog.net.http.tls import TLS
     from gossiplog.net.hub import Hub
     from gossiplog.net.peer import Peer
+    from gossiplog.net.rebase import rebase
     from gossiplog.net.replicator.sessions import PeerInfo
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
@@ -120,6 +135,7 @@ else:
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
+        "gossiplog.net.rebase": ("rebase",),
         "gossiplog.net.replicator.sessions": ("PeerInfo",),
         "gossiplog.net.http.server": ("serve",),
         "gossiplog.net.http.tls": ("TLS",),
@@ -162,6 +178,7 @@ __all__ = [
     "ConnectionLost",
     "CorruptLog",
     "CorruptSource",
+    "CursorOutdated",
     "DecodeError",
     "Defect",
     "Disconnected",
@@ -192,6 +209,8 @@ __all__ = [
     "ProtocolError",
     "Pruned",
     "PullResult",
+    "RebaseError",
+    "RebaseResult",
     "RefusalsReported",
     "RefusedByPeer",
     "RefusedMessage",
@@ -220,6 +239,7 @@ __all__ = [
     "connect",
     "default_key_path",
     "open",
+    "rebase",
     "recover",
     "serve",
 ]

@@ -156,6 +156,18 @@ class UnknownMessage(GossipLogError, KeyError):
         return f"message {self.id} is not in the log"
 
 
+class RebaseError(GossipLogError, ValueError):
+    """A log that cannot be rebased as asked.
+
+    Attributes:
+        ids: of the messages that prevent it.
+    """
+
+    def __init__(self, reason: str, ids: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.ids = tuple(ids)
+
+
 class LimitExceeded(GossipLogError):
     """An answer that would cost more than the limits of who was asked allow."""
 
@@ -190,6 +202,20 @@ class TopicMismatch(StorageError, ValueError):
 
 class ApplicationMismatch(StorageError):
     """The application's `apply`, its version or its `setup` does not fit the tables that were written."""
+
+
+class CursorOutdated(StorageError, ValueError):
+    """A cursor of another generation of a log: the log was rebased since, so that its sequences are other messages'.
+
+    Attributes:
+        found: the generation of the cursor.
+        expected: that of the log.
+    """
+
+    def __init__(self, reason: str, found: int, expected: int) -> None:
+        super().__init__(reason)
+        self.found = found
+        self.expected = expected
 
 
 class CorruptLog(StorageError):

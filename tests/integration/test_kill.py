@@ -29,3 +29,16 @@ def test_kills_within_open_transactions(
             f"\n{kind}: {result['kills']} writers killed, {result['landed']} of them in an open transaction;"
             f" {result['acknowledged']} acknowledged messages, none lost\n"
         )
+
+
+def test_kills_before_each_step_of_a_rebase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = Path(__file__).with_name("kill_rebase.py")
+    run = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    assert result["kills"] > 50
+    assert min(result["former"], result["new"]) > 0
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nrebase: {result['kills']} killed, {result['former']} left the former log, {result['new']} the new one\n"
+        )

@@ -29,6 +29,7 @@ from gossiplog.cli.messages.import_values import import_values
 from gossiplog.cli.network.command import network
 from gossiplog.cli.output import failure, note, unwrapped
 from gossiplog.cli.pipeline.command import app as pipeline
+from gossiplog.cli.rebase import rebase
 from gossiplog.cli.serve.command import serve
 from gossiplog.cli.settings import SettingsCommand
 from gossiplog.cli.sync.command import sync
@@ -86,6 +87,7 @@ app.command("verify", cls=Command)(logs.verify)
 app.command("recover", cls=Command)(logs.recover)
 app.command("rebuild", cls=Command)(maintenance.rebuild)
 app.command("sync", cls=Command)(sync)
+app.command("rebase", cls=Command)(rebase)
 app.command("serve", cls=SettingsCommand)(serve)
 app.command("peers", cls=Command)(peers.peers)
 app.command("network", cls=Command)(network)

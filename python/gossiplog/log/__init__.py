@@ -4,6 +4,18 @@ from gossiplog.log.applying import Apply, Setup
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.recovery import recover
-from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult
+from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, RebaseResult, VerifyResult
 
-__all__ = ["Apply", "Arrivals", "Info", "InsertResult", "Log", "PullResult", "Setup", "VerifyResult", "open", "recover"]
+__all__ = [
+    "Apply",
+    "Arrivals",
+    "Info",
+    "InsertResult",
+    "Log",
+    "PullResult",
+    "RebaseResult",
+    "Setup",
+    "VerifyResult",
+    "open",
+    "recover",
+]

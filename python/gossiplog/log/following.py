@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from gossiplog.core import Plan, SignedMessage
-from gossiplog.errors import LogClosed
-from gossiplog.log.reading import read, read_arrivals
+from gossiplog.core import Plan
+from gossiplog.errors import CursorOutdated, LogClosed
 from gossiplog.log.results import Arrivals
+from gossiplog.log.state import read_stored
 from gossiplog.storage import Storage
 
+_GENERATION = 2**48
+"""What a generation counts in a cursor: those of a log that was never rebased are the sequences themselves."""
 POLL_SECONDS = 0.25
 """How often the commits of other processes are looked for."""
 
@@ -93,24 +95,42 @@ class CommitNotifier:
         return found
 
     def follow(self, after: int | None, batch: int) -> Iterator[Arrivals]:
-        """Return an iterator over messages after a sequence, by default the last one now, until the log is closed."""
-        cursor = self._count() if after is None else after
-        return self._follow(cursor, batch)
+        """Return an iterator over messages after a cursor, by default the last one now, until the log is closed.
 
-    def _follow(self, cursor: int, batch: int) -> Iterator[Arrivals]:
+        Raises:
+            CursorOutdated: the cursor is of another generation of the log.
+        """
+        if after == 0:
+            return self._follow(0, batch)
+        with self._storage.reader() as reader:
+            position = reader.position()
+        if after is None:
+            return self._follow(position.count, batch)
+        generation, sequence = divmod(after, _GENERATION)
+        if generation != position.generation:
+            raise CursorOutdated(
+                f"the cursor {after} is of generation {generation} of this log, which has been rebased and is of"
+                f" generation {position.generation}: begin anew with after=0, and clear what was made of the messages"
+                " before",
+                generation,
+                position.generation,
+            )
+        return self._follow(sequence, batch)
+
+    def _follow(self, sequence: int, batch: int) -> Iterator[Arrivals]:
         try:
             while True:
-                found = self._arrivals(cursor, batch)
-                if found:
-                    cursor = found[-1][0]
-                    yield Arrivals((message for _, message in found), cursor)
+                with self._storage.reader() as reader:
+                    rows = reader.arrivals(sequence, batch)
+                    generation = reader.position().generation if rows else 0
+                if rows:
+                    sequence = rows[-1][0]
+                    messages = (read_stored(value, self._topic, number) for number, value in rows)
+                    yield Arrivals(messages, generation * _GENERATION + sequence)
                 else:
-                    self.wait(cursor)
+                    self.wait(sequence)
         except LogClosed:
             return
-
-    def _arrivals(self, after: int, limit: int) -> Sequence[tuple[int, SignedMessage]]:
-        return read(self._storage, lambda reader: read_arrivals(reader, self._topic, after, limit), single=True)
 
     def wait(self, cursor: int) -> int:
         """Wait until there are messages after a sequence, but POLL_SECONDS at most.
@@ -134,4 +154,5 @@ class CommitNotifier:
                 self._waiting -= 1
 
     def _count(self) -> int:
-        return read(self._storage, lambda reader: reader.position().count)
+        with self._storage.reader() as reader:
+            return reader.position().count

@@ -23,10 +23,9 @@ from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, pa
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
-from gossiplog.log.reading import ids_of_sequences, raising_corrupt_log, read, read_message, read_page
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
-from gossiplog.log.state import Snapshot, States, unindexed
+from gossiplog.log.state import Snapshot, States, raising_corrupt_log, read_stored, unindexed
 from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.signer import Signer, check_signer
@@ -219,11 +218,7 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the log.
         """
-        key = key_of(id)
-        found = read(self._storage, lambda reader: read_message(reader, self.topic, key, reader.position().count))
-        if found is None:
-            raise UnknownMessage(id)
-        return found
+        return self._read(self._replica.value(id), key_of(id))
 
     def content_id(self, id: str) -> str:
         """Return the id that all encodings of a message have in common: that of the canonical one.
@@ -235,8 +230,8 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
         """
-        key = key_of(id)
-        content = read(self._storage, lambda reader: reader.content_key(key))
+        with self._storage.reader() as reader:
+            content = reader.content_key(key_of(id))
         if content is None:
             raise UnknownMessage(id)
         return core.encode_id(content)
@@ -249,11 +244,13 @@ class Log:
             keys = [core.decode_id(id)] if isinstance(id, str) else []
         except DecodeError:
             keys = []
-        return read(self._storage, lambda reader: bool(reader.sequences(keys)))
+        with self._storage.reader() as reader:
+            return bool(reader.sequences(keys))
 
     def __len__(self) -> int:
         """Return how many messages there are."""
-        return self._replica.count()
+        with self._storage.reader() as reader:
+            return reader.position().count
 
     def __bool__(self) -> bool:
         """Return True, also for an empty log."""
@@ -295,36 +292,26 @@ class Log:
             DecodeError: text that is no id.
         """
         bounds = _bounds(after, before)
-
-        def number(reader: Reader) -> int:
+        with self._storage.reader() as reader:
             count = reader.position().count
             return count if bounds == (None, None) else reader.number(*bounds, count)
-
-        return read(self._storage, number)
 
     def _messages(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, count: int
     ) -> Iterator[SignedMessage]:
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(limit, _PAGE)
-            messages = self._page(after, before, reverse, size, count)
-            if not messages:
+            with self._storage.reader() as reader:
+                rows = reader.page(after, before, reverse, size, count)
+            if not rows:
                 return
-            yield from messages
+            for key, value in rows:
+                yield self._read(value, key)
             if reverse:
-                before = messages[-1].key
+                before = rows[-1][0]
             else:
-                after = messages[-1].key
-            limit = None if limit is None else limit - len(messages)
-
-    def _page(
-        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-    ) -> Sequence[SignedMessage]:
-        return read(
-            self._storage,
-            lambda reader: read_page(reader, self.topic, after, before, reverse, limit, count),
-            single=True,
-        )
+                after = rows[-1][0]
+            limit = None if limit is None else limit - len(rows)
 
     def replay(self, function: Callable[[SignedMessage], object], *, after: str | None = None) -> int:
         """Call a function with every message in the order of their ids; `replay` itself writes nothing.
@@ -356,6 +343,7 @@ class Log:
             batch: the most messages in a list.
 
         Raises:
+            CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
             TypeError: an id as the cursor.
             ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
         """
@@ -373,18 +361,19 @@ class Log:
     @property
     def heads(self) -> tuple[str, ...]:
         """The ids, ascending, of the messages that no other names as a parent."""
-        return ids_of(key for key, _ in self._heads())
+        with raising_corrupt_log:
+            return ids_of(key for key, _ in self._heads())
 
     @property
     def clock(self) -> int:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
-        heads = self._heads()
         with raising_corrupt_log:
             # Nothing follows a message with the largest clock, so it is a head.
-            return 1 + max((core.decode_clock(key)[0] for key, _ in heads.unique.last(1)), default=0)
+            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().unique.last(1)), default=0)
 
     def _heads(self) -> Heads:
-        return read(self._storage, lambda reader: self._states.heads(reader, reader.position()))
+        with self._storage.reader() as reader:
+            return self._states.heads(reader, reader.position())
 
     @property
     def root(self) -> core.Node:
@@ -398,13 +387,10 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: one of them is not in the log.
         """
-        keys = [key_of(ancestor), key_of(descendant)]
-
-        def search(reader: Reader) -> bool:
-            upper, lower = self._sequences(reader, keys)
-            return core.is_ancestor(upper, lower, reader.links)
-
-        return read(self._storage, search)
+        with self._storage.reader() as reader:
+            upper, lower = self._sequences(reader, [ancestor, descendant])
+            with raising_corrupt_log:
+                return core.is_ancestor(upper, lower, reader.links)
 
     def frontier(self, id: str, clock: int) -> tuple[str, ...]:
         """Return the ids, ascending, of the latest ancestors of a message at or before a clock.
@@ -421,14 +407,11 @@ class Log:
             raise TypeError(f"a clock of {clock!r}: expected an integer")
         if not 0 <= clock <= core.MAX_CLOCK:
             raise ValueError(f"a clock of {clock}: expected 0 to {core.MAX_CLOCK}")
-
-        key = key_of(id)
-
-        def search(reader: Reader) -> tuple[str, ...]:
-            (sequence,) = self._sequences(reader, [key])
-            return self._ids(reader, core.frontier(sequence, clock, reader.links))
-
-        return read(self._storage, search)
+        with self._storage.reader() as reader:
+            (sequence,) = self._sequences(reader, [id])
+            with raising_corrupt_log:
+                found = core.frontier(sequence, clock, reader.links)
+            return self._ids(reader, found)
 
     def children(self, id: str) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages that name this one as a parent.
@@ -437,31 +420,29 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
         """
-        key = key_of(id)
-
-        def look_up(reader: Reader) -> tuple[str, ...]:
-            (sequence,) = self._sequences(reader, [key])
+        with self._storage.reader() as reader:
+            (sequence,) = self._sequences(reader, [id])
             position = reader.position()
             pairs = reader.children([sequence], 1, position.indexed)
             indexed = self._ids(reader, [child for _, child in pairs])
             late = unindexed(reader, position, self.topic)
             return tuple(sorted({*indexed, *(message.id for message in late if id in message.parents)}))
 
-        return read(self._storage, look_up)
-
     @staticmethod
-    def _sequences(reader: Reader, keys: Sequence[bytes]) -> list[int]:
+    def _sequences(reader: Reader, ids: Sequence[str]) -> list[int]:
+        keys = [key_of(id) for id in ids]
         found = reader.sequences(keys)
-        for key in keys:
+        for id, key in zip(ids, keys, strict=True):
             if key not in found:
-                raise UnknownMessage(core.encode_id(key))
+                raise UnknownMessage(id)
         return [found[key] for key in keys]
 
     def _ids(self, reader: Reader, sequences: Sequence[int]) -> tuple[str, ...]:
-        rows = [row for sequence in sequences for row in reader.arrivals(sequence - 1, 1)]
-        if [sequence for sequence, _ in rows] != [*sequences]:
-            raise CorruptLog(["a record names a message that is not there"])
-        return ids_of_sequences(reader, self.topic, rows)
+        rows = (row for sequence in sequences for row in reader.arrivals(sequence - 1, 1))
+        return tuple(sorted(self._read(value, sequence).id for sequence, value in rows))
+
+    def _read(self, value: bytes, name: int | bytes) -> SignedMessage:
+        return read_stored(value, self.topic, name)
 
     # The log as a whole
 

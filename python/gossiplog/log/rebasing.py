@@ -1,9 +1,314 @@
-"""Rebasing a log."""
+"""Rebasing: what an author has written to a log and another one lacks is signed anew on top of that other log.
+
+It is the way back for a log with messages that others refuse: nobody who refuses one takes what descends from it. The
+new log holds all of the target's messages, and of those that the target lacks:
+
+- not the ones that are dropped;
+- the author's others, signed anew, in causal order. The parents of a new message are the counterparts of its old
+  parents. In place of one that is dropped stand the counterparts of that one's parents, and where nothing is left but
+  what the target holds, the target's heads;
+- those of other authors as they are, since nobody else can sign them, and so the author's own from which they descend.
+
+What others have written on top of a dropped message cannot stay: it has to be dropped, too, on request.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+
+from gossiplog import core
+from gossiplog.core import SignedMessage
+from gossiplog.errors import EncodeError, RebaseError, UnknownMessage
+from gossiplog.log.log import Log
+from gossiplog.log.opening import open
+from gossiplog.log.results import RebaseResult
+from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
+from gossiplog.signer import Signer
+from gossiplog.storage.sqlite import SQLiteStorage
+from gossiplog.storage.sqlite_replacement import Replacement
+
+_BATCH = 1024
+_MOST_COMPARED = 16
+"""Parents that are compared with each other."""
+_SHOWN = 20
+"""Ids that an error names."""
+
+
+class Fate(Enum):
+    """What becomes of a message that the target lacks."""
+
+    DROPPED = "dropped"
+    SIGNED = "signed anew"
+    KEPT = "kept"
+    HELD = "held"
+    """The target has another encoding of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebased:
+    """A message that the target lacks, and what becomes of it.
+
+    Attributes:
+        old: as it was.
+        fate: what becomes of it.
+        new: the id of its counterpart: its own if it is kept, None if it is dropped.
+        value: the stored value of the counterpart, for the new log; None where the target has it, or nobody.
+        parents: of the counterpart, ids; none if it is dropped.
+    """
+
+    old: SignedMessage
+    fate: Fate
+    new: str | None = None
+    value: bytes | None = None
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """What is remembered of a message that the target lacks."""
+
+    author: str
+    parents: tuple[bytes, ...]
+    content: bytes
+
+
+class Rebase:
+    """The plan of a rebase. It reads both logs and writes to neither.
+
+    Args:
+        log: to rebase.
+        target: that it is rebased onto; neither changes meanwhile.
+        drop: ids of messages to leave out.
+        signers: of the messages that are signed anew.
+        drop_descendants: whether what other authors have written on top of dropped messages is dropped as well.
+
+    Attributes:
+        changes: whether any message is dropped or signed anew.
+
+    Raises:
+        DecodeError: text that is no id.
+        UnknownMessage: a message to drop is not in the log.
+        RebaseError: the target has a message to drop, or others have written on top of one.
+    """
+
+    def __init__(
+        self, log: Log, target: Log, drop: Iterable[str], signers: Sequence[Signer], *, drop_descendants: bool
+    ) -> None:
+        self._log = log
+        self._target = target
+        self._signers = {signer.did: signer for signer in signers}
+        self._lacking = {
+            message.key: _Lacking(message.author, tuple(map(key_of, message.parents)), key_of(message.content_id))
+            for message in _messages_lacking(log, target)
+        }
+        self._held = _encodings(target, {each.content for each in self._lacking.values()})
+        self._dropped = self._find_dropped(list(drop), drop_descendants)
+        self._kept = self._find_kept()
+        self.changes = bool(self._dropped) or any(map(self._is_signed, self._lacking))
+
+    def _find_dropped(self, drop: Sequence[str], drop_descendants: bool) -> set[bytes]:
+        contents = set()
+        for id in drop:
+            key = key_of(id)
+            if id not in self._log:
+                raise UnknownMessage(id)
+            found = self._lacking.get(key)
+            if found is None or found.content in self._held:
+                raise RebaseError(
+                    "the target has a message that is to be dropped, and it would come back with the target's others:"
+                    f" leave it out: {id}",
+                    [id],
+                )
+            contents.add(found.content)
+        # All encodings of one, which any relay can make.
+        dropped = {key for key, each in self._lacking.items() if each.content in contents}
+        tainted, others = set(dropped), []
+        for key, each in self._lacking.items():
+            if key in dropped or tainted.isdisjoint(each.parents):
+                continue
+            tainted.add(key)
+            if each.author not in self._signers:
+                others.append(key)
+        if others and not drop_descendants:
+            ids = [core.encode_id(key) for key in others]
+            authors = sorted({self._lacking[key].author for key in others})
+            raise RebaseError(
+                f"messages of other authors descend from dropped ones, and only their authors can sign them anew:"
+                f" {_shown(ids)}, of {_shown(authors)}. Drop them, too (--drop-descendants), or sign with the keys of"
+                " these authors as well (--key)",
+                ids,
+            )
+        return dropped.union(others)
+
+    def _find_kept(self) -> set[bytes]:
+        """Return the keys of what stays as it is: others' messages, and what they descend from."""
+        kept: set[bytes] = set()
+        for key, each in reversed(self._lacking.items()):
+            if key not in self._dropped and (each.author not in self._signers or key in kept):
+                kept.add(key)
+                kept.update(parent for parent in each.parents if parent in self._lacking)
+        return kept
+
+    def _is_signed(self, key: bytes) -> bool:
+        return key not in self._dropped and key not in self._kept and self._lacking[key].content not in self._held
+
+    def messages(self) -> Iterator[Rebased]:
+        """Yield what becomes of each message that the target lacks, parents first.
+
+        Raises:
+            RebaseError: a message becomes too long, since it has more parents than before.
+        """
+        heads = self._target.replica.next_parents()
+        # By key: the messages that stand for one as a parent. One that is dropped has those of its parents; what the
+        # target holds has none, since its heads stand for it.
+        standing: dict[bytes, frozenset[bytes]] = {}
+        # By key of a message that is signed anew, and by its content: its counterpart.
+        signed: dict[bytes, Rebased] = {}
+        firsts: dict[bytes, bytes] = {}
+        for message in _messages(self._log, list(self._lacking)):
+            key, each = message.key, self._lacking[message.key]
+            parents = frozenset(found for parent in each.parents for found in standing.get(parent, ()))
+            if key in self._dropped:
+                standing[key] = parents
+                yield Rebased(message, Fate.DROPPED)
+            elif key in self._kept:
+                standing[key] = frozenset([key])
+                yield Rebased(message, Fate.KEPT, message.id, message.value, message.parents)
+            elif each.content in self._held:
+                standing[key] = frozenset()
+                yield Rebased(message, Fate.HELD, core.encode_id(self._held[each.content]))
+            elif each.content in firsts:
+                # Another encoding of what was signed anew before.
+                standing[key] = frozenset([firsts[each.content]])
+                yield replace(signed[firsts[each.content]], old=message, value=None)
+            else:
+                standing[key] = frozenset([key])
+                firsts[each.content] = key
+                follows = self._latest(parents) if not self._dropped.isdisjoint(each.parents) else parents
+                signed[key] = self._sign(message, self._new_parents(follows, heads, signed))
+                yield signed[key]
+
+    def _latest(self, keys: frozenset[bytes]) -> frozenset[bytes]:
+        """Return those of some messages that no other of them follows."""
+        if not 1 < len(keys) <= _MOST_COMPARED:
+            return keys
+        ids = {key: core.encode_id(key) for key in keys}
+        return frozenset(
+            key for key, id in ids.items() if not any(self._log.is_ancestor(id, other) for other in ids.values())
+        )
+
+    def _new_parents(
+        self, follows: Collection[bytes], heads: Sequence[str], signed: Mapping[bytes, Rebased]
+    ) -> tuple[str, ...]:
+        parents = {str(signed[key].new) if key in signed else core.encode_id(key) for key in follows}
+        # What was signed anew follows the target's heads already.
+        if not any(key in signed for key in follows):
+            parents.update([head for head in heads if not self._precedes(head, parents)])
+        return tuple(sorted(parents)[-MAX_PARENTS:])
+
+    def _precedes(self, head: str, kept: Iterable[str]) -> bool:
+        return head in self._log and any(self._log.is_ancestor(head, id) for id in kept)
+
+    def _sign(self, message: SignedMessage, parents: tuple[str, ...]) -> Rebased:
+        clock = 1 + max((core.decode_clock(key_of(parent))[0] for parent in parents), default=0)
+        signer = self._signers[message.author]
+        try:
+            key, value = signer.sign(message.topic, clock, parents, message.payload, message.codec)
+            if len(value) > MAX_VALUE_LENGTH:
+                raise EncodeError(f"{len(value)} bytes with its new parents: peers read up to {MAX_VALUE_LENGTH}")
+        except EncodeError as error:
+            raise RebaseError(f"message {message.id} cannot be signed anew: {error}", [message.id]) from error
+        return Rebased(message, Fate.SIGNED, core.encode_id(key), value, parents)
+
+
+Fill = Callable[[Log], object]
+"""Brings all of the target's messages into an empty log."""
+
+
+def rebase_file(
+    path: str | os.PathLike[str],
+    fill: Fill,
+    drop: Iterable[str],
+    signers: Sequence[Signer],
+    *,
+    drop_descendants: bool = False,
+    dry_run: bool = False,
+    report: Callable[[Rebased], object] = lambda rebased: None,
+) -> RebaseResult:
+    """Rebase the log in a file; see `gossiplog.rebase`.
+
+    Args:
+        path: of the log.
+        fill: brings the target's messages into the new log.
+        drop: ids of messages to leave out.
+        signers: of the messages that are signed anew.
+        drop_descendants: as `Rebase` has it.
+        dry_run: whether everything stays as it is.
+        report: is called with what becomes of each message that the target lacks, parents first.
+    """
+    drop = list(drop)
+    with Replacement(os.fspath(path)) as replacement, open(replacement.path, read_only=True) as log:
+        position = log.replica.position()
+        tables = replacement.other_tables
+        # The disk need not have it before it gets its name.
+        with open(SQLiteStorage(replacement.new, synchronous="off"), log.topic) as new:
+            fill(new)
+            rebase = Rebase(log, new, drop, signers, drop_descendants=drop_descendants)
+            counts, mapping = dict.fromkeys(Fate, 0), {}
+            batch: list[bytes] = []
+            for each in rebase.messages():
+                counts[each.fate] += 1
+                report(each)
+                if each.fate is Fate.SIGNED and each.new is not None:
+                    mapping[each.old.id] = each.new
+                if each.value is not None and not dry_run:
+                    batch.append(each.value)
+                    if len(batch) >= _BATCH:
+                        _insert(new, batch)
+                        batch.clear()
+            _insert(new, batch)
+            messages = len(new) + (counts[Fate.KEPT] + len(set(mapping.values())) if dry_run else 0)
+        kept = replacement.publish(position) if rebase.changes and not dry_run else None
+    return RebaseResult(
+        signed=MappingProxyType(mapping),
+        dropped=counts[Fate.DROPPED],
+        kept=counts[Fate.KEPT],
+        messages=messages,
+        generation=position.generation + (kept is not None),
+        former=kept,
+        tables=tuple(tables) if kept is not None else (),
+    )
+
+
+def _insert(log: Log, values: Sequence[bytes]) -> None:
+    for index, error in log.insert_many(values).refused:
+        id = core.read_message(values[index], log.topic).id
+        raise RebaseError(f"message {id} cannot be stored in the new log: {error}", [id]) from error
+
+
+def _messages_lacking(log: Log, target: Log) -> Iterator[SignedMessage]:
+    """Yield the messages of a log that another one lacks, ascending by key."""
+    for keys in log.replica.lacking(target.replica):
+        yield from _messages(log, keys)
+
+
+def _messages(log: Log, keys: Sequence[bytes]) -> Iterator[SignedMessage]:
+    for key in keys:
+        yield log.get(core.encode_id(key))
+
+
+def _encodings(target: Log, contents: Collection[bytes]) -> Mapping[bytes, bytes]:
+    """Return the keys of the target's encodings of messages, by those of the canonical ones."""
+    return target.replica.encodings(list(contents))
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
 def rebase_command(place: str, target: str, drop: Sequence[str], options: Sequence[str] = ()) -> str:

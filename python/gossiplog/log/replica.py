@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from gossiplog import core
 from gossiplog.errors import UnknownMessage
@@ -12,13 +12,15 @@ from gossiplog.log import encodings
 from gossiplog.log.ancestry import frontiers
 from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
-from gossiplog.log.reading import raising_corrupt_log, read, read_arrivals, read_rows, read_values, write
-from gossiplog.log.state import Snapshot, State, States
+from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log
 from gossiplog.log.writing import Writer
 from gossiplog.message import ids_of, key_of
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage import Storage
-from gossiplog.storage.base import PAGE_BYTES, Reader, Transaction
+from gossiplog.storage.base import PAGE_BYTES, Position
+
+_KEYS = 4096
+"""Keys that are compared with another log's at a time."""
 
 
 class Replica:
@@ -58,11 +60,38 @@ class Replica:
 
     def count(self) -> int:
         """Return how many messages there are: the sequence of the last."""
-        return read(self._storage, lambda reader: reader.position().count)
+        with self._storage.reader() as reader:
+            return reader.position().count
 
     def known(self, keys: Sequence[bytes]) -> Collection[bytes]:
         """Return those of the keys that are in the log."""
-        return read(self._storage, lambda reader: reader.sequences(keys).keys(), single=True)
+        with self._storage.reader(single=True) as reader:
+            return reader.sequences(keys).keys()
+
+    def position(self) -> Position:
+        """Return how far the log has come."""
+        with self._storage.reader() as reader:
+            return reader.position()
+
+    def lacking(self, other: Replica) -> Iterator[list[bytes]]:
+        """Yield the keys, ascending and in pages, of the messages that another log lacks."""
+        with self._storage.reader() as reader:
+            count = reader.position().count
+            with reader.scan(("key",), b"", None, count) as rows:
+                while keys := [key for (key,) in islice(rows, _KEYS)]:
+                    known = set(other.known(keys))
+                    yield [key for key in keys if key not in known]
+
+    def encodings(self, contents: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Return the keys of the log's first encodings of messages, by those of the canonical ones."""
+        with self._storage.reader() as reader:
+            found = {key: key for key in reader.sequences(contents)}
+            others = reader.alternatives(contents) if reader.position().alternative else {}
+            for content, sequence in others.items():
+                if content not in found:
+                    ((_, value),) = reader.arrivals(sequence - 1, 1)
+                    found[content] = core.read_message(value, self.topic).key
+            return found
 
     def value(self, id: str) -> bytes:
         """Return the stored value of the message with an id.
@@ -72,7 +101,8 @@ class Replica:
             UnknownMessage: it is not in the log.
         """
         key = key_of(id)
-        found = read(self._storage, lambda reader: read_values(reader, [key], reader.position().count))
+        with self._storage.reader() as reader:
+            found = reader.values([key], reader.position().count)
         if key not in found:
             raise UnknownMessage(id)
         return found[key]
@@ -92,21 +122,15 @@ class Replica:
         Returns:
             The messages, and whether there may be more.
         """
-
-        def rows_of(reader: Reader) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
+        with self._storage.reader() as reader:
             count = reader.position().count
-            first = read_rows(reader, after, before, reverse, 1, count)
+            first = reader.page(after, before, reverse, 1, count)
             size = sum(len(value) for _, value in first)
             # The storage reads one that exceeds its limit, too: behind a long message, that would be as much again.
             if not first or size > most_bytes // 2:
                 return first, bool(first)
-            ((key, _),) = first
-            start, end = (after, key) if reverse else (key, before)
-            return [*first, *read_rows(reader, start, end, reverse, limit, count)], False
-
-        rows, is_alone = read(self._storage, rows_of)
-        if is_alone or not rows:
-            return rows, is_alone
+            after, before = (after, first[0][0]) if reverse else (first[0][0], before)
+            rows = [*first, *reader.page(after, before, reverse, limit, count)]
         fitting = sum(size <= most_bytes for size in accumulate(len(value) for _, value in rows))
         page = rows[: max(1, min(limit, fitting))]
         # A page of the storage's ends with a long message, too: what follows is not known then.
@@ -114,19 +138,18 @@ class Replica:
 
     def frontiers(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
         """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.frontiers`."""
-        key = key_of(id)
-        return read(
-            self._storage,
-            lambda reader: frontiers(reader, self.topic, key, most_ids=most_ids, most_bytes=most_bytes),
-        )
+        with self._storage.reader() as reader:
+            return frontiers(reader, self.topic, id, most_ids=most_ids, most_bytes=most_bytes)
 
     def heads(self) -> list[bytes]:
         """Return the keys, ascending, of the messages that no other names as a parent."""
-        return [key for key, _ in read(self._storage, lambda reader: self._states.heads(reader, reader.position()))]
+        with raising_corrupt_log, self._storage.reader() as reader:
+            return [key for key, _ in self._states.heads(reader, reader.position())]
 
     def next_parents(self) -> tuple[str, ...]:
         """Return the ids, ascending, of the heads that an own message would name now: at most MAX_PARENTS."""
-        return ids_of(key for key, _ in read(self._storage, self._states.next_parents))
+        with raising_corrupt_log, self._storage.reader() as reader:
+            return ids_of(key for key, _ in self._states.heads(reader, reader.position()).next_parents())
 
     def root(self) -> core.Node:
         """Return the root of the tree."""
@@ -198,21 +221,18 @@ class Replica:
         Raises:
             StorageError: the database cannot be written.
         """
-
-        def touch(transaction: Transaction) -> None:
+        with self._storage.transaction() as transaction:
             applied = transaction.position().applied
             # SQLite writes no page whose content is never changed.
             transaction.set_applied(applied + 1)
             transaction.set_applied(applied)
-
-        write(self._storage, touch)
 
     def listening(self, listener: Listener) -> AbstractContextManager[None]:
         """Notify a listener of what this process commits, and of the log's end, for the time of a block."""
         return self._notifier.listening(listener)
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """Return the values of what `arrivals` does, from memory.
+        """Return what `arrivals` does, from memory.
 
         That is nothing, unless this process committed what follows a moment ago, while somebody listened.
         """
@@ -227,10 +247,11 @@ class Replica:
         self, messages: Sequence[tuple[int, core.SignedMessage]]
     ) -> Sequence[tuple[int, core.SignedMessage]]:
         """Return those of the log's messages, with their sequences, of which no other encoding arrived before."""
-        contents = encodings.message_content_keys(messages)
-        duplicates = read(self._storage, lambda reader: encodings.stored_duplicates(reader, contents))
+        with self._storage.reader() as reader:
+            duplicates = encodings.stored_duplicates(reader, encodings.message_content_keys(messages))
         return [numbered for numbered in messages if numbered[0] not in duplicates] if duplicates else messages
 
-    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, core.SignedMessage]]:
-        """Return messages with their sequences, after one, in order of arrival; one at least, if there is one."""
-        return read(self._storage, lambda reader: read_arrivals(reader, self.topic, after, limit), single=True)
+    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
+        """Return messages (sequence, value) after a sequence, in order of arrival; one at least, if there is one."""
+        with self._storage.reader(single=True) as reader:
+            return reader.arrivals(after, limit)

@@ -102,6 +102,29 @@ class Info:
 
 
 @frozen
+class RebaseResult:
+    """What a rebase has changed, or would change.
+
+    Attributes:
+        signed: the ids of the messages that were signed anew, old to new, in the order of the old ones.
+        dropped: how many messages were dropped.
+        kept: how many messages that the target lacks are in the new log as they were.
+        messages: in the new log.
+        generation: of the log: one more than before, unless nothing has changed.
+        former: the path of the former file; None if nothing has changed.
+        tables: names of tables in the former file that are not the log's, and that the new one has not.
+    """
+
+    signed: Mapping[str, str]
+    dropped: int
+    kept: int
+    messages: int
+    generation: int
+    former: str | None
+    tables: tuple[str, ...] = ()
+
+
+@frozen
 class VerifyResult:
     """What was found sound.
 
@@ -118,7 +141,8 @@ class Arrivals(list[SignedMessage]):
     """Messages in the order of their arrival.
 
     Attributes:
-        cursor: the sequence of the last one: `subscribe(after=cursor)` goes on behind it.
+        cursor: of the last one: `subscribe(after=cursor)` goes on behind it. It is the sequence, and each generation of
+            the log, which `gossiplog.rebase` begins, adds 2**48.
     """
 
     def __init__(self, messages: Iterable[SignedMessage], cursor: int) -> None:

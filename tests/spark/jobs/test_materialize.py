@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
-from gossiplog.errors import OptionError, StorageError
+from gossiplog.errors import CursorOutdated, OptionError, StorageError
 from gossiplog.spark.jobs.checkpoint import StateFolder
 from gossiplog.spark.jobs.folds import Counter, LastWriter
 from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, materialize, read_state
@@ -74,6 +74,21 @@ def test_a_state_is_continued_only_as_it_was_made(
     for other in (make_log("other.db", 3, author=2), make_log("short.db", 2), make_log("topic.db", 3, topic="b.c")):
         with pytest.raises(StorageError, match=f"the state was made of another log than {other}"):
             materialize(spark, str(other), folder, NUMBERS)
+
+
+def test_a_state_of_a_log_that_was_rebased(spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path) -> None:
+    path, folder = make_log(messages=3), str(tmp_path / "state")
+    materialize(spark, str(path), folder, NUMBERS)
+    with gossiplog.open(path) as log:
+        (first,) = log.messages(limit=1)
+    with gossiplog.open(":memory:", TOPIC) as empty:
+        gossiplog.rebase(path, empty, [first.id], signer=gossiplog.Signer(b"\1" * 32))
+    with pytest.raises(
+        CursorOutdated, match=r"was rebased since the state was made \(generation 1, the state is of 0\)"
+    ):
+        materialize(spark, str(path), folder, NUMBERS)
+    assert materialize(spark, str(path), str(tmp_path / "new"), NUMBERS).messages == 2
+    assert materialize(spark, str(path), str(tmp_path / "new"), NUMBERS).messages == 2
 
 
 def test_a_run_that_is_killed_leaves_the_former_state(

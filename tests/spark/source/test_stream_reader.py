@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, StorageError
 from gossiplog.spark import worker_errors
 from gossiplog.spark.source import stream_reader as module
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, pruned, read_options
@@ -158,6 +158,31 @@ def test_another_log_in_the_place_of_one(make_log: MakeLog, messages: int) -> No
         stream.partitions({str(path): 0}, end)
     with pytest.raises(StorageError, match="another log"):
         stream.partitions(end, {str(path): 40})
+
+
+def test_a_log_that_was_rebased(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=10)
+    start = reader(path).initialOffset()
+    end = reader(path).latestOffset({}, ReadAllAvailable())
+    with gossiplog.open(path) as log:
+        (first,) = log.messages(limit=1)
+        topic = log.topic
+    with gossiplog.open(":memory:", topic) as empty:
+        gossiplog.rebase(path, empty, [first.id], signer=Signer(b"\1" * 32))
+    stream = reader(path)
+    with pytest.raises(
+        CursorOutdated, match=r"was rebased since the query read it .* with a new checkpointLocation"
+    ) as error:
+        stream.latestOffset(end, ReadAllAvailable())
+    assert (error.value.found, error.value.expected) == (0, 1)
+    with pytest.raises(CursorOutdated):
+        stream.partitions({str(path): 0}, end)
+    # Nothing was read, so nothing is outdated; what former versions wrote is of generation 0.
+    assert sequences(stream.latestOffset(dict.fromkeys(start, 0), ReadAllAvailable())) == {str(path): 9}
+    with pytest.raises(CursorOutdated):
+        stream.latestOffset({str(path): 5}, ReadAllAvailable())
+    latest = stream.latestOffset({}, ReadAllAvailable())
+    assert stream.latestOffset(latest, ReadAllAvailable()) == latest
 
 
 def test_a_replica_in_the_place_of_a_log(make_log: MakeLog) -> None:

@@ -334,6 +334,9 @@ async def _watch(source: Source, listener: Listener, name: str, hub: str, *, giv
         quiet = 0.0 if moved else quiet + _LOOK
         said = said and not moved
         obstacle = source.obstacle
+        if isinstance(obstacle, RefusedByPeer):
+            # `synced` raises it.
+            continue
         if said or quiet < (_OBSTACLE_PATIENCE if obstacle else _PATIENCE):
             continue
         if obstacle:

@@ -42,6 +42,7 @@ class Checkpoint:
         messages: how many messages were folded: those with sequences up to this one.
         last: the id of the last of them in the order of arrival; None where there are none.
         recipe: how they were folded: a state is continued only in the same way.
+        generation: of the log.
     """
 
     state: str
@@ -49,6 +50,7 @@ class Checkpoint:
     messages: int
     last: str | None
     recipe: str
+    generation: int = 0
 
 
 class StateFolder:
@@ -96,14 +98,16 @@ class StateFolder:
             raise StorageError(f"there is no state in {self.path}")
         return spark.read.parquet(self._uri(current.state))
 
-    def publish(self, state: DataFrame, topic: str, messages: int, last: str | None, recipe: str) -> Checkpoint:
+    def publish(
+        self, state: DataFrame, topic: str, messages: int, last: str | None, recipe: str, generation: int
+    ) -> Checkpoint:
         """Write a state and make it the current one, for one process at a time. The arguments are as in `Checkpoint`.
 
         Raises:
             StorageError: it cannot be written. The former state is still current.
         """
         former = self.current()
-        made = Checkpoint(f"state-{messages}-{uuid.uuid4().hex}", topic, messages, last, recipe)
+        made = Checkpoint(f"state-{messages}-{uuid.uuid4().hex}", topic, messages, last, recipe, generation)
         self._sweep({former.state} if former else set())
         state.write.parquet(self._uri(made.state))
         try:
@@ -142,10 +146,10 @@ class StateFolder:
 def _parsed(content: bytes) -> Checkpoint | int | None:
     """Return what a checkpoint says, its format where that is another one, None where it is no checkpoint."""
     try:
-        fields = json.loads(content)
+        found = json.loads(content)
     except ValueError:
         return None
-    match fields:
+    match found:
         case {"format": int(version), "state": str(), "recipe": str()} if version != _FORMAT:
             return version
         case {
@@ -156,5 +160,7 @@ def _parsed(content: bytes) -> Checkpoint | int | None:
             "last": str() | None as last,
             "recipe": str(recipe),
         } if version == _FORMAT and _STATE.fullmatch(state):
-            return Checkpoint(state, topic, messages, last, recipe)
+            # Former versions wrote no generation.
+            generation = found.get("generation", 0)
+            return Checkpoint(state, topic, messages, last, recipe, generation if isinstance(generation, int) else 0)
     return None

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType
 
-from gossiplog.errors import OptionError, StorageError
-from gossiplog.log.reading import read_arrivals
+from gossiplog.errors import CursorOutdated, OptionError, StorageError
+from gossiplog.log.state import read_stored
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import locked
 from gossiplog.spark.jobs.checkpoint import Checkpoint, StateFolder
@@ -161,12 +161,13 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
     Raises:
         OptionError: another recipe than that of the state, or one that Spark does not understand.
         StorageError: the folder's state is of another log, the folder cannot be written, or another process does.
+        CursorOutdated: the log was rebased since the state was made.
         CorruptLog: a damaged message.
     """
     place = StateFolder(folder)
     with locked(place.path), worker_errors():
         former = place.current()
-        topic, count, last = _position(location, former)
+        topic, count, last, generation = _position(location, former)
         if former is not None and former.recipe != recipe.describe():
             raise OptionError(
                 f"the state in {folder} was made in another way: {former.recipe}; name another folder to begin anew"
@@ -174,7 +175,7 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         new = count - (former.messages if former else 0)
         if former is None or new:
             state = _advanced(session, location, place, former, count, recipe)
-            place.publish(state, topic, count, last, recipe.describe())
+            place.publish(state, topic, count, last, recipe.describe(), generation)
         return MaterializeResult(count, new, read_state(session, folder, recipe.fold).count())
 
 
@@ -183,6 +184,7 @@ def check_state(location: str, folder: str) -> None:
 
     Raises:
         StorageError: the log or the state cannot be read, or the state is of another log.
+        CursorOutdated: the log was rebased since the state was made.
     """
     _position(location, StateFolder(folder).current())
 
@@ -204,17 +206,25 @@ def _advanced(
     return recipe.fold.combine(state.unionByName(rows))
 
 
-def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str | None]:
-    """Return the topic of a log, how many messages it has, and the id of the last that arrived."""
+def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str | None, int]:
+    """Return the topic of a log, how many messages it has, the id of the last that arrived, and the generation."""
     with opened(location) as (storage, topic), storage.reader(single=True) as reader:
-        count = reader.position().count
+        position = reader.position()
+        count, generation = position.count, position.generation
+        if former is not None and former.topic == topic and former.messages and former.generation != generation:
+            raise CursorOutdated(
+                f"{location} was rebased since the state was made (generation {generation}, the state is of"
+                f" {former.generation}): name another folder to begin anew",
+                former.generation,
+                generation,
+            )
         if former is not None and (former.topic != topic or _id(reader, topic, former.messages) != former.last):
             raise StorageError(f"the state was made of another log than {location}: name another folder to begin anew")
-        return topic, count, _id(reader, topic, count)
+        return topic, count, _id(reader, topic, count), generation
 
 
 def _id(reader: Reader, topic: str, sequence: int) -> str | None:
     """Return the id of the message with a sequence; None for 0, and for one that no message has."""
     if sequence == 0:
         return None
-    return next((message.id for _, message in read_arrivals(reader, topic, sequence - 1, 1)), None)
+    return next((read_stored(value, topic, sequence).id for _, value in reader.arrivals(sequence - 1, 1)), None)

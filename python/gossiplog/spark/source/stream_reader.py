@@ -6,7 +6,8 @@ restart repeats a micro-batch exactly or goes on after it.
 
 It also holds a digest of the message with that sequence, which appends, backups and copies of the file leave as it is.
 Another log in the same place has another message there, and so has a replica, in which messages arrived in another
-order. The first message would not tell replicas apart.
+order. The first message would not tell replicas apart. And it holds the log's generation, by which one that was rebased
+is told from another log.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
 from gossiplog.spark.source.locations import identity, locations, opened
@@ -33,8 +34,8 @@ from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.storage.base import Reader
 
 Offset: TypeAlias = dict[str, Any]
-"""How far each log was read, by its identity: `{"sequence": 10, "digest": "…"}`. A plain integer is a sequence without
-a digest, as former versions wrote it."""
+"""How far each log was read, by its identity: `{"sequence": 10, "digest": "…", "generation": 0}`. Former versions wrote
+no generation, or a plain integer, which is a sequence without a digest."""
 _DIGEST_BYTES = 16
 
 
@@ -92,7 +93,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         offset = dict(start)
         for left, (log, count) in zip(range(len(counts), 0, -1), counts.items(), strict=True):
-            read, digest = _parts(offset.get(log, 0))
+            read, digest, _ = _parts(offset.get(log, 0))
             # An equal share of the room that is left, so that a busy log does not keep the others waiting.
             taken = max(count - read, 0) if room is None else min(max(count - read, 0), -(-room // left))
             if taken or digest is None:
@@ -162,7 +163,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with self._reader(log) as reader:
             count = reader.position().count
-            for sequence, digest in map(_parts, reached):
+            generation = reader.position().generation
+            for sequence, digest, read in map(_parts, reached):
+                if sequence and read != generation:
+                    raise _rebased(log, read, generation)
                 if count < sequence:
                     raise _another(
                         log, f"it has {counted(count, 'message')}, and {counted(sequence, 'was', 'were')} read"
@@ -179,9 +183,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sequence: up to which it was read; None, and what exceeds it, stands for the log's end.
         """
         with self._reader(log) as reader:
-            count = reader.position().count
-            last = count if sequence is None else min(sequence, count)
-            return {"sequence": last, "digest": _digest(reader, last)}
+            position = reader.position()
+            last = position.count if sequence is None else min(sequence, position.count)
+            return {"sequence": last, "digest": _digest(reader, last), "generation": position.generation}
 
     @contextmanager
     def _reader(self, log: str) -> Iterator[Reader]:
@@ -190,9 +194,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield reader
 
 
-def _parts(reached: Any) -> tuple[int, str | None]:
-    """Return the sequence and the digest that an offset holds of a log; those of former versions have no digest."""
-    return (reached, None) if isinstance(reached, int) else (reached["sequence"], reached["digest"])
+def _parts(reached: Any) -> tuple[int, str | None, int]:
+    """Return the sequence, the digest and the generation that an offset holds of a log.
+
+    Those of former versions have no digest, or no generation, which is 0.
+    """
+    if isinstance(reached, int):
+        return reached, None, 0
+    return reached["sequence"], reached["digest"], reached.get("generation", 0)
 
 
 def _digest(reader: Reader, sequence: int) -> str:
@@ -205,6 +214,16 @@ def _digest(reader: Reader, sequence: int) -> str:
     if not rows or rows[0][0] != sequence:
         raise CorruptLog([f"the message of sequence {sequence} is not there"])
     return blake2b(rows[0][1], digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _rebased(log: str, read: int, generation: int) -> CursorOutdated:
+    return CursorOutdated(
+        f"{log} was rebased since the query read it (generation {generation}, the query's checkpoint is of {read}), so"
+        " that its messages are others: start the query with a new checkpointLocation and a new sink, which reads it"
+        " from its start",
+        read,
+        generation,
+    )
 
 
 def _another(log: str, reason: str) -> StorageError:

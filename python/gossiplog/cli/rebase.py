@@ -1,0 +1,182 @@
+"""`gossiplog rebase`: the way back for a log with messages that a hub or a peer refuses."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossiplog.cli.keys import load_signer
+from gossiplog.cli.logs import LogPath
+from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, note, printable, spinner
+from gossiplog.log.rebasing import Fate, Rebased
+from gossiplog.reprs import counted
+from gossiplog.signer import Signer
+
+_ROWS = 100
+"""Of the plan, shown on a terminal."""
+
+
+def rebase(
+    path: LogPath,
+    onto: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="The log to rebase onto: its file, a hub's ws:// address, or a peer's multiaddr, /ip4/… or /dns4/….",
+        ),
+    ],
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Leave this message out; may be given several times.")
+    ] = None,
+    drop_descendants: Annotated[
+        bool,
+        typer.Option(
+            "--drop-descendants", help="Drop what other authors have written on top of dropped messages, too."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would become of each message, and change nothing.")
+    ] = False,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the old and the new id of each message that is signed anew, as JSON Lines."
+        ),
+    ] = None,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Sign the messages of the author with the key in this file; may be given several times. The default is"
+            " your own key.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Sign your messages that TARGET lacks anew on top of it, without some that it refuses.
+
+    A hub or a peer that refuses a message takes nothing that descends from it. Sync names the message, and the command
+    to run here. The new log takes the place of LOG in one step, and the former file is kept as LOG.generation-N. Close
+    all programs that have LOG open first. Peers that hold the dropped messages bring them back when they sync with LOG.
+    """
+    # They take half a second to load, which other commands should not wait for.
+    from gossiplog.net import rebase as module
+    from gossiplog.net.http.access import load_token
+
+    output = Output(json)
+    signers = [Signer.load(file) for file in key] if key else [load_signer(None)]
+    token = None if token_file is None else load_token(token_file)
+    rows: list[Rebased] = []
+    with ExitStack() as stack:
+        lines = None if mapping is None or dry_run else stack.enter_context(_MappingFile(mapping))
+
+        def report(rebased: Rebased) -> None:
+            if dry_run and output.json:
+                output.record(_fields(rebased))
+            elif dry_run and len(rows) <= _ROWS:
+                rows.append(rebased)
+            if lines is not None and rebased.fate is Fate.SIGNED:
+                lines.write(rebased)
+
+        watch = stack.enter_context(Stopwatch())
+        with spinner(f"{path} ← {onto}"):
+            result = module.rebase(
+                path,
+                onto,
+                drop or (),
+                signer=signers,
+                drop_descendants=drop_descendants,
+                dry_run=dry_run,
+                token=token,
+                ca_file=ca_file,
+                report=report,
+            )
+    summary = {
+        "log": str(path),
+        "onto": onto,
+        "signed": len(result.signed),
+        "dropped": result.dropped,
+        "kept": result.kept,
+        "messages": result.messages,
+        "generation": result.generation,
+        "former": result.former,
+        "tables": list(result.tables),
+        "dry_run": dry_run,
+        "seconds": round(watch.seconds, 6),
+    }
+    if output.json:
+        output.record(summary)
+    else:
+        _show(output, rows, summary)
+    if result.former is not None and result.dropped:
+        note("peers that hold the dropped messages bring them back when they sync with this log")
+    if result.tables:
+        shown = ", ".join(map(printable, result.tables))
+        note(f"tables of an application stay in {result.former}: {shown}; its `apply` fills new ones at the next open")
+
+
+class _MappingFile:
+    """A file of old and new ids, which is there in the end only if the rebase was done.
+
+    Args:
+        path: of the file, which must not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> _MappingFile:
+        self._file = self._path.open("x", encoding="utf-8", buffering=1)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        self._file.close()
+        if kind is not None:
+            self._path.unlink(missing_ok=True)
+
+    def write(self, rebased: Rebased) -> None:
+        """Write a line."""
+        print(json.dumps({"old": rebased.old.id, "new": rebased.new}), file=self._file)
+
+
+def _fields(rebased: Rebased) -> dict[str, Any]:
+    return {
+        "fate": rebased.fate.value,
+        "old": rebased.old.id,
+        "new": rebased.new,
+        "author": rebased.old.author,
+        "parents": list(rebased.parents),
+    }
+
+
+def _show(output: Output, rows: list[Rebased], summary: dict[str, Any]) -> None:
+    if rows:
+        table = headed_table("fate", "old", "new", "parents")
+        for rebased in rows[:_ROWS]:
+            table.add_row(rebased.fate.value, rebased.old.id, rebased.new or "", "\n".join(rebased.parents[:5]))
+        output.show(table, *(["and more"] if len(rows) > _ROWS else []))
+    would = "would be " if summary["dry_run"] else ""
+    signed = counted(summary["signed"], "message")
+    output.show(f"{signed} {would}signed anew, {summary['dropped']:,} {would}dropped, {summary['kept']:,} {would}kept.")
+    if summary["former"]:
+        output.show(
+            printable(
+                f"{summary['log']} has {counted(summary['messages'], 'message')}, and is of generation"
+                f" {summary['generation']}. The former file is {summary['former']}."
+            )
+        )
+    elif not summary["dry_run"]:
+        output.show("Nothing has changed: no message is dropped, and the target lacks none of yours.")

@@ -1,0 +1,124 @@
+"""`gossiplog rebase`, onto the log in another file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from tests.cli.support import Program
+
+US, OTHERS = Signer(b"\1" * 32), Signer(b"\2" * 32)
+
+
+@pytest.fixture
+def bad(home: Path) -> str:
+    """The id of a message in mine.db, from which the others there descend; theirs.db has one of its own."""
+    US.save(home / "us.key")
+    OTHERS.save(home / "others.key")
+    with gossiplog.open(home / "theirs.db", "notes", signer=OTHERS) as log:
+        log.append("theirs")
+    with gossiplog.open(home / "mine.db", "notes", signer=US) as log:
+        found = log.append("bad")
+        log.append_many(["good", "better"])
+    return found.id
+
+
+def test_a_rebase(program: Program, home: Path, bad: str) -> None:
+    given = ["rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key"]
+    planned = program(*given, "--dry-run")
+    *rows, plan = planned.records
+    assert [row["fate"] for row in rows] == ["dropped", "signed anew", "signed anew"]
+    assert (plan["dry_run"], plan["former"], plan["generation"]) == (True, None, 0)
+    assert not (home / "mine.db.generation-0").exists()
+    result = program(*given, "--mapping", "ids.jsonl")
+    record = result.record
+    del record["seconds"]
+    assert record == {
+        "log": "mine.db",
+        "onto": "theirs.db",
+        "signed": 2,
+        "dropped": 1,
+        "kept": 0,
+        "messages": 3,
+        "generation": 1,
+        "former": str(home / "mine.db.generation-0"),
+        "tables": [],
+        "dry_run": False,
+    }
+    assert (
+        result.err == "gossiplog: peers that hold the dropped messages bring them back when they sync with this log\n"
+    )
+    mapping = [json.loads(line) for line in (home / "ids.jsonl").read_text().splitlines()]
+    assert mapping == [{"old": row["old"], "new": row["new"]} for row in rows[1:]]
+    with gossiplog.open(home / "mine.db") as log:
+        log.verify()
+        assert [message.payload for message in log.messages()] == ["theirs", "good", "better"]
+        assert all(each["new"] in log for each in mapping)
+
+
+def test_the_plan_as_a_table(program: Program, home: Path, bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    given = ["rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key"]
+    shown = program(*given, "--dry-run").out
+    assert "signed anew" in shown
+    assert bad in shown
+    assert "2 messages would be signed anew, 1 would be dropped, 0 would be kept." in shown
+    shown = program(*given).out
+    assert "2 messages signed anew, 1 dropped, 0 kept." in shown
+    assert "mine.db has 3 messages, and is of generation 1. The former file is " in shown
+    with gossiplog.open(home / "theirs.db") as log:
+        log.pull(home / "mine.db")
+    assert "Nothing has changed" in program("rebase", "mine.db", "--onto", "theirs.db", "--key", "us.key").out
+
+
+def test_another_key(program: Program, home: Path, bad: str) -> None:
+    result = program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "others.key", "--mapping", "m")
+    assert result.code == 1
+    assert "messages of other authors descend from dropped ones" in result.err
+    assert "(--key)" in result.err
+    # Nothing is left of what did not happen.
+    assert not (home / "m").exists()
+    several = ["--key", "others.key", "--key", "us.key"]
+    assert program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, *several).record["signed"] == 2
+
+
+def test_others_messages_are_dropped_on_request(program: Program, home: Path, bad: str) -> None:
+    with gossiplog.open(home / "mine.db", signer=OTHERS) as log:
+        other = log.append("of another")
+    given = ["rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key"]
+    assert other.id in program(*given).err
+    assert program(*given, "--drop-descendants").record["dropped"] == 2
+
+
+def test_a_mapping_that_is_there_is_not_overwritten(program: Program, home: Path, bad: str) -> None:
+    (home / "ids.jsonl").write_text("precious")
+    given = ["rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key", "--mapping", "ids.jsonl"]
+    assert program(*given).code == 1
+    assert (home / "ids.jsonl").read_text() == "precious"
+    assert not (home / "mine.db.generation-0").exists()
+
+
+def test_tables_of_an_application_are_named(program: Program, home: Path, bad: str) -> None:
+    def apply(message: object, transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("CREATE TABLE IF NOT EXISTS notes (id TEXT)")
+
+    with gossiplog.open(home / "mine.db", apply=apply):
+        pass
+    result = program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key")
+    assert result.record["tables"] == ["notes"]
+    assert f"tables of an application stay in {home / 'mine.db.generation-0'}: notes; its `apply` fills" in result.err
+
+
+def test_mistakes(program: Program, home: Path, bad: str) -> None:
+    assert "there is no log none.db" in program("rebase", "none.db", "--onto", "theirs.db", "--key", "us.key").err
+    assert program("rebase", "mine.db", "--key", "us.key").code == 2
+    given = ["rebase", "mine.db", "--onto", "none.db", "--key", "us.key"]
+    assert "there is no log none.db" in program(*given).err
+    with gossiplog.open(home / "mine.db"):
+        result = program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key")
+    assert "is open in another program, or elsewhere in this one: close it there first" in result.err

@@ -1,0 +1,475 @@
+"""What a rebase makes of a log: `gossiplog.log.rebasing`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gossiplog
+from gossiplog import Log, RebaseError, RebaseResult, SignedMessage, Signer, UnknownMessage, core
+from gossiplog.errors import CursorOutdated, DecodeError, TopicMismatch
+from gossiplog.log.rebasing import Fate, Rebase, Rebased, rebase_command, rebase_file
+from gossiplog.message import MAX_PARENTS
+from tests.strategies import alternative, repeatable
+
+TOPIC = "org.example.test"
+US, THEM, OTHERS = (Signer(bytes([number]) * 32) for number in (1, 2, 3))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "mine.db"
+
+
+@pytest.fixture
+def target() -> Iterator[Log]:
+    with gossiplog.open(":memory:", TOPIC, signer=THEM) as log:
+        yield log
+
+
+def write(path: Path, payloads: Sequence[Any], signer: Signer = US) -> list[SignedMessage]:
+    with gossiplog.open(path, TOPIC) as log:
+        return log.append_many(payloads, signer=signer)
+
+
+def rebase(
+    path: Path, target: Log, *drop: SignedMessage | str, signers: Sequence[Signer] = (US,), **options: Any
+) -> RebaseResult:
+    ids = [message if isinstance(message, str) else message.id for message in drop]
+    return rebase_file(path, lambda new: new.pull(target), ids, signers, **options)
+
+
+def content(path: Path) -> list[str]:
+    """All that is in the file, and how it is written."""
+    with closing(sqlite3.connect(path)) as connection:
+        return [*connection.iterdump(), *connection.execute("PRAGMA journal_mode").fetchone()]
+
+
+def payloads(path: Path) -> list[Any]:
+    with gossiplog.open(path, read_only=True) as log:
+        log.verify()
+        return [message.payload for message in log.messages()]
+
+
+def test_what_descends_from_a_dropped_message_is_signed_anew_on_the_heads_of_the_target(
+    path: Path, target: Log
+) -> None:
+    target.append_many(["theirs", "theirs too"])
+    bad, *good = write(path, ["bad", *range(20)])
+    result = rebase(path, target, bad)
+    assert (len(result.signed), result.dropped, result.kept, result.messages, result.generation) == (20, 1, 0, 22, 1)
+    assert [*result.signed] == [message.id for message in good]
+    with gossiplog.open(path) as log:
+        assert log.verify().messages == 22
+        assert bad.id not in log
+        # Each follows the one before, the first what the target has.
+        before = target.heads
+        for message, number in zip(good, range(20), strict=True):
+            new = log.get(result.signed[message.id])
+            assert (new.payload, new.author, new.parents) == (number, US.did, before)
+            before = (new.id,)
+        assert log.heads == before
+        # The target takes them all.
+        assert target.pull(log).inserted == 20
+        assert target.root == log.root
+
+
+def test_the_former_file_is_kept_whole(path: Path, target: Log) -> None:
+    bad, *_ = write(path, ["bad", "good"])
+    with gossiplog.open(path) as log:
+        before = log.root
+    result = rebase(path, target, bad)
+    assert result.former == f"{path}.generation-0"
+    with gossiplog.open(result.former, read_only=True) as former:
+        assert (former.verify().root, former.replica.position().generation) == (before, 0)
+    assert sorted(each.name for each in path.parent.iterdir()) == ["mine.db", "mine.db.generation-0"]
+
+
+def test_each_rebase_begins_a_generation(path: Path, target: Log) -> None:
+    for generation in range(1, 4):
+        bad = write(path, ["bad"])[0]
+        write(path, [f"good {generation}"])
+        result = rebase(path, target, bad)
+        assert (result.generation, result.former) == (generation, f"{path}.generation-{generation - 1}")
+        with gossiplog.open(path) as log:
+            assert log.replica.position().generation == generation
+            target.pull(log)
+    assert payloads(path) == ["good 1", "good 2", "good 3"]
+
+
+def test_order_is_kept_across_a_dropped_message(path: Path, target: Log) -> None:
+    first, bad, last = write(path, ["first", "bad", "last"])
+    result = rebase(path, target, bad)
+    with gossiplog.open(path) as log:
+        assert log.get(result.signed[last.id]).parents == (result.signed[first.id],)
+
+
+def test_where_a_dropped_message_joined_others_only_the_last_of_them_are_followed(path: Path, target: Log) -> None:
+    with gossiplog.open(path, TOPIC) as log:
+        ((root_key, root),) = [US.sign(TOPIC, 1, [], "root")]
+        root_id = core.encode_id(root_key)
+        left_key, left = US.sign(TOPIC, 2, [root_id], "left")
+        # Valid, though the one follows the other.
+        bad_key, bad = US.sign(TOPIC, 3, [root_id, core.encode_id(left_key)], "bad")
+        last_key, last = US.sign(TOPIC, 4, [core.encode_id(bad_key)], "last")
+        assert log.insert_many([root, left, bad, last]).inserted == 4
+    result = rebase(path, target, core.encode_id(bad_key))
+    with gossiplog.open(path) as log:
+        assert log.get(result.signed[core.encode_id(last_key)]).parents == (result.signed[core.encode_id(left_key)],)
+
+
+def test_what_the_target_has_stays_as_it_is(path: Path, target: Log) -> None:
+    shared = write(path, ["shared", "shared too"])
+    with gossiplog.open(path) as log:
+        target.pull(log)
+    target.append("theirs")
+    bad, good = write(path, ["bad", "good"])
+    result = rebase(path, target, bad)
+    assert [*result.signed] == [good.id]
+    with gossiplog.open(path) as log:
+        assert all(message.id in log for message in shared)
+        assert log.get(result.signed[good.id]).parents == target.heads
+
+
+def test_messages_of_others_that_the_target_lacks_stay_and_what_they_descend_from(path: Path, target: Log) -> None:
+    target.append("theirs")
+    (first,) = write(path, ["ours"])
+    (other,) = write(path, ["of another"], OTHERS)
+    bad, good = write(path, ["bad", "good"])
+    result = rebase(path, target, bad)
+    assert (result.kept, [*result.signed]) == (2, [good.id])
+    with gossiplog.open(path) as log:
+        assert first.id in log
+        assert log.get(other.id).parents == (first.id,)
+        # On top of what it followed, and of the target.
+        assert log.get(result.signed[good.id]).parents == tuple(sorted([other.id, *target.heads]))
+
+
+def test_heads_that_a_kept_message_follows_are_no_parents_beside_it(path: Path, target: Log) -> None:
+    target.append("theirs")
+    with gossiplog.open(path, TOPIC) as log:
+        log.pull(target)
+    (other,) = write(path, ["of another"], OTHERS)
+    bad, good = write(path, ["bad", "good"])
+    result = rebase(path, target, bad)
+    with gossiplog.open(path) as log:
+        assert log.get(result.signed[good.id]).parents == (other.id,)
+
+
+def test_what_others_wrote_on_top_of_a_dropped_message_is_refused_with_ids(path: Path, target: Log) -> None:
+    bad, good = write(path, ["bad", "good"])
+    others = write(path, ["of another", "of another too"], OTHERS)
+    (last,) = write(path, ["last"])
+    before = content(path)
+    with pytest.raises(
+        RebaseError, match=f"only their authors can sign them anew: {others[0].id}.*{OTHERS.did}"
+    ) as error:
+        rebase(path, target, bad)
+    assert error.value.ids == tuple(message.id for message in others)
+    assert content(path) == before
+    assert sorted(each.name for each in path.parent.iterdir()) == ["mine.db"]
+    result = rebase(path, target, bad, drop_descendants=True)
+    assert (result.dropped, [*result.signed]) == (3, [good.id, last.id])
+    assert payloads(path) == ["good", "last"]
+
+
+def test_a_dropped_message_may_be_of_another_author(path: Path, target: Log) -> None:
+    (bad,) = write(path, ["bad"], OTHERS)
+    (good,) = write(path, ["good"])
+    result = rebase(path, target, bad)
+    assert (result.dropped, [*result.signed]) == (1, [good.id])
+
+
+def test_several_keys_sign_the_messages_of_several_authors(path: Path, target: Log) -> None:
+    (bad,) = write(path, ["bad"])
+    for number, signer in enumerate([OTHERS, US, OTHERS]):
+        write(path, [number], signer)
+    result = rebase(path, target, bad, signers=[US, OTHERS])
+    assert len(result.signed) == 3
+    with gossiplog.open(path) as log:
+        assert [message.author for message in log.messages()] == [OTHERS.did, US.did, OTHERS.did]
+
+
+def test_a_key_of_nobody_changes_nothing_that_it_cannot_sign(path: Path, target: Log) -> None:
+    bad, _ = write(path, ["bad", "good"])
+    with pytest.raises(RebaseError, match="sign with the keys of these authors"):
+        rebase(path, target, bad, signers=[OTHERS])
+    assert payloads(path) == ["bad", "good"]
+
+
+def test_all_encodings_of_a_dropped_message_are_dropped(path: Path, target: Log) -> None:
+    with gossiplog.open(path, TOPIC, signer=US) as log:
+        bad = log.append({"bad": 1})
+        other = core.verify(alternative(bad.value), TOPIC)
+        log.insert(other)
+        good = log.append("good")
+    for drop in (bad, other):
+        result = rebase(path, target, drop, dry_run=True)
+        assert (result.dropped, [*result.signed]) == (2, [good.id])
+
+
+def test_encodings_of_one_message_are_signed_once(path: Path, target: Log) -> None:
+    (bad,) = write(path, ["bad"])
+    with gossiplog.open(path, signer=US) as log:
+        good = log.append({"good": 1})
+        other = core.verify(alternative(good.value), TOPIC)
+        log.insert(other)
+        # Somebody names the encoding as a parent.
+        key, value = US.sign(TOPIC, other.clock + 1, [other.id], "last")
+        log.insert(value)
+    result = rebase(path, target, bad)
+    assert result.signed[good.id] == result.signed[other.id]
+    assert result.messages == 2
+    with gossiplog.open(path) as log:
+        assert log.get(result.signed[core.encode_id(key)]).parents == (result.signed[good.id],)
+
+
+def test_a_message_of_which_the_target_has_another_encoding_is_not_signed_again(path: Path, target: Log) -> None:
+    (shared,) = write(path, [{"a": 1}])
+    other = core.verify(alternative(shared.value), TOPIC)
+    target.insert(other)
+    bad, good = write(path, ["bad", "good"])
+    fates: list[Rebased] = []
+    result = rebase(path, target, bad, report=fates.append)
+    assert [each.fate for each in fates] == [Fate.HELD, Fate.DROPPED, Fate.SIGNED]
+    assert fates[0].new == other.id
+    assert payloads(path) == [{"a": 1}, "good"]
+    with gossiplog.open(path) as log:
+        assert log.get(result.signed[good.id]).parents == (other.id,)
+    with pytest.raises(RebaseError, match="the target has a message that is to be dropped"):
+        rebase(path, target, other)
+
+
+def test_a_message_that_the_target_has_cannot_be_dropped(path: Path, target: Log) -> None:
+    first, bad = write(path, ["first", "bad"])
+    target.insert(first)
+    with pytest.raises(
+        RebaseError, match=f"it would come back with the target's others: leave it out: {first.id}"
+    ) as error:
+        rebase(path, target, bad, first)
+    assert error.value.ids == (first.id,)
+    assert rebase(path, target, bad).dropped == 1
+
+
+def test_what_cannot_be_dropped(path: Path, target: Log) -> None:
+    write(path, ["good"])
+    with pytest.raises(DecodeError):
+        rebase(path, target, "no id")
+    with pytest.raises(UnknownMessage):
+        rebase(path, target, target.append("theirs"))
+
+
+def test_another_topic(path: Path) -> None:
+    write(path, ["good"])
+    with gossiplog.open(":memory:", "another") as other, pytest.raises(TopicMismatch):
+        rebase(path, other)
+    assert payloads(path) == ["good"]
+
+
+def test_a_dry_run_changes_nothing_and_names_the_ids_that_would_be(path: Path, target: Log) -> None:
+    target.append("theirs")
+    bad, *_ = write(path, ["bad", "good", "good too"])
+    before = content(path)
+    planned, done = list[Rebased](), list[Rebased]()
+    plan = rebase(path, target, bad, dry_run=True, report=planned.append)
+    assert (plan.former, plan.generation, plan.messages) == (None, 0, 3)
+    assert content(path) == before
+    result = rebase(path, target, bad, report=done.append)
+    assert result.signed == plan.signed
+    assert done == planned
+    assert result.messages == plan.messages
+
+
+def test_nothing_changes_where_nothing_is_to_be_done(path: Path, target: Log) -> None:
+    write(path, ["good"])
+    with gossiplog.open(path) as log:
+        target.pull(log)
+    target.append("theirs")
+    before = content(path)
+    result = rebase(path, target)
+    assert (result.former, result.generation, dict(result.signed)) == (None, 0, {})
+    assert content(path) == before
+
+
+def test_without_drops_the_author_s_messages_follow_the_target_s(path: Path, target: Log) -> None:
+    target.append("theirs")
+    first, second = write(path, ["first", "second"])
+    result = rebase(path, target)
+    with gossiplog.open(path) as log:
+        assert log.get(result.signed[first.id]).parents == target.heads
+        assert log.get(result.signed[second.id]).parents == (result.signed[first.id],)
+
+
+def test_very_many_heads(path: Path, target: Log) -> None:
+    values = [THEM.sign(TOPIC, 1, [], number)[1] for number in range(MAX_PARENTS + 10)]
+    assert target.insert_many(values).inserted == len(values)
+    bad, good = write(path, ["bad", "good"])
+    result = rebase(path, target, bad)
+    with gossiplog.open(path) as log:
+        assert len(log.get(result.signed[good.id]).parents) == MAX_PARENTS
+
+
+def test_a_message_that_becomes_too_long_is_named(path: Path, target: Log) -> None:
+    target.insert_many([THEM.sign(TOPIC, 1, [], number)[1] for number in range(MAX_PARENTS)])
+    bad, good = write(path, ["bad", "x" * (4 * 2**20 - 1024 - 220)])
+    with pytest.raises(RebaseError, match=f"message {good.id} cannot be signed anew: .* with its new parents") as error:
+        rebase(path, target, bad)
+    assert error.value.ids == (good.id,)
+    assert payloads(path)[0] == "bad"
+
+
+def test_dag_json_stays_dag_json(path: Path, target: Log) -> None:
+    with gossiplog.open(path, TOPIC, signer=US) as log:
+        bad = log.append("bad")
+        good = log.append({"a": b"bytes", "b": 1.5}, codec="dag-json")
+    result = rebase(path, target, bad)
+    with gossiplog.open(path) as log:
+        new = log.get(result.signed[good.id])
+        assert (new.codec, new.payload) == ("dag-json", {"a": b"bytes", "b": 1.5})
+
+
+def test_cursors_of_the_former_generation_are_refused(path: Path, target: Log) -> None:
+    target.append_many(range(5))
+    bad, *_ = write(path, ["bad", "good", "better"])
+    with gossiplog.open(path) as log:
+        old = next(log.subscribe(after=0)).cursor
+        assert old == 3
+        middle = next(log.subscribe(after=0, batch=1)).cursor
+    rebase(path, target, bad)
+    with gossiplog.open(path) as log:
+        for cursor in (old, middle):
+            with pytest.raises(
+                CursorOutdated, match=r"is of generation 0 .* generation 1: begin anew with after=0"
+            ) as error:
+                log.subscribe(after=cursor)
+            assert (error.value.found, error.value.expected) == (0, 1)
+        arrivals = next(log.subscribe(after=0))
+        assert len(arrivals) == 7
+        assert arrivals.cursor == 2**48 + 7
+        log.append("more", signer=US)
+        assert [message.payload for message in next(log.subscribe(after=arrivals.cursor))] == ["more"]
+    with gossiplog.open(f"{path}.generation-0", read_only=True) as former, pytest.raises(CursorOutdated):
+        former.subscribe(after=arrivals.cursor)
+
+
+def test_tables_of_the_application_are_filled_anew(path: Path, target: Log) -> None:
+    def apply(message: SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("CREATE TABLE IF NOT EXISTS notes (id TEXT, payload TEXT)")
+        transaction.execute("INSERT INTO notes VALUES (?, ?)", (message.id, str(message.payload)))
+
+    target.append("theirs")
+    with gossiplog.open(path, TOPIC, signer=US, apply=apply) as log:
+        bad = log.append("bad")
+        log.append("good")
+    result = rebase(path, target, bad)
+    assert result.tables == ("notes",)
+    with gossiplog.open(path, apply=apply) as log:
+        ids = [message.id for message in log.messages()]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id, payload FROM notes ORDER BY id").fetchall() == list(
+            zip(ids, ["theirs", "good"], strict=True)
+        )
+
+
+def test_an_application_s_version_is_kept_and_its_setup_runs(path: Path, target: Log) -> None:
+    def setup(transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("DROP TABLE IF EXISTS notes")
+        transaction.execute("CREATE TABLE notes (payload TEXT)")
+
+    def apply(message: SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("INSERT INTO notes VALUES (?)", (str(message.payload),))
+
+    application: dict[str, Any] = {"apply": apply, "apply_version": 3, "setup": setup}
+    with gossiplog.open(path, TOPIC, signer=US, **application) as log:
+        bad = log.append("bad")
+        log.append("good")
+    rebase(path, target, bad)
+    with gossiplog.open(path, read_only=True) as log:
+        position = log.replica.position()
+        assert (position.apply_version, position.applied, position.count) == (3, 0, 1)
+    with gossiplog.open(path, **application):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT payload FROM notes").fetchall() == [("good",)]
+
+
+def test_a_log_of_an_earlier_schema(path: Path, target: Log) -> None:
+    schema = Path(__file__).parents[1] / "storage" / "schemas" / "schema-2.db"
+    path.write_bytes(schema.read_bytes())
+    with gossiplog.open(path, read_only=True) as log:
+        topic, count = log.topic, len(log)
+    with gossiplog.open(":memory:", topic) as empty:
+        result = rebase_file(path, lambda new: new.pull(empty), [], [US])
+    assert result.kept == count or result.signed
+
+
+@given(data=st.data())
+@repeatable(40)
+def test_any_history(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Whatever is dropped: what is signed anew keeps its order, and the target takes all that the new log has."""
+    path = tmp_path_factory.mktemp("rebase") / "mine.db"
+    signers = (US, OTHERS)
+    made: list[SignedMessage] = []
+    with gossiplog.open(path, TOPIC) as log, gossiplog.open(":memory:", TOPIC, signer=THEM) as target:
+        for number in range(data.draw(st.integers(1, 12))):
+            parents = data.draw(st.sets(st.sampled_from(made), max_size=3)) if made else set()
+            clock = 1 + max((message.clock for message in parents), default=0)
+            signer = data.draw(st.sampled_from(signers))
+            _, value = signer.sign(TOPIC, clock, sorted(message.id for message in parents), number)
+            made.append(core.verify(value, TOPIC))
+        log.insert_many(made)
+        held = data.draw(st.sets(st.sampled_from(made)))
+        ancestors = {one.id for one in made for two in held if log.is_ancestor(one.id, two.id)} | {
+            one.id for one in held
+        }
+        target.insert_many([message for message in made if message.id in ancestors])
+        lacking = [message for message in made if message.id not in ancestors]
+        dropped = data.draw(st.sets(st.sampled_from(lacking), max_size=3)) if lacking else set()
+        keys = data.draw(st.sampled_from([(US,), signers]))
+        below = {(one.id, two.id): log.is_ancestor(one.id, two.id) for one in made for two in made}
+        log.close()
+        result = rebase(path, target, *dropped, signers=keys, drop_descendants=True)
+        with gossiplog.open(path) as new:
+            new.verify()
+            signed = dict(result.signed)
+            assert result.dropped + result.kept + len(signed) == len(lacking)
+            gone = {message.id for message in lacking if message.id not in signed and message.id not in new}
+            assert {message.id for message in dropped} <= gone
+            # What is gone was dropped, or others wrote it on top of that.
+            own = {signer.did for signer in keys}
+            for message in lacking:
+                if message.id in gone and message not in dropped:
+                    assert message.author not in own
+                    assert any(below[one.id, message.id] for one in dropped)
+            for one in signed:
+                for two in signed:
+                    if below[one, two]:
+                        assert new.is_ancestor(signed[one], signed[two])
+                for head in target.heads:
+                    assert new.is_ancestor(head, signed[one])
+            assert not gone.intersection(message.id for message in new.messages())
+            assert target.pull(new).refused == ()
+            assert target.root == new.root
+
+
+def test_the_command() -> None:
+    command = rebase_command("my log.db", "ws://hub/a?b", ["a", "b"], ["--token-file", "x y"])
+    assert command == "gossiplog rebase 'my log.db' --onto 'ws://hub/a?b' --token-file 'x y' --drop a --drop b"
+    assert rebase_command(":memory:", "ws://hub", ["a"]) == ""
+    assert rebase_command("log.db", "ws://hub", []) == ""
+
+
+def test_a_plan_writes_to_neither_log(path: Path, target: Log) -> None:
+    bad, _ = write(path, ["bad", "good"])
+    with gossiplog.open(path, read_only=True) as log:
+        plan = Rebase(log, target, [bad.id], [US], drop_descendants=False)
+        assert plan.changes
+        assert [each.fate for each in plan.messages()] == [Fate.DROPPED, Fate.SIGNED]
+        assert (len(log), len(target)) == (2, 0)

@@ -1,0 +1,165 @@
+"""The way back of a client that a hub, or a peer, had cut off: `gossiplog.rebase` onto where it is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+import gossiplog
+from gossiplog import Access, Hub, Log, NetworkError, Peer, RebaseError, RefusedByPeer, Signer, Token
+from gossiplog.net import client as client_module
+from gossiplog.net import rebase as module
+from tests.net.support import LISTEN, TOPIC, serving, until_longer
+
+pytestmark = pytest.mark.anyio
+
+Open = Callable[..., Log]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+
+
+def only_texts(payload: Any) -> None:
+    if not isinstance(payload, str):
+        raise TypeError(f"{payload} is no text")
+
+
+def write(path: Path, signer: Signer) -> str:
+    """One bad message, and 20 good ones that descend from it; the id of the bad one."""
+    with gossiplog.open(path, TOPIC, signer=signer) as log:
+        bad = log.append(5)
+        log.append_many(f"good {number}" for number in range(20))
+        return bad.id
+
+
+def payloads(log: Log) -> list[Any]:
+    return [message.payload for message in log.messages()]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_the_way_back_to_a_hub(opened: Open, signer: Signer, other_signer: Signer, tmp_path: Path) -> None:
+    path, theirs = tmp_path / "my log.db", opened(payload=only_texts, signer=other_signer)
+    theirs.append("theirs")
+    bad = write(path, signer)
+    async with serving(Hub(theirs)) as url:
+        with gossiplog.open(path) as log:
+            async with gossiplog.connect(log, url) as client:
+                with pytest.raises(RefusedByPeer) as error:
+                    await client.synced()
+        assert error.value.refused == ((bad, "its payload is refused: 5 is no text"),)
+        # What the command of the error says.
+        program, command, place, *options = shlex.split(error.value.command)
+        assert (program, command, place) == ("gossiplog", "rebase", str(path))
+        assert options == ["--onto", url, "--drop", bad]
+        result = await anyio.to_thread.run_sync(partial(gossiplog.rebase, place, url, [bad], signer=signer))
+        assert (len(result.signed), result.dropped, result.messages) == (20, 1, 21)
+        with gossiplog.open(path, signer=signer) as log:
+            async with gossiplog.connect(log, url) as client:
+                await client.synced()
+                log.append("more")
+                await until_longer(theirs, 21)
+            assert log.root == theirs.root
+    assert payloads(theirs) == ["theirs", *(f"good {number}" for number in range(20)), "more"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_way_back_to_a_hub_with_a_token(opened: Open, signer: Signer, tmp_path: Path) -> None:
+    path, theirs, token = tmp_path / "mine.db", opened(payload=only_texts), "a-token-0123456789"
+    bad = write(path, signer)
+    hub = Hub(theirs, access=Access(read_token=Token(token)))
+    async with serving(hub) as url:
+        with gossiplog.open(path) as log:
+            async with gossiplog.connect(log, url, token=token) as client:
+                with pytest.raises(RefusedByPeer, match="--token-file FILE --drop"):
+                    await client.synced()
+        call = partial(gossiplog.rebase, path, url, [bad], signer=signer)
+        with pytest.raises(NetworkError, match="401"):
+            await anyio.to_thread.run_sync(call)
+        result = await anyio.to_thread.run_sync(partial(call, token=token))
+        assert len(result.signed) == 20
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_way_back_to_a_peer(opened: Open, signer: Signer, tmp_path: Path) -> None:
+    path, theirs = tmp_path / "mine.db", opened(payload=only_texts)
+    bad = write(path, signer)
+    async with Peer(theirs, [LISTEN]) as peer:
+        (address,) = peer.addresses
+        with gossiplog.open(path) as log:
+            async with Peer(log, ()) as ours:
+                await ours.dial(address)
+                with pytest.raises(RefusedByPeer) as error:
+                    await ours.synced()
+        assert error.value.command == f"gossiplog rebase {path} --onto {address} --drop {bad}"
+        result = await anyio.to_thread.run_sync(partial(gossiplog.rebase, path, address, [bad], signer=signer))
+        assert len(result.signed) == 20
+        with gossiplog.open(path) as log:
+            async with Peer(log, ()) as ours:
+                await ours.dial(address)
+                await ours.synced()
+    assert payloads(theirs) == [f"good {number}" for number in range(20)]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_hub_that_never_gets_equal_is_given_up(
+    opened: Open, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_STALLED_SECONDS", 0.2)
+    path, theirs = tmp_path / "mine.db", opened()
+    write(path, signer)
+
+    async def never(log: Log, target: str, synced: object) -> None:
+        await module_wait(log, target, anyio.sleep_forever)
+
+    module_wait = module._while_it_grows
+    monkeypatch.setattr(module, "_while_it_grows", never)
+    async with serving(Hub(theirs)) as url:
+        with pytest.raises(NetworkError, match=f"{url} sent no message for 0.2 s, and its log differs"):
+            await anyio.to_thread.run_sync(partial(gossiplog.rebase, path, url, signer=signer))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["mine.db"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_hub_that_cannot_be_reached_changes_nothing(signer: Signer, tmp_path: Path, port: int) -> None:
+    path = tmp_path / "mine.db"
+    write(path, signer)
+    with pytest.raises(NetworkError):
+        await anyio.to_thread.run_sync(partial(gossiplog.rebase, path, f"ws://127.0.0.1:{port}", signer=signer))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["mine.db"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_peers_that_hold_what_was_dropped_bring_it_back(opened: Open, signer: Signer, tmp_path: Path) -> None:
+    path, theirs, holder = tmp_path / "mine.db", opened(), opened()
+    bad = write(path, signer)
+    holder.pull(path)
+    gossiplog.rebase(path, theirs, [bad], signer=signer)
+    with gossiplog.open(path) as log:
+        assert len(log) == 20
+        log.pull(holder)
+        assert bad in log
+        assert len(log) == 41
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_log_onto_itself(signer: Signer, tmp_path: Path) -> None:
+    path = tmp_path / "mine.db"
+    bad = write(path, signer)
+    assert gossiplog.rebase(path, path, signer=signer).former is None
+    with pytest.raises(RebaseError, match="the target has a message"):
+        gossiplog.rebase(path, path, [bad], signer=signer)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_key_file_is_no_signer(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="a signer is a gossiplog"):
+        gossiplog.rebase(tmp_path / "mine.db", tmp_path / "target.db", signer=["key"])  # type: ignore[list-item]
