@@ -76,6 +76,7 @@ def test_help(program: Program) -> None:
     commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "recover", "rebuild"]
     commands += [
         "sync",
+        "rebase",
         "serve",
         "peers",
         "network",
