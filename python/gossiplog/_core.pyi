@@ -1,4 +1,7 @@
-"""What the Rust core offers. `gossiplog.reference` offers the same in pure Python, `gossiplog.core` chooses."""
+"""What the Rust core offers. `gossiplog.reference` offers the same in pure Python, `gossiplog.core` chooses.
+
+Attributes that are `Final` are read-only properties.
+"""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,10 +50,8 @@ class SigningKey:
     """An Ed25519 key pair, made once for many signatures. The private key is the 32-byte seed of RFC 8032."""
 
     def __new__(cls, private_key: bytes) -> SigningKey: ...
-    @property
-    def public_key(self) -> bytes: ...
-    @property
-    def did(self) -> str: ...
+    public_key: Final[bytes]
+    did: Final[str]
     def sign(
         self, topic: str, clock: int, parents: Sequence[str], payload: Any, codec: str = "dag-cbor"
     ) -> tuple[bytes, bytes]: ...
@@ -82,30 +83,18 @@ class SignedMessage:
         content_id: the id that all encodings of the message have in common.
     """
 
-    @property
-    def key(self) -> bytes: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def clock(self) -> int: ...
-    @property
-    def parents(self) -> tuple[str, ...]: ...
-    @property
-    def payload(self) -> Any: ...
-    @property
-    def author(self) -> str: ...
-    @property
-    def codec(self) -> str: ...
-    @property
-    def signature(self) -> bytes: ...
-    @property
-    def value(self) -> bytes: ...
-    @property
-    def canonical(self) -> bool: ...
-    @property
-    def content_id(self) -> str: ...
+    key: Final[bytes]
+    id: Final[str]
+    topic: Final[str]
+    clock: Final[int]
+    parents: Final[tuple[str, ...]]
+    payload: Final[Any]
+    author: Final[str]
+    codec: Final[str]
+    signature: Final[bytes]
+    value: Final[bytes]
+    canonical: Final[bool]
+    content_id: Final[str]
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -134,14 +123,10 @@ class MessageJson:
     """
 
     def __new__(cls, values: Sequence[bytes], topic: str, is_list: bool = True) -> MessageJson: ...
-    @property
-    def count(self) -> int:
-        """How many of the messages are written: those before the first that has no dag-json form."""
-
-    @property
-    def held(self) -> int:
-        """Bytes that are kept in memory for it, about."""
-
+    count: Final[int]
+    """How many of the messages are written: those before the first that has no dag-json form."""
+    held: Final[int]
+    """Bytes that are kept in memory for it, about."""
     def read(self, limit: int) -> bytes:
         """Return the next piece, of about so many bytes; b"" at the end. Other threads run meanwhile."""
 
@@ -161,33 +146,24 @@ def read_message_map(data: bytes, codec: str) -> bytes:
 class Plan:
     """What one transaction writes for a batch: made by `Batch.plan`."""
 
-    @property
-    def order(self) -> list[int]:
-        """Indices into the batch, in the order in which they get their sequences: causal (ascending keys)."""
-    @property
-    def messages(self) -> list[tuple[int, bytes, bytes]]:
-        """Rows (sequence, value, links), one for each of `order`."""
-    @property
-    def leaves(self) -> list[tuple[bytes, bytes, int]]:
-        """Rows (key, leaf hash, sequence), one for each of `order`."""
-    @property
-    def alternatives(self) -> list[tuple[int, bytes]]:
-        """Rows (sequence, key of the canonical encoding), ascending, of the messages that are alternative encodings."""
-    @property
-    def children(self) -> list[tuple[int, int]]:
-        """Rows (parent's sequence, child's sequence), ascending, without duplicates."""
-    @property
-    def heads_added(self) -> list[tuple[bytes, int]]:
-        """Rows (key, sequence), ascending by key: those that no other message of the plan names as a parent."""
-    @property
-    def heads_removed(self) -> list[bytes]:
-        """Keys, named as parents here, that were in the log before."""
-    @property
-    def orphans(self) -> list[tuple[int, list[bytes]]]:
-        """Valid messages left out: (index, the keys of the parents that are neither in the log nor in the plan)."""
-    @property
-    def late(self) -> list[int]:
-        """Indices of messages left for another plan, because linking the others took all the work that was allowed."""
+    order: Final[list[int]]
+    """Indices into the batch, in the order in which they get their sequences: causal (ascending keys)."""
+    messages: Final[list[tuple[int, bytes, bytes]]]
+    """Rows (sequence, value, links), one for each of `order`."""
+    leaves: Final[list[tuple[bytes, bytes, int]]]
+    """Rows (key, leaf hash, sequence), one for each of `order`."""
+    alternatives: Final[list[tuple[int, bytes]]]
+    """Rows (sequence, key of the canonical encoding), ascending, of the messages that are alternative encodings."""
+    children: Final[list[tuple[int, int]]]
+    """Rows (parent's sequence, child's sequence), ascending, without duplicates."""
+    heads_added: Final[list[tuple[bytes, int]]]
+    """Rows (key, sequence), ascending by key: those that no other message of the plan names as a parent."""
+    heads_removed: Final[list[bytes]]
+    """Keys, named as parents here, that were in the log before."""
+    orphans: Final[list[tuple[int, list[bytes]]]]
+    """Valid messages left out: (index, the keys of the parents that are neither in the log nor in the plan)."""
+    late: Final[list[int]]
+    """Indices of messages left for another plan, because linking the others took all the work that was allowed."""
 
 @final
 class Batch:
@@ -202,17 +178,13 @@ class Batch:
     def __getitem__(self, key: int, /) -> SignedMessage | InvalidMessage: ...
     @overload
     def __getitem__(self, key: slice, /) -> Sequence[SignedMessage | InvalidMessage]: ...
-    @property
-    def keys(self) -> list[bytes]:
-        """One for each value; b"" where the value is too broken to have one."""
-    @property
-    def fresh(self) -> int:
-        """How many are fresh."""
-    @property
-    def duplicates(self) -> list[int]:
-        """Indices of those known before, and of repetitions within the batch."""
-    @property
-    def invalid(self) -> list[tuple[int, InvalidMessage]]: ...
+    keys: Final[list[bytes]]
+    """One for each value; b"" where the value is too broken to have one."""
+    fresh: Final[int]
+    """How many are fresh."""
+    duplicates: Final[list[int]]
+    """Indices of those known before, and of repetitions within the batch."""
+    invalid: Final[list[tuple[int, InvalidMessage]]]
     def drop_known(self, known: Collection[bytes]) -> None:
         """Mark as duplicates the fresh messages with these keys: they came in since the batch was verified."""
     def fresh_keys(self) -> list[bytes]:
@@ -284,12 +256,9 @@ class Node:
     """A node of the tree: (level, key, hash). The anchor of a level has the key None."""
 
     def __new__(cls, level: int, key: bytes | None, hash: bytes) -> Node: ...
-    @property
-    def level(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def hash(self) -> bytes: ...
+    level: Final[int]
+    key: Final[bytes | None]
+    hash: Final[bytes]
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -306,9 +275,8 @@ class Nodes:
         """
     def encode(self) -> bytes:
         """Return the protobuf message `Response.GetChildren` of the wire format, "Frames"."""
-    @property
-    def keys(self) -> list[bytes]:
-        """Those that the nodes have, in their order: an anchor has none."""
+    keys: Final[list[bytes]]
+    """Those that the nodes have, in their order: an anchor has none."""
     def lacking(self, stored: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         """Return the keys of those leaves that are not stored.
 
@@ -352,12 +320,10 @@ class ChildrenCheck:
     def __new__(cls, parent: Node, end: bytes | None) -> ChildrenCheck: ...
     def add(self, children: Iterable[Node]) -> None:
         """Take the next children; raise TreeError as `check_children`, but for what only the whole answer can show."""
-    @property
-    def count(self) -> int:
-        """How many children there were."""
-    @property
-    def is_complete(self) -> bool:
-        """Whether they are all: they hash to the parent's hash."""
+    count: Final[int]
+    """How many children there were."""
+    is_complete: Final[bool]
+    """Whether they are all: they hash to the parent's hash."""
     def finish(self) -> None:
         """End the answer; raise TreeError where it is empty or not complete."""
 
@@ -391,8 +357,7 @@ class Tree:
         """
     def level1(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
         """Return the level-1 rows, ascending, that the insertion of these keys can have changed."""
-    @property
-    def root(self) -> Node: ...
+    root: Final[Node]
     def node(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Node | None: ...
     def children(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> list[Node]:
         """Return the nodes one level below; raise KeyError for a node that is not there, ValueError for level 0."""
@@ -460,18 +425,14 @@ class Fragment:
         Raises:
             DecodeError: anything that no fragment is written as.
         """
-    @property
-    def root(self) -> Node:
-        """The root of the tree that has these entries and no others."""
-    @property
-    def count(self) -> int:
-        """The number of entries."""
-    @property
-    def first(self) -> bytes | None:
-        """The lowest key; None without entries."""
-    @property
-    def last(self) -> bytes | None:
-        """The highest key; None without entries."""
+    root: Final[Node]
+    """The root of the tree that has these entries and no others."""
+    count: Final[int]
+    """The number of entries."""
+    first: Final[bytes | None]
+    """The lowest key; None without entries."""
+    last: Final[bytes | None]
+    """The highest key; None without entries."""
     def __eq__(self, value: object, /) -> bool: ...
 
 @final
@@ -495,66 +456,49 @@ def fragment_of_columns(keys: object, hashes: object) -> Fragment: ...
 class Closed:
     """How a connection ended, or why a stream could not be opened."""
 
-    @property
-    def cause(self) -> Cause:
-        """Who ended it, or why it could not be made: see `ConnectionLost`."""
-    @property
-    def reason(self) -> str:
-        """What happened, as a clause for people."""
-    @property
-    def status(self) -> int | None:
-        """Of the HTTP answer that refused a WebSocket."""
+    cause: Final[Cause]
+    """Who ended it, or why it could not be made: see `ConnectionLost`."""
+    reason: Final[str]
+    """What happened, as a clause for people."""
+    status: Final[int | None]
+    """Of the HTTP answer that refused a WebSocket."""
 
 @final
 class ConnectionEvent:
     """What happened to a connection since the last poll."""
 
-    @property
-    def connection(self) -> int: ...
-    @property
-    def established(self) -> bool:
-        """A dialled connection is established; on a host, also one that a peer dialled."""
-    @property
-    def hello(self) -> list[tuple[str, str]]:
-        """With `established`: what a hub said of itself, the names in lower case and the values of headers."""
-    @property
-    def readable(self) -> bool:
-        """Draining is worth trying again."""
-    @property
-    def writable(self) -> bool:
-        """Feeding is worth trying again."""
-    @property
-    def incidents(self) -> list[tuple[str, int, str]]:
-        """What the peer did in vain: the kind, how often, and what it did the last time.
+    connection: Final[int]
+    established: Final[bool]
+    """A dialled connection is established; on a host, also one that a peer dialled."""
+    hello: Final[list[tuple[str, str]]]
+    """With `established`: what a hub said of itself, the names in lower case and the values of headers."""
+    readable: Final[bool]
+    """Draining is worth trying again."""
+    writable: Final[bool]
+    """Feeding is worth trying again."""
+    incidents: Final[list[tuple[str, int, str]]]
+    """What the peer did in vain: the kind, how often, and what it did the last time.
 
-        The kind is the name that `Network.counts` has for it.
-        """
-    @property
-    def closed(self) -> Closed | None: ...
+    The kind is the name that `Network.counts` has for it.
+    """
+    closed: Final[Closed | None]
 
 @final
 class StreamEvent:
     """What happened to a stream since the last poll."""
 
-    @property
-    def stream(self) -> int: ...
-    @property
-    def connection(self) -> int: ...
-    @property
-    def protocol(self) -> str | None:
-        """Both sides agreed on it: the stream is open."""
-    @property
-    def inbound(self) -> bool:
-        """The peer opened the stream."""
-    @property
-    def readable(self) -> bool:
-        """Reading is worth trying again."""
-    @property
-    def writable(self) -> bool:
-        """Writing is worth trying again."""
-    @property
-    def failed(self) -> Closed | None:
-        """Why it could not be opened."""
+    stream: Final[int]
+    connection: Final[int]
+    protocol: Final[str | None]
+    """Both sides agreed on it: the stream is open."""
+    inbound: Final[bool]
+    """The peer opened the stream."""
+    readable: Final[bool]
+    """Reading is worth trying again."""
+    writable: Final[bool]
+    """Writing is worth trying again."""
+    failed: Final[Closed | None]
+    """Why it could not be opened."""
 
 @final
 class Streams:
@@ -631,8 +575,7 @@ class Network:
         negotiation_seconds: float,
         closing_seconds: float,
     ) -> Network: ...
-    @property
-    def streams(self) -> Streams: ...
+    streams: Final[Streams]
     def fileno(self) -> int:
         """Return a file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
     def poll(self) -> list[ConnectionEvent | StreamEvent]:
@@ -705,106 +648,81 @@ class Network:
 class PeerEvent:
     """A peer is connected, whichever side dialled. Comes just before the ConnectionEvent that says `established`."""
 
-    @property
-    def connection(self) -> int: ...
-    @property
-    def peer_id(self) -> str:
-        """In base58: `12D3Koo...`."""
-    @property
-    def address(self) -> str:
-        """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
-    @property
-    def dialer(self) -> bool:
-        """This side dialled the first connection to it."""
+    connection: Final[int]
+    peer_id: Final[str]
+    """In base58: `12D3Koo...`."""
+    address: Final[str]
+    """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
+    dialer: Final[bool]
+    """This side dialled the first connection to it."""
 
 @final
 class MeshEvent:
     """A peer's status with the topic has changed since the last poll."""
 
-    @property
-    def peer_id(self) -> str: ...
-    @property
-    def kind(self) -> Literal["graft", "prune", "subscribe", "unsubscribe"]:
-        """The peer came into the topic's mesh or left it; it subscribed to the topic or gave it up.
+    peer_id: Final[str]
+    kind: Final[Literal["graft", "prune", "subscribe", "unsubscribe"]]
+    """The peer came into the topic's mesh or left it; it subscribed to the topic or gave it up.
 
-        A peer that is disconnected leaves both.
-        """
+    A peer that is disconnected leaves both.
+    """
 
 @final
 class HostEvent:
     """What concerns no single peer."""
 
-    @property
-    def gossip(self) -> bool:
-        """`Host.gossip` has messages."""
-    @property
-    def listening(self) -> list[str]:
-        """Addresses that the host listens on since the last poll, with `/p2p/...`."""
-    @property
-    def failed(self) -> list[str]:
-        """Listeners that failed since the last poll, each as a sentence."""
-    @property
-    def refused(self) -> int:
-        """Connections that were refused since the last poll.
+    gossip: Final[bool]
+    """`Host.gossip` has messages."""
+    listening: Final[list[str]]
+    """Addresses that the host listens on since the last poll, with `/p2p/...`."""
+    failed: Final[list[str]]
+    """Listeners that failed since the last poll, each as a sentence."""
+    refused: Final[int]
+    """Connections that were refused since the last poll.
 
-        There were as many from their address as there may be, or their peer is not allowed.
-        """
-    @property
-    def denied(self) -> list[str]:
-        """The peers that were refused since the last poll because they are not allowed; of very many, the first."""
+    There were as many from their address as there may be, or their peer is not allowed.
+    """
+    denied: Final[list[str]]
+    """The peers that were refused since the last poll because they are not allowed; of very many, the first."""
 
 @final
 class GossipMessage:
     """A message that came by gossip, to be judged: `Host.validate`."""
 
-    @property
-    def ticket(self) -> int:
-        """Names it in the answer. Never used again."""
-    @property
-    def connection(self) -> int:
-        """Of the peer that passed it on; 0 if that is not connected any more."""
-    @property
-    def peer_id(self) -> str:
-        """The peer that passed it on, which need not be its author."""
-    @property
-    def data(self) -> bytes: ...
+    ticket: Final[int]
+    """Names it in the answer. Never used again."""
+    connection: Final[int]
+    """Of the peer that passed it on; 0 if that is not connected any more."""
+    peer_id: Final[str]
+    """The peer that passed it on, which need not be its author."""
+    data: Final[bytes]
 
 @final
 class PeerInfo:
     """A connected peer, as of the last heartbeat or since."""
 
-    @property
-    def connection(self) -> int: ...
-    @property
-    def peer_id(self) -> str: ...
-    @property
-    def address(self) -> str:
-        """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
-    @property
-    def dialer(self) -> bool:
-        """This side dialled the first connection to it."""
-    @property
-    def agent(self) -> str | None:
-        """What it calls its program; None until it said so. At most 256 characters."""
-    @property
-    def protocols(self) -> list[str]:
-        """What it says its streams may speak, ascending; empty until it said so. At most 128."""
-    @property
-    def in_mesh(self) -> bool:
-        """It is in the topic's mesh: messages go to it and come from it in full."""
-    @property
-    def subscribed(self) -> bool:
-        """It subscribed to the topic."""
-    @property
-    def score(self) -> float:
-        """How it behaved by gossip: around 0 and more is good.
+    connection: Final[int]
+    peer_id: Final[str]
+    address: Final[str]
+    """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
+    dialer: Final[bool]
+    """This side dialled the first connection to it."""
+    agent: Final[str | None]
+    """What it calls its program; None until it said so. At most 256 characters."""
+    protocols: Final[list[str]]
+    """What it says its streams may speak, ascending; empty until it said so. At most 128."""
+    in_mesh: Final[bool]
+    """It is in the topic's mesh: messages go to it and come from it in full."""
+    subscribed: Final[bool]
+    """It subscribed to the topic."""
+    score: Final[float]
+    """How it behaved by gossip: around 0 and more is good.
 
-        Below -400, after seven messages that were rejected, its gossip is ignored, and the host disconnects from it.
-        Rejections are forgiven within ten minutes.
-        """
-    @property
-    def rtt(self) -> float | None:
-        """The last round trip in seconds; None before the first."""
+    Below -400, after seven messages that were rejected, its gossip is ignored, and the host disconnects from it.
+    Rejections are forgiven within ten minutes.
+    """
+    rtt: Final[float | None]
+    """The last round trip in seconds; None before the first."""
 
 class _GossipParameters(Protocol):
     @property
@@ -893,11 +811,9 @@ class Host:
         negotiation_seconds: float,
         closing_seconds: float,
     ) -> Host: ...
-    @property
-    def streams(self) -> Streams: ...
-    @property
-    def peer_id(self) -> str:
-        """This host's, in base58."""
+    streams: Final[Streams]
+    peer_id: Final[str]
+    """This host's, in base58."""
     def addresses(self) -> list[str]:
         """Return the addresses that the host listens on now, with `/p2p/<peer_id>`."""
     def dial(self, address: str) -> int:

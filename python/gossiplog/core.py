@@ -60,49 +60,7 @@ if TYPE_CHECKING or _CHOICE == "rust":
             "gossiplog's compiled core is missing: install a wheel with `pip install gossiplog`, or build it in a"
             " checkout with `make setup`; GOSSIPLOG_CORE=python runs the slow reference implementation instead"
         ) from error
-elif _CHOICE == "python":
-    from gossiplog.reference import (
-        CID,
-        HASH_LENGTH,
-        KEY_LENGTH,
-        MAX_CLOCK,
-        MAX_DEPTH,
-        MAX_OWN_DEPTH,
-        Batch,
-        ChildrenCheck,
-        Fragment,
-        MessageJson,
-        Node,
-        Nodes,
-        Plan,
-        SignedMessage,
-        SigningKey,
-        Tree,
-        cbor_decode,
-        cbor_encode,
-        check_children,
-        decode_clock,
-        decode_id,
-        encode_clock,
-        encode_id,
-        frontier,
-        is_ancestor,
-        is_boundary,
-        json_decode,
-        json_encode,
-        leaf_hash,
-        link_record,
-        read_batch,
-        read_message,
-        read_message_line,
-        read_message_map,
-        sign,
-        sign_chain,
-        verify,
-        verify_batch,
-        verify_bytes,
-    )
-else:
+elif _CHOICE != "python":
     raise ImportError(f"GOSSIPLOG_CORE is {_CHOICE!r}; it must be 'rust' or 'python'")
 
 __all__ = [
@@ -146,3 +104,8 @@ __all__ = [
     "verify_batch",
     "verify_bytes",
 ]
+
+if not TYPE_CHECKING and _CHOICE == "python":
+    from gossiplog import reference
+
+    globals().update({name: getattr(reference, name) for name in __all__})

@@ -1,4 +1,4 @@
-"""Logs in figures."""
+"""Logs in figures, and expressions that users give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog import NotALog, Signer
+from gossiplog.errors import OptionError
 from gossiplog.spark import LogSummary, read, summarize
+from gossiplog.spark.jobs.summary import expression
 
 
 def test_a_damaged_log_and_one_of_two_authors(
@@ -36,3 +38,19 @@ def test_a_damaged_log_and_one_of_two_authors(
 def test_what_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotALog):
         summarize(read(spark, str(tmp_path / "none.db")))
+
+
+def test_an_expression_over_columns(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("ann", 2), ("ben", 3)], "name string, number int")
+    doubled = expression(frame, "value", "number * 2")
+    assert [row[0] for row in frame.select(doubled).collect()] == [4, 6]
+
+
+@pytest.mark.parametrize("text", ["nowhere", "number +", "nothing(number)", "name.first"])
+def test_what_spark_does_not_understand(spark: SparkSession, text: str) -> None:
+    frame = spark.createDataFrame([("ann", 2)], "name string, number int")
+    with pytest.raises(OptionError) as caught:
+        expression(frame, "value", text)
+    said = str(caught.value)
+    assert said.startswith(f"the expression for value, {text}, cannot be used: ")
+    assert "\n" not in said

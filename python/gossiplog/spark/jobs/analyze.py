@@ -30,7 +30,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.jobs.expressions import author_figures
+from gossiplog.spark.jobs.summary import author_figures
 
 COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canonical", "content_id")
 """The columns of the data source that an analysis looks at; `payload` only for hot keys."""

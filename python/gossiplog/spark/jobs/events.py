@@ -35,8 +35,8 @@ from pyspark.sql.types import (
 from gossiplog.errors import DecodeError, KeyFileError, OptionError
 from gossiplog.message import MAX_PARENTS
 from gossiplog.spark.failures import raising, worker_errors
-from gossiplog.spark.jobs.expressions import expression
 from gossiplog.spark.jobs.sign import KeyStore
+from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.source.locations import alternatives, has_scheme
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}

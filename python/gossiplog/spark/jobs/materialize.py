@@ -20,8 +20,8 @@ from gossiplog.log.state import read_stored
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import locked
 from gossiplog.spark.jobs.checkpoint import Checkpoint, StateFolder
-from gossiplog.spark.jobs.expressions import expression
 from gossiplog.spark.jobs.folds import ElementSet, Fold
+from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.payload import parse_payload, spark_type
 from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.stream_reader import changes

@@ -24,8 +24,8 @@ import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building
-from gossiplog.spark.jobs.expressions import author_figures
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
+from gossiplog.spark.jobs.summary import author_figures
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import check_logs
 

@@ -1,13 +1,45 @@
-"""Logs in figures."""
+"""Figures of logs and of authors, and the expressions in Spark's SQL that users give."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from gossiplog.errors import OptionError
 from gossiplog.spark.failures import worker_errors
+
+
+def expression(frame: DataFrame, name: str, text: str) -> Column:
+    """Return an expression over the columns of a frame.
+
+    Args:
+        frame: with the columns.
+        name: what it is for, in errors.
+        text: in SQL.
+
+    Raises:
+        OptionError: Spark does not understand it.
+    """
+    try:
+        parsed = F.expr(text)
+        frame.select(parsed)
+    except (AnalysisException, ParseException) as error:
+        said = str(error).strip().splitlines()[0]
+        raise OptionError(f"the expression for {name}, {text}, cannot be used: {said}") from error
+    return parsed
+
+
+def author_figures() -> tuple[Column, ...]:
+    """Return what is counted for each author: `messages`, `bytes`, `first_clock` and `last_clock`."""
+    return (
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.min("clock").alias("first_clock"),
+        F.max("clock").alias("last_clock"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +75,9 @@ def summarize(frame: DataFrame) -> list[LogSummary]:
         GossipLogError: as reading the logs raises it.
     """
     figures = frame.groupBy("log").agg(
-        F.count("*").alias("messages"),
+        *author_figures(),
         F.sum(F.col("clock").isNull().cast("long")).alias("damaged"),
         F.countDistinct("author").alias("authors"),
-        F.sum("size").alias("bytes"),
-        F.min("clock").alias("first_clock"),
-        F.max("clock").alias("last_clock"),
     )
     with worker_errors():
         return [LogSummary(**row.asDict()) for row in figures.orderBy("log").collect()]
