@@ -94,6 +94,13 @@ def test_a_view_of_a_mapping_is_shown_as_the_mapping() -> None:
     assert "sources={'ws://a': 1}" in repr(committed)
 
 
+def test_fields_that_are_none_are_left_out() -> None:
+    assert repr(gossiplog.PeerInfo("ws://a", "hub", True, True)) == (
+        "PeerInfo(name='ws://a', kind='hub', replicates=True, dialer=True)"
+    )
+    assert "score=0.0" in repr(gossiplog.PeerInfo("ws://a", "mesh", True, True, score=0.0))
+
+
 def test_errors_about_one_thing_name_one() -> None:
     assert "not in the log: parent 1" in str(errors.MissingParents("0" * 32, ["1" * 32]))
     assert "not in the log: parents 1" in str(errors.MissingParents("0" * 32, ["1" * 32, "2" * 32]))

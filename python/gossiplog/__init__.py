@@ -160,7 +160,7 @@ else:
         return found
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__, "__version__"})
+        return sorted({*__all__, *(name for name in globals() if name.startswith("__")), "__version__"})
 
 
 __all__ = [

@@ -35,10 +35,15 @@ def escaped(text: str) -> str:
 
 
 def short_repr(kind: _Class) -> _Class:
-    """Give a dataclass a `repr` that stays short whatever its fields hold: a list as its beginning and its length."""
+    """Give a dataclass a `repr` that stays short whatever its fields hold: a list as its beginning and its length.
+
+    Fields that are None, as they are unless they are given, are left out.
+    """
 
     def representation(self: Any) -> str:
-        shown = (f"{each.name}={_shown(getattr(self, each.name))}" for each in fields(self) if each.repr)
+        values = ((each, getattr(self, each.name)) for each in fields(self) if each.repr)
+        given = ((each, value) for each, value in values if not (value is None and each.default is None))
+        shown = (f"{each.name}={_shown(value)}" for each, value in given)
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     kind.__repr__ = representation  # type: ignore[assignment]
