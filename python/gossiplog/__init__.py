@@ -3,8 +3,8 @@
 The names of this package by what they are for. `help(gossiplog.Log)` shows one of them; the page of all is long, since
 Python lists what each inherits.
 
-- a log: open, rebase, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
-- what its methods return: Arrivals, Info, InsertResult, PullResult, RebaseResult, VerifyResult
+- a log: open, rebase, repair, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
+- what its methods return: Arrivals, Info, InsertResult, PullResult, RebaseResult, RepairResult, VerifyResult
 - tables in step with a log: Apply, Setup, ApplyTransaction
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
@@ -64,10 +64,12 @@ try:
         Log,
         PullResult,
         RebaseResult,
+        RepairResult,
         Setup,
         VerifyResult,
         open,
         recover,
+        repair,
     )
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
@@ -215,6 +217,7 @@ __all__ = [
     "RefusedByPeer",
     "RefusedMessage",
     "Rejected",
+    "RepairResult",
     "SQLiteStorage",
     "Served",
     "Setup",
@@ -241,5 +244,6 @@ __all__ = [
     "open",
     "rebase",
     "recover",
+    "repair",
     "serve",
 ]

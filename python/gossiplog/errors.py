@@ -227,7 +227,7 @@ class CorruptLog(StorageError):
     """
 
     _subject = "the log"
-    advice = "; `gossiplog recover` makes a log of its valid messages"
+    advice = "; `gossiplog repair LOG --from SOURCE` mends it from a replica, `gossiplog doctor LOG` says more"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None) -> None:
         shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
@@ -320,8 +320,7 @@ class RefusedByPeer(NetworkError):
     """
 
     def __init__(self, peer: str, refused: Sequence[tuple[str, str]], more: int = 0, command: str = "") -> None:
-        # Another's words, which are not to be taken for this side's.
-        shown = "; ".join(f'message {id}: "{reason.replace(chr(34), chr(39))}"' for id, reason in refused[:5])
+        shown = "; ".join(f"message {id}: {reason}" for id, reason in refused[:5])
         others = len(refused) - 5 + more if len(refused) > 5 else more
         count = "a message" if len(refused) + more == 1 else f"{len(refused) + more:,} messages"
         way = f". To go on without what it refuses: {command}" if command else ""

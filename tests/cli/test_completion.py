@@ -23,7 +23,7 @@ def completed(script: str, *words: str) -> list[str]:
 
 def test_bash_completes(program: Program) -> None:
     script = program("completion", "bash").out
-    assert {"read", "rebase", "rebuild", "recover"} == set(completed(script, "gossiplog", "re"))
+    assert {"read", "rebase", "rebuild", "recover", "repair"} == set(completed(script, "gossiplog", "re"))
     assert {"--after", "--author"} == set(completed(script, "gossiplog", "read", "notes.db", "--a"))
     assert "reconcile" in completed(script, "gossiplog", "pipeline", "")
     assert completed(script, "gossiplog", "pipeline", "read", "--out") == ["--output"]

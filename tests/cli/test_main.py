@@ -73,7 +73,8 @@ def plain(text: str) -> str:
 def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
-    commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "recover", "rebuild"]
+    commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "repair", "recover"]
+    commands += ["rebuild"]
     commands += [
         "sync",
         "rebase",

@@ -170,7 +170,7 @@ def test_damaged_messages_are_named_where_they_are_read(braid: Path, sql: str, o
         lambda: opened(braid, apply=lambda *_: None),
     ]
     for call in calls:
-        with pytest.raises(CorruptLog, match=r"the stored message (of sequence )?[0-9a-v]+: .*gossiplog recover"):
+        with pytest.raises(CorruptLog, match=r"the stored message (of sequence )?[0-9a-v]+: .*gossiplog repair"):
             call()
 
 

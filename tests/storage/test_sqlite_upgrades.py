@@ -166,11 +166,11 @@ def test_a_message_that_this_version_refuses_does_not_keep_others_from_being_rea
         assert id in log
         assert [message.payload["n"] for message in log.messages(reverse=True, limit=2)] == [311, 310]
         # It has the smallest clock, and the messages after it can be read, since it is named.
-        with pytest.raises(CorruptLog, match=f"the stored message {id}: .*recover"):
+        with pytest.raises(CorruptLog, match=f"the stored message {id}: .*repair"):
             list(log.messages())
         assert len(list(log.messages(after=id))) > 300
         log.append({"n": 312}, signer=gossiplog.Signer(bytes(32)))
-        with pytest.raises(CorruptLog, match=f"sequence {sequence}: .*gossiplog recover") as found:
+        with pytest.raises(CorruptLog, match=f"sequence {sequence}: .*gossiplog repair") as found:
             log.verify()
         assert found.value.problems[0].startswith(f"sequence {sequence}: ")
 
@@ -185,7 +185,7 @@ def test_a_signature_that_this_version_refuses_is_found_by_the_check(
         assert log.get(id).payload == 1
         assert len(list(log.messages())) == sequence == 316
         log.append({"n": 312}, signer=gossiplog.Signer(bytes(32)))
-        with pytest.raises(CorruptLog, match=f"sequence {sequence}: .*signature.*gossiplog recover"):
+        with pytest.raises(CorruptLog, match=f"sequence {sequence}: .*signature.*gossiplog repair"):
             log.verify()
 
 

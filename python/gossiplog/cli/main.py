@@ -30,6 +30,7 @@ from gossiplog.cli.network.command import network
 from gossiplog.cli.output import failure, note, unwrapped
 from gossiplog.cli.pipeline.command import app as pipeline
 from gossiplog.cli.rebase import rebase
+from gossiplog.cli.repair import repair
 from gossiplog.cli.serve.command import serve
 from gossiplog.cli.settings import SettingsCommand
 from gossiplog.cli.sync.command import sync
@@ -84,6 +85,7 @@ app.command("show", cls=Command)(show)
 app.command("graph", cls=Command)(graph)
 app.command("info", cls=Command)(logs.info)
 app.command("verify", cls=Command)(logs.verify)
+app.command("repair", cls=Command)(repair)
 app.command("recover", cls=Command)(logs.recover)
 app.command("rebuild", cls=Command)(maintenance.rebuild)
 app.command("sync", cls=Command)(sync)

@@ -4,7 +4,16 @@ from gossiplog.log.applying import Apply, Setup
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.recovery import recover
-from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, RebaseResult, VerifyResult
+from gossiplog.log.repair import repair
+from gossiplog.log.results import (
+    Arrivals,
+    Info,
+    InsertResult,
+    PullResult,
+    RebaseResult,
+    RepairResult,
+    VerifyResult,
+)
 
 __all__ = [
     "Apply",
@@ -14,8 +23,10 @@ __all__ = [
     "Log",
     "PullResult",
     "RebaseResult",
+    "RepairResult",
     "Setup",
     "VerifyResult",
     "open",
     "recover",
+    "repair",
 ]

@@ -24,7 +24,7 @@ from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
+from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, RepairResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, raising_corrupt_log, read_stored, unindexed
 from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
@@ -34,6 +34,7 @@ from gossiplog.storage.base import REBUILD_REQUESTED, Position, Progress, Reader
 from gossiplog.storage.location import is_url, storage_at
 
 if TYPE_CHECKING:
+    from gossiplog.log.repair import Source
     from gossiplog.protocol.sync import SyncServerConfig
 
 _PAGE = 256
@@ -70,9 +71,15 @@ class Log:
         self._storage = storage
         self._is_closed = False
         self._check = payload_check(payload)
+        self._application = application
+        self._begin(progress)
+
+    def _begin(self, progress: Progress | None) -> None:
+        """Take up the log as it is stored."""
+        storage, topic = self._storage, self.topic
         self._states = States(storage, topic)
         self._notifier = CommitNotifier(storage, topic)
-        self._applier = Applier(storage, topic, application)
+        self._applier = Applier(storage, topic, self._application)
         self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
         self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._notifier)
         self._applier.open(progress)
@@ -491,13 +498,45 @@ class Log:
             progress: called with the number of messages checked since it was called before.
 
         Raises:
-            CorruptLog: something is wrong; it lists what. `gossiplog.recover` makes a log of the messages that are
-                valid.
+            CorruptLog: something is wrong; it lists what. `repair` takes sound values from a replica.
         """
         # Here, because it imports the reference implementation.
         from gossiplog.log.audit import Audit
 
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
+
+    def repair(self, source: Source | None = None, progress: Callable[[int], object] | None = None) -> RepairResult:
+        """Repair the log: take sound values from a replica where its own are damaged, and build the rest anew.
+
+        Nobody else may have the log open. It is closed meanwhile, for other threads too; its subscriptions end, and it
+        is open again when this returns or raises. What `gossiplog.repair` repairs need not open at all.
+
+        Args:
+            source: as `gossiplog.repair` takes it.
+            progress: called with the number of messages read since it was called before.
+
+        Returns:
+            What was damaged, and what became of it.
+
+        Raises:
+            CorruptLog: the source lacks messages that the log has lost; `problems` names them. The log is as it was.
+            TopicMismatch: the source has another topic.
+            StorageError: the log is no file, another program has it open, or a file cannot be read or written.
+        """
+        # Here, because few programs repair a log.
+        from gossiplog.log.repair import repair
+
+        if not os.path.isfile(self._storage.place):
+            raise StorageError(f"{self._storage.place} is no file, so that there is nothing to repair")
+        if self._storage.read_only:
+            raise StorageError(f"cannot repair {self._storage.place}: it was opened read-only")
+        self._storage.close()
+        self._notifier.closed()
+        try:
+            return repair(self._storage.place, source, progress=progress)
+        finally:
+            self._storage.open(self.topic, create=False)
+            self._begin(None)
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Build the application's tables anew: run `setup`, and then `apply` over all messages from the first.

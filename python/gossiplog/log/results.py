@@ -137,6 +137,29 @@ class VerifyResult:
     root: Node
 
 
+@frozen
+class RepairResult:
+    """What became of a damaged log.
+
+    Attributes:
+        messages: how many there are.
+        root: of the tree over them.
+        damaged: what was wrong, one sentence each; nothing in a sound log, which is left as it is.
+        fetched: how many messages came from the source.
+        moved: how many have another sequence than before.
+        notes: what the repair could not restore, and what to do about it, one sentence each.
+        kept: the path of the damaged file, which no program uses any more; "" where the log was sound.
+    """
+
+    messages: int
+    root: Node
+    damaged: tuple[str, ...] = ()
+    fetched: int = 0
+    moved: int = 0
+    notes: tuple[str, ...] = ()
+    kept: str = ""
+
+
 class Arrivals(list[SignedMessage]):
     """Messages in the order of their arrival.
 

@@ -20,10 +20,10 @@ from gossiplog.reprs import counted
 from gossiplog.storage.sqlite_tables import COMPANIONS
 
 # As the core's own parser of URLs sees it.
-_HUB = re.compile(r"wss?://", re.IGNORECASE)
+HUB = re.compile(r"wss?://", re.IGNORECASE)
 _PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
-_PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
+PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
 
 
 class PullFailed(GossipLogError):
@@ -81,7 +81,7 @@ def sync(
     if page := _PAGE.match(source):
         right = f"ws{page[1].lower()}://{source[page.end() :]}"
         raise typer.BadParameter(f"a hub's address begins with ws:// or wss://: {redacted_url(right)}")
-    if _HUB.match(source):
+    if HUB.match(source):
         # What it needs takes half a second to load, which a sync with a file should not wait for.
         from gossiplog.cli.sync.hub import sync_with_hub
         from gossiplog.net.http.access import load_token
@@ -91,7 +91,7 @@ def sync(
             files = {"token_file": token_file, "ca_file": ca_file}
             sync_with_hub(log, str(path), source, token=token, **files, follow=follow, done=show)
         return
-    if _PEER.match(source):
+    if PEER.match(source):
         if token_file is not None or ca_file is not None:
             raise typer.BadParameter("--token-file and --ca-file are for hubs: peers are known by their keys")
         from gossiplog.cli.sync.mesh import sync_with_peer

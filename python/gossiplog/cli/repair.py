@@ -1,0 +1,119 @@
+"""`gossiplog repair`: a damaged log made sound, from a replica and from its own messages."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import gossiplog.log
+from gossiplog.cli.logs import LogPath
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
+from gossiplog.cli.sync.command import HUB, PEER
+from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.files import explain_denial
+from gossiplog.log.repair import Source
+
+# Shown on a terminal.
+_PROBLEMS = 20
+
+
+def repair(
+    path: LogPath,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="A replica: the file of a log, a hub (ws:// or wss://) or a peer (multiaddr).",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With a hub: the file with the token that it asks for.")
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Repair a damaged log that no program has open: take what is lost from a replica, and build the rest anew.
+
+    Without --from, it repairs what follows from the messages. The damaged file is kept as LOG.damaged. Where the source
+    lacks something, too, the command names it, ends with status 1, and leaves the log as it was.
+    """
+    output = Output(json)
+    if not path.exists():
+        raise NotALog(f"there is no log {path}")
+    if (token_file is not None or ca_file is not None) and (source is None or not HUB.match(source)):
+        raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
+    try:
+        with progress("Repairing") as advance, Stopwatch() as watch:
+            repaired = gossiplog.log.repair(path, _replica(source, token_file, ca_file), progress=advance)
+    except CorruptLog as error:
+        raise StorageError(f"{path}: {error}") from error
+    except PermissionError as error:
+        raise StorageError(f"cannot repair {path}: {explain_denial(path.parent, 'write to')}") from error
+    if output.json:
+        output.record(
+            {
+                "log": str(path),
+                "damaged": list(repaired.damaged),
+                "fetched": repaired.fetched,
+                "moved": repaired.moved,
+                "notes": list(repaired.notes),
+                "kept": repaired.kept,
+                "messages": repaired.messages,
+                "root": {"level": repaired.root.level, "hash": repaired.root.hash.hex()},
+                "seconds": round(watch.seconds, 6),
+            }
+        )
+        return
+    if not repaired.damaged:
+        output.show(f"{path} is sound: nothing was changed.")
+        return
+    for problem in repaired.damaged[:_PROBLEMS]:
+        output.show(printable(problem))
+    if len(repaired.damaged) > _PROBLEMS:
+        output.show(f"and {len(repaired.damaged) - _PROBLEMS:,} more")
+    for remark in repaired.notes:
+        note(remark)
+    table = fields_table()
+    table.add_row("log", printable(str(path)))
+    table.add_row("messages", f"{repaired.messages:,}, {repaired.fetched:,} of them from the source")
+    table.add_row("root", f"{repaired.root.hash.hex()} at level {repaired.root.level}")
+    table.add_row("damaged file", printable(repaired.kept))
+    output.show("", table)
+
+
+def _replica(source: str | None, token_file: Path | None, ca_file: Path | None) -> Source | None:
+    if source is None:
+        return None
+    if HUB.match(source):
+        from gossiplog.cli.sync.hub import LogsDiffer, sync_with_hub
+        from gossiplog.net.http.access import load_token
+
+        token = load_token(token_file) if token_file is not None else None
+
+        def from_hub(place: str) -> None:
+            # A hub that does not take what it lacks itself has sent all the same what it has.
+            with gossiplog.log.open(place) as log, suppress(LogsDiffer):
+                sync_with_hub(log, place, source, token=token, ca_file=ca_file, follow=False, done=lambda _: None)
+
+        return from_hub
+    if PEER.match(source):
+        from gossiplog.cli.sync.hub import LogsDiffer
+        from gossiplog.cli.sync.mesh import sync_with_peer
+
+        def from_peer(place: str) -> None:
+            with gossiplog.log.open(place) as log, suppress(LogsDiffer):
+                sync_with_peer(log, place, source, follow=False, done=lambda _: None)
+
+        return from_peer
+    if not Path(source).exists():
+        raise NotALog(f"there is no log {source} to repair from")
+    return source

@@ -1,0 +1,715 @@
+"""Repair of a damaged log: sound values from a replica where its own are not, and everything else from the messages.
+
+The log is not changed: a copy is read, as far as SQLite gets, and a new file is built, which takes the log's place when
+it is verified. docs/design/log.md says why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from gossiplog import core
+from gossiplog.errors import (
+    CorruptLog,
+    CorruptSource,
+    DecodeError,
+    GossipLogError,
+    InvalidMessage,
+    NewerSchema,
+    NotALog,
+    OlderSchema,
+    StorageError,
+    TopicMismatch,
+    TreeError,
+)
+from gossiplog.log.applying import Applier
+from gossiplog.log.following import CommitNotifier
+from gossiplog.log.insertion import insert_many
+from gossiplog.log.replica import Replica
+from gossiplog.log.results import RepairResult, VerifyResult
+from gossiplog.log.state import Snapshot, States
+from gossiplog.log.writing import Writer
+from gossiplog.message import key_of
+from gossiplog.reprs import counted
+from gossiplog.storage import SQLiteStorage, Storage, salvage
+from gossiplog.storage.base import REBUILD_REQUESTED
+from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.sqlite_tables import TABLES, new_meta
+
+
+class OpenLog(Protocol):
+    """A log that is open, as `Log`."""
+
+    topic: str
+
+    def snapshot(self) -> Snapshot:
+        """Return the log as it is now."""
+
+
+Fetch: TypeAlias = Callable[[str], object]
+"""Brings a log, of which it gets the path, up to date with a replica that is no file: a hub or a peer."""
+Source: TypeAlias = OpenLog | str | os.PathLike[str] | Fetch
+
+_PAGE = 1024
+# Named in an error, and looked at for the topic.
+_SHOWN = 20
+_LOOKED_AT = 64
+_ADVICE = "; `gossiplog recover` makes a log of the messages that are left, without what descends from these"
+
+
+@dataclass(slots=True)
+class _Remains:
+    """What is left of a log.
+
+    Attributes:
+        topic: of its messages.
+        meta: its rows of `gossiplog_meta`, those of wrong types left out.
+        found: by the keys of the sound messages, the sequences that their rows have.
+        rows: by the keys of the sound messages, the rows that hold them.
+        order: the keys of all messages that are known, in the order in which they arrived.
+        place: by key, the sequence that the message had.
+        lost: the keys whose values are not sound.
+        unknown: how many messages were lost of which not even the key is left.
+        incomplete: whether there may have been others.
+        tables: whether there are others' tables in the database.
+    """
+
+    topic: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+    found: dict[bytes, int] = field(default_factory=dict)
+    rows: dict[bytes, int] = field(default_factory=dict)
+    order: list[bytes] = field(default_factory=list)
+    place: dict[bytes, int] = field(default_factory=dict)
+    lost: set[bytes] = field(default_factory=set)
+    unknown: int = 0
+    incomplete: bool = False
+    tables: bool = False
+
+
+def repair(
+    location: str | os.PathLike[str],
+    source: Source | None = None,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> RepairResult:
+    """Repair a log that no program has open.
+
+    Messages keep their sequences, the cursor of `apply` its place and the application's tables what is sound of them.
+    The damaged file is kept beside the log.
+
+    Args:
+        location: the path of the log's file.
+        source: a replica that has what is damaged: a log or its file, or a function that is called with the path of a
+            log of the sound messages, and brings that up to date. None repairs what follows from the messages alone.
+        progress: called with the number of messages read since it was called before.
+
+    Returns:
+        What was damaged, and what became of it. A sound log is left as it is.
+
+    Raises:
+        CorruptLog: the source lacks messages that the log has lost; `problems` names them. The log is as it was.
+        TopicMismatch: the source has another topic.
+        NotALog: there is no log.
+        StorageError: another program has the log open, or a file cannot be read or written.
+    """
+    path = Path(location).absolute()
+    if not path.is_file():
+        raise NotALog(f"there is no log {path}")
+    path = path.resolve()
+    for leftover in path.parent.glob(f"{path.name}{salvage.LEFTOVER}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with ExitStack() as stack:
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=f"{path.name}{salvage.LEFTOVER}", dir=path.parent))
+        except OSError as error:
+            raise StorageError(f"cannot repair {path}: no folder can be made beside it: {error.strerror}") from error
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        descriptor = stack.enter_context(salvage.locked_alone(path))
+        try:
+            return _Repair(path, folder, descriptor, progress).run(source)
+        except OSError as error:
+            raise StorageError(f"cannot repair {path}: {error}; the log is as it was") from error
+
+
+def _look(path: Path) -> tuple[list[str], VerifyResult | None]:
+    """Return what is wrong with a log, and what was found if nothing is.
+
+    Raises:
+        NewerSchema: a newer version wrote it.
+        OlderSchema: a version wrote it whose tables are not read any more.
+    """
+    try:
+        with _storage(path) as (storage, topic):
+            return [], _verified(storage, topic)
+    except CorruptLog as error:
+        return list(error.problems), None
+    except (NewerSchema, OlderSchema) as error:
+        with closing(_connection(path)) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM gossiplog_meta")}
+        # Another schema has other tables, or says more of itself: here the number alone is wrong.
+        if not names >= {*new_meta(), "topic"}:
+            raise
+        return [str(error)], None
+    except (NotALog, TreeError, DecodeError, InvalidMessage) as error:
+        # A damaged header makes a file look like no database.
+        return [str(error)], None
+
+
+class _Repair:
+    """One repair."""
+
+    def __init__(
+        self,
+        path: Path,
+        folder: Path,
+        descriptor: int,
+        progress: Callable[[int], object] | None,
+    ) -> None:
+        self._path = path
+        self._folder = folder
+        self._descriptor = descriptor
+        self._progress = progress
+
+    def run(self, source: Source | None) -> RepairResult:
+        """Repair the log."""
+        copy = self._folder / "copy.db"
+        salvage.copy_with_log(self._descriptor, self._path, copy)
+        problems, sound = _look(copy)
+        problems = [problem.replace(str(copy), str(self._path)) for problem in problems]
+        merged: Path | None = None
+        if _has_content(self._path.with_name(f"{self._path.name}-wal")):
+            merged = self._folder / "merged.db"
+            shutil.copyfile(copy, merged)
+            problems += self._write_ahead_log(copy)
+        if sound is not None and not problems:
+            return RepairResult(messages=sound.messages, root=sound.root)
+        readable, found, unread = salvage.readable(copy, self._folder)
+        problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in found)])]
+        with ExitStack() as stack:
+            base = stack.enter_context(closing(_connection(readable)))
+            replica = None
+            if source is not None and not callable(source):
+                replica = stack.enter_context(_source(source))
+            remains = _Reading(base, None if replica is None else replica.topic, self._progress).read(
+                incomplete=bool(found)
+            )
+            own = _Values(base, remains.rows)
+            if callable(source):
+                replica = stack.enter_context(self._fetched(source, remains, own))
+            if unread:
+                unread.append("gossiplog rebuild makes the application's tables anew from the messages")
+            build = _Build(own, replica, remains)
+            built = self._folder / "built.db"
+            with _replica(built, remains.topic) as log:
+                build.run(log)
+            new = self._finished(base, readable, built, remains, build)
+        with _storage(new) as (storage, topic):
+            verified = _verified(storage, topic)
+        kept = salvage.take_place(new, self._path, merged)
+        return RepairResult(
+            messages=verified.messages,
+            root=verified.root,
+            damaged=tuple(problems),
+            fetched=build.fetched,
+            moved=build.moved,
+            notes=(*unread, *build.notes),
+            kept=str(kept),
+        )
+
+    def _write_ahead_log(self, merged: Path) -> list[str]:
+        """Return what is wrong where SQLite, which stops at the first wrong checksum, does not read all of it."""
+        plain = self._folder / "plain.db"
+        with plain.open("wb") as file:
+            salvage.copy_bytes(self._descriptor, file)
+        shutil.copyfile(self._path.with_name(f"{self._path.name}-wal"), plain.with_name("plain.db-wal"))
+        counts = []
+        for path in (plain, merged):
+            try:
+                with closing(_connection(path)) as connection:
+                    counts += connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+            except sqlite3.Error:
+                return []
+        lost = counts[1] - counts[0]
+        return [f"the write-ahead log is damaged: SQLite does not read its last {lost} messages"] if lost else []
+
+    @contextmanager
+    def _fetched(self, fetch: Fetch, remains: _Remains, own: _Values) -> Iterator[_Replica]:
+        """Provide a log of the sound messages that was brought up to date."""
+        path = self._folder / "fetched.db"
+        with _replica(path, remains.topic) as log:
+            insert_many(log, own.all(), signed=True, most_refused=0)
+        fetch(str(path))
+        with _source(path) as replica:
+            yield replica
+
+    def _finished(
+        self, base: sqlite3.Connection, readable: Path, built: Path, remains: _Remains, build: _Build
+    ) -> Path:
+        """Return the new file: what was built, in the application's database where there is one."""
+        new = built
+        if remains.tables:
+            new = readable
+            base.execute("PRAGMA synchronous = OFF")
+            base.execute("ATTACH ? AS built", (str(built),))
+            base.execute("BEGIN IMMEDIATE")
+            for name in _table_names():
+                base.execute(f"DROP TABLE IF EXISTS main.{name}")
+            for statement in TABLES:
+                base.execute(statement)
+            for name in _table_names():
+                base.execute(f"INSERT INTO main.{name} SELECT * FROM built.{name}")
+            base.execute("COMMIT")
+            base.execute("DETACH built")
+        base.close()
+        with closing(_connection(new)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            rows = build.meta().items()
+            connection.executemany("INSERT OR REPLACE INTO gossiplog_meta(name, value) VALUES (?, ?)", rows)
+        return new
+
+
+def _table_names() -> list[str]:
+    return [statement.replace("(", " ").split()[2] for statement in TABLES if statement.startswith("CREATE TABLE")]
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+@contextmanager
+def _storage(path: Path) -> Iterator[tuple[Storage, str]]:
+    """Open a log to read it, and provide its topic too."""
+    storage = SQLiteStorage(path, read_only=True)
+    topic = storage.open(None, create=False)
+    try:
+        yield storage, topic
+    finally:
+        storage.close()
+
+
+def _verified(storage: Storage, topic: str) -> VerifyResult:
+    # Here, because it imports the reference implementation.
+    from gossiplog.log.audit import Audit
+
+    return Audit(storage, topic, States(storage, topic).newest, None).run()
+
+
+@contextmanager
+def _replica(path: Path, topic: str) -> Iterator[Replica]:
+    """Make a log, to be written to."""
+    storage = SQLiteStorage(path, synchronous="off")
+    storage.open(topic, create=True)
+    try:
+        states, notifier = States(storage, topic), CommitNotifier(storage, topic)
+        writer = Writer(storage, states, topic, Applier(storage, topic, None), notifier.committed)
+        yield Replica(storage, states, topic, None, writer, notifier)
+    finally:
+        storage.close()
+
+
+@contextmanager
+def _source(source: OpenLog | str | os.PathLike[str]) -> Iterator[_Replica]:
+    if not isinstance(source, (str, os.PathLike)):
+        yield _Replica(source.snapshot().storage, source.topic)
+        return
+    if isinstance(source, str) and is_url(source):
+        raise StorageError(f"{source} is no file: gossiplog repair LOG --from {source} repairs a log from there")
+    storage = storage_at(source, read_only=True)
+    try:
+        topic = storage.open(None, create=False)
+    except CorruptLog as error:
+        raise CorruptSource(error.problems) from error
+    try:
+        yield _Replica(storage, topic)
+    finally:
+        storage.close()
+
+
+class _Values:
+    """The sound messages of a database by their keys, wherever they stand in it.
+
+    Args:
+        base: the database.
+        rows: by key.
+    """
+
+    def __init__(self, base: sqlite3.Connection, rows: Mapping[bytes, int]) -> None:
+        self._base = base
+        self._rows = rows
+
+    def of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those of the keys that are sound."""
+        wanted = [(self._rows[key], key) for key in keys if key in self._rows]
+        marks = ",".join("?" * len(wanted))
+        rows = dict(
+            self._base.execute(
+                f"SELECT rowid, CAST(value AS BLOB) FROM gossiplog_messages WHERE rowid IN ({marks})",
+                [row for row, _ in wanted],
+            )
+        )
+        return {key: rows[row] for row, key in wanted}
+
+    def all(self) -> Iterator[bytes]:
+        """Yield all values."""
+        keys = sorted(self._rows, key=self._rows.__getitem__)
+        for start in range(0, len(keys), _PAGE):
+            yield from self.of(keys[start : start + _PAGE]).values()
+
+
+class _Replica:
+    """A log that has what another one lost. What is damaged in it counts as missing."""
+
+    def __init__(self, storage: Storage, topic: str) -> None:
+        self.topic = topic
+        self._storage = storage
+
+    def of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those of the keys that it has."""
+        values: dict[bytes, bytes] = {}
+        for start in range(0, len(keys), _PAGE):
+            some = keys[start : start + _PAGE]
+            try:
+                values |= self._read(some)
+            except CorruptLog:
+                for key in some:
+                    try:
+                        values |= self._read([key])
+                    except CorruptLog:
+                        continue
+        verdicts = core.verify_batch([*values.values()], self.topic)
+        return {
+            key: value
+            for (key, value), verdict in zip(values.items(), verdicts, strict=True)
+            if not isinstance(verdict, InvalidMessage) and verdict.key == key
+        }
+
+    def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        with self._storage.reader() as reader:
+            return reader.values(keys, reader.position().count)
+
+    def all_keys(self) -> list[bytes]:
+        """Return all keys, ascending: parents come before their children."""
+        with self._storage.reader() as reader, reader.scan(("key",), b"", None, reader.position().count) as rows:
+            return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
+
+
+class _Reading:
+    """Reads what is left of a log in a database.
+
+    Args:
+        base: the database.
+        topic: of the source, None where there is none.
+        progress: called with the number of messages read since it was called before.
+    """
+
+    def __init__(self, base: sqlite3.Connection, topic: str | None, progress: Callable[[int], object] | None) -> None:
+        self._base = base
+        self._source_topic = topic
+        self._progress = progress
+        self._remains = _Remains()
+
+    def read(self, *, incomplete: bool) -> _Remains:
+        """Read it.
+
+        Args:
+            incomplete: whether there may have been messages of which nothing is left.
+
+        Raises:
+            TopicMismatch: the messages have another topic than the source.
+            NotALog: no message is left, nor the topic.
+        """
+        remains = self._remains
+        remains.tables = bool(salvage.foreign_objects(self._base))
+        remains.incomplete = incomplete
+        if not self._has("gossiplog_messages", "seq", "value"):
+            remains.incomplete = True
+            self._base.execute("DROP TABLE IF EXISTS gossiplog_messages")
+            self._base.execute(next(sql for sql in TABLES if " gossiplog_messages(" in sql))
+        if self._has("gossiplog_meta", "name", "value"):
+            remains.meta = dict(self._base.execute("SELECT name, value FROM gossiplog_meta"))
+        remains.topic = self._topic()
+        self._arrange(dict(self._leaves()), self._read_values())
+        return remains
+
+    def _has(self, table: str, *columns: str) -> bool:
+        found = {name for _, name, *_ in self._base.execute(f"PRAGMA table_info({salvage.quoted(table)})")}
+        return found.issuperset(columns)
+
+    def _topic(self) -> str:
+        """Return the topic that the messages have, the stored one or the source's where none is left."""
+        seen: dict[str, int] = defaultdict(int)
+        rows = self._base.execute("SELECT CAST(value AS BLOB) FROM gossiplog_messages LIMIT ?", (_LOOKED_AT,))
+        for (value,) in rows:
+            try:
+                topic = core.cbor_decode(value)[1]
+            except (GossipLogError, LookupError, TypeError):
+                continue
+            if isinstance(topic, str):
+                seen[topic] += 1
+        stored = self._remains.meta.get("topic")
+        if seen:
+            topic = max(seen, key=seen.__getitem__)
+            if self._source_topic not in (None, topic):
+                raise TopicMismatch(f"the source has the topic {self._source_topic!r}, the log's messages {topic!r}")
+            return topic
+        if stored is None:
+            raise NotALog("nothing of a log is left in the file: gossiplog sync NEW SOURCE gets one from a replica")
+        topic = stored if self._source_topic is None else self._source_topic
+        if not isinstance(topic, str):
+            raise NotALog("the file has no messages, and its topic is damaged: gossiplog init makes a new log")
+        return topic
+
+    def _read_values(self) -> Mapping[bytes, Sequence[int]]:
+        """Find the sound values; return the keys that stand in several rows, with their sequences."""
+        again: dict[bytes, list[int]] = {}
+        found = self._remains.found
+        last = -(2**63)
+        while rows := self._base.execute(
+            "SELECT rowid, CAST(seq AS INTEGER), CAST(value AS BLOB) FROM gossiplog_messages WHERE rowid > ?"
+            " ORDER BY rowid LIMIT ?",
+            (last, _PAGE),
+        ).fetchall():
+            batch = core.verify_batch([value or b"" for _, _, value in rows], self._remains.topic)
+            invalid = {index for index, _ in batch.invalid}
+            for index, (key, (row, sequence, _)) in enumerate(zip(batch.keys, rows, strict=True)):
+                if index in invalid or sequence < 1:
+                    continue
+                if key in found:
+                    again.setdefault(key, [found[key]]).append(sequence)
+                else:
+                    found[key] = sequence
+                    self._remains.rows[key] = row
+            last = rows[-1][0]
+            if self._progress is not None:
+                self._progress(len(rows))
+        return again
+
+    def _leaves(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys that the leaves have, with their sequences."""
+        if not self._has("gossiplog_leaves", "key", "seq"):
+            return
+        rows = self._base.execute("SELECT key, seq FROM gossiplog_leaves")
+        for key, sequence in rows:
+            if isinstance(key, bytes) and len(key) == core.KEY_LENGTH and isinstance(sequence, int) and sequence > 0:
+                yield key, sequence
+
+    def _arrange(self, leaves: Mapping[bytes, int], again: Mapping[bytes, Sequence[int]]) -> None:
+        """Find out which message had which sequence.
+
+        A sound value is right where it stands unless its leaf, which no other contradicts, says otherwise; a lost one
+        is known by its leaf alone.
+        """
+        found, lost = self._remains.found, self._remains.lost
+        # Behind so many there is no message: a damaged sequence may be any number.
+        limit = len(found) + len(leaves) + _PAGE
+        by_sequence: dict[int, list[bytes]] = defaultdict(list)
+        for key, sequence in leaves.items():
+            if sequence <= limit:
+                by_sequence[sequence].append(key)
+        slots: dict[int, bytes] = {}
+        last = max((sequence for sequence in found.values() if sequence <= limit), default=0)
+        for sequence, keys in by_sequence.items():
+            sound = [key for key in keys if key in found]
+            if sequence <= last and len(sound) == 1:
+                slots[sequence] = sound[0]
+        placed = set(slots.values())
+        for key, sequences in again.items():
+            if key not in placed:
+                placed.add(key)
+                slots.setdefault(min(sequences), key)
+        displaced = []
+        for key, sequence in found.items():
+            if key not in placed and (sequence > limit or slots.setdefault(sequence, key) != key):
+                displaced.append((sequence, key))
+        for sequence, keys in by_sequence.items():
+            if sequence not in slots and len(keys) == 1 and keys[0] not in found:
+                slots[sequence] = keys[0]
+                lost.add(keys[0])
+        self._remains.unknown = max(slots, default=0) - len(slots)
+        rows = sorted([*slots.items(), *displaced])
+        self._remains.order = [key for _, key in rows]
+        self._remains.place = {key: sequence for sequence, key in rows}
+
+
+class _Build:
+    """Writes a log's messages anew, in the order in which they arrived, or nearest to it.
+
+    Args:
+        own: the log's own sound values.
+        source: that has the others, if there is one.
+        remains: what is left of the log.
+
+    Attributes:
+        fetched: how many messages came from the source.
+        moved: how many have another sequence than before.
+        notes: what the user should know.
+    """
+
+    def __init__(self, own: _Values, source: _Replica | None, remains: _Remains) -> None:
+        self.fetched = 0
+        self.moved = 0
+        self.notes: list[str] = []
+        self._own = own
+        self._source = source
+        self._remains = remains
+        self._written: dict[bytes, int] = {}
+        # Messages whose parents come later, by the first parent that is missing.
+        self._waiting: dict[bytes, list[tuple[bytes, bytes, tuple[bytes, ...]]]] = defaultdict(list)
+        self._run: list[tuple[bytes, bytes]] = []
+
+    def run(self, log: Replica) -> None:
+        """Write the messages.
+
+        Raises:
+            CorruptLog: some are nowhere.
+        """
+        self._log = log
+        order = self._with_source(self._remains.order)
+        for start in range(0, len(order), _PAGE):
+            self._take(order[start : start + _PAGE])
+        self._fetch_ancestors()
+        self._flush()
+        waiting = {key for rows in self._waiting.values() for key, _, _ in rows}
+        missing = sorted(self._waiting.keys() - waiting)
+        if missing or self._lost:
+            problems = [f"message {core.encode_id(key)} is in no source" for key in sorted({*missing, *self._lost})]
+            more = f"; and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
+            raise CorruptLog(problems[:_SHOWN], advice=f"{more}; the log is as it was{_ADVICE}")
+        places = self._remains.place
+        self.moved = sum(places[key] != sequence for key, sequence in self._written.items() if key in places)
+        if self.moved:
+            self.notes.append(
+                f"{counted(self.moved, 'message has', 'messages have')} another sequence than before: cursors after the"
+                " first of them name other messages"
+            )
+
+    def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the order with messages of the source in the places of those that are not known any more."""
+        self._lost: set[bytes] = set()
+        unknown = self._remains.unknown
+        if self._source is None and not unknown:
+            if self._remains.incomplete:
+                self.notes.append(
+                    "the file is damaged in a way that may hide messages: gossiplog sync with a replica brings what it"
+                    " lacks"
+                )
+            return order
+        if not unknown and not self._remains.incomplete:
+            return order
+        if self._source is None:
+            problem = f"{counted(unknown, 'message is', 'messages are')} lost, of which not even the ids are left"
+            raise CorruptLog(
+                [problem], advice="; the log is as it was: name a replica, as in gossiplog repair LOG --from SOURCE"
+            )
+        known = set(order)
+        others = [key for key in self._source.all_keys() if key not in known]
+        if len(others) < unknown:
+            self.notes.append(
+                f"{counted(unknown - len(others), 'message was', 'messages were')} lost of which nothing is left here"
+                " or in the source"
+            )
+        places = self._remains.place
+        taken = set(places.values())
+        gaps = [sequence for sequence in range(1, max(taken, default=0) + unknown + 1) if sequence not in taken]
+        for gap, key in zip(gaps, others, strict=False):
+            places[key] = gap
+        rest = others[len(gaps) :]
+        return [*sorted(places, key=places.__getitem__), *rest]
+
+    def _take(self, keys: Sequence[bytes]) -> None:
+        values = self._values(keys)
+        for key in keys:
+            if key not in values:
+                self._lost.add(key)
+        batch = core.read_batch([*values.values()], self._log.topic)
+        for (key, value), message in zip(values.items(), batch, strict=True):
+            if isinstance(message, InvalidMessage):
+                self._lost.add(key)
+                continue
+            self._place(key, value, tuple(map(key_of, message.parents)))
+
+    def _values(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        own = self._own.of(keys)
+        missing = [key for key in keys if key not in own]
+        if not missing or self._source is None:
+            return own
+        fetched = self._source.of(missing)
+        self.fetched += len(fetched)
+        return {key: value for key in keys if (value := own.get(key) or fetched.get(key)) is not None}
+
+    def _place(self, key: bytes, value: bytes, parents: tuple[bytes, ...]) -> None:
+        """Write a message, and those that waited for it; or have it wait for a parent."""
+        ready = deque([(key, value, parents)])
+        while ready:
+            row = ready.popleft()
+            missing = next((parent for parent in row[2] if parent not in self._written), None)
+            if missing is not None:
+                self._waiting[missing].append(row)
+                continue
+            if row[0] in self._written:
+                continue
+            self._written[row[0]] = len(self._written) + 1
+            if self._run and (row[0] <= self._run[-1][0] or len(self._run) == _PAGE):
+                self._flush()
+            self._run.append(row[:2])
+            ready.extend(self._waiting.pop(row[0], ()))
+
+    def _flush(self) -> None:
+        """Write messages whose keys ascend: within a batch, that is the order in which they get their sequences."""
+        if not self._run:
+            return
+        log = self._log
+        log.insert(log.check(log.verify([value for _, value in self._run], signed=True)))
+        self._run = []
+
+    def _fetch_ancestors(self) -> None:
+        """Get parents that no message of the log was known by."""
+        asked: set[bytes] = set()
+        while self._source is not None and (missing := [key for key in sorted(self._waiting) if key not in asked]):
+            asked.update(missing)
+            values = self._source.of(missing)
+            self.fetched += len(values)
+            for key, message in zip(values, core.read_batch([*values.values()], self._log.topic), strict=True):
+                if not isinstance(message, InvalidMessage):
+                    self._place(key, values[key], tuple(map(key_of, message.parents)))
+
+    def meta(self) -> dict[str, Any]:
+        """Return the rows of `gossiplog_meta` that the log had, for the sequences that its messages have now."""
+        stored, count = self._remains.meta, len(self._written)
+        least = {"generation": 0, "apply_version": 1, "rebuild": REBUILD_REQUESTED}
+        meta = {
+            name: stored[name]
+            for name, default in new_meta().items()
+            if type(stored.get(name)) is type(default)
+            and (name not in least or least[name] <= stored[name])
+            and (name != "rebuild" or stored[name] <= count)
+        }
+        applied = stored.get("applied")
+        last = max(self._remains.place.values(), default=0)
+        if not isinstance(applied, int) or not 0 <= applied <= last:
+            if not self._remains.tables:
+                return meta | {"applied": 0}
+            self.notes.append(
+                "how far `apply` has run is not known any more: gossiplog rebuild runs it anew from the first message"
+            )
+            return meta | {"applied": count}
+        places = self._remains.place
+        before = [sequence for key, sequence in self._written.items() if places.get(key, last + 1) <= applied]
+        if before and max(before) != len(before):
+            self.notes.append("`apply` may have run for other messages: gossiplog rebuild runs it anew from the first")
+        return meta | {"applied": min(count, max(before, default=0))}

@@ -1,0 +1,169 @@
+"""Rows of an SQLite file read page by page, whatever connects the pages: what is left where SQLite gives up.
+
+Of the file format (https://sqlite.org/fileformat2.html) this is the part that a log's tables need: the cells of b-tree
+pages, with their overflow pages, and records. A cell that does not hold together is passed over. SQLite's own recovery
+(`sqlite_dbdata`) is compiled into neither Python's module nor the program `sqlite3` of the large distributions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+Value: TypeAlias = int | float | str | bytes | None
+
+_HEADER = 100
+_MAGIC = b"SQLite format 3\0"
+_DEFAULT_PAGE = 4096
+_PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
+_INTERIOR_INDEX, _INTERIOR_TABLE, _LEAF_INDEX, _LEAF_TABLE = 2, 5, 10, 13
+_INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+
+
+class _Damaged(Exception):
+    """A cell that does not hold together."""
+
+
+def page_size(header: bytes) -> int:
+    """Return the page size that a header names, or the usual one where it names none."""
+    size = int.from_bytes(header[16:18])
+    size = 65536 if size == 1 else size
+    return size if size in _PAGE_SIZES else _DEFAULT_PAGE
+
+
+def mended_header(header: bytes, length: int) -> bytes:
+    """Return the header of a log's database with what is known of it in its place.
+
+    Args:
+        header: the first 100 bytes of the file.
+        length: of the file, in bytes.
+    """
+    size = page_size(header)
+    mended = bytearray(header)
+    mended[0:16] = _MAGIC
+    mended[16:18] = (1 if size == 65536 else size).to_bytes(2)
+    # Write-ahead log, no reserved space, the fractions that never change.
+    mended[18:24] = bytes([2, 2, 0, 64, 32, 32])
+    mended[28:32] = (length // size).to_bytes(4)
+    # The schema's format, and UTF-8; no incremental vacuum.
+    mended[44:48] = (4).to_bytes(4)
+    mended[52:56] = bytes(4)
+    mended[56:60] = (1).to_bytes(4)
+    mended[64:68] = bytes(4)
+    mended[72:92] = bytes(20)
+    return bytes(mended)
+
+
+class Pages:
+    """The pages of a file.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._size = page_size(self._file.read(_HEADER))
+        self._count = self._file.seek(0, 2) // self._size
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def rows(self) -> Iterator[tuple[int | None, Sequence[Value]]]:
+        """Yield the rows of all tables: their rowids, None in those without, and the values of their columns."""
+        for number in range(1, self._count + 1):
+            page = self._page(number)
+            start = _HEADER if number == 1 else 0
+            kind, cells = page[start], int.from_bytes(page[start + 3 : start + 5])
+            if kind not in (_INTERIOR_INDEX, _LEAF_INDEX, _LEAF_TABLE):
+                continue
+            first = start + (12 if kind == _INTERIOR_INDEX else 8)
+            for index in range(min(cells, self._size // 4)):
+                pointer = first + 2 * index
+                at = int.from_bytes(page[pointer : pointer + 2])
+                try:
+                    yield self._row(page, at, kind)
+                except (_Damaged, IndexError, struct.error, UnicodeDecodeError):
+                    continue
+
+    def _page(self, number: int) -> bytes:
+        self._file.seek((number - 1) * self._size)
+        return self._file.read(self._size)
+
+    def _row(self, page: bytes, at: int, kind: int) -> tuple[int | None, Sequence[Value]]:
+        if kind == _INTERIOR_INDEX:
+            at += 4
+        length, at = _varint(page, at)
+        rowid: int | None = None
+        if kind == _LEAF_TABLE:
+            rowid, at = _varint(page, at)
+        return rowid, _record(self._payload(page, at, length, kind))
+
+    def _payload(self, page: bytes, at: int, length: int, kind: int) -> bytes:
+        """Return a cell's payload, with what overflows its page ("Cell Payload Overflow Pages")."""
+        usable = self._size
+        most = usable - 35 if kind == _LEAF_TABLE else (usable - 12) * 64 // 255 - 23
+        if length <= most:
+            return _cut(page, at, length)
+        least = (usable - 12) * 32 // 255 - 23
+        local = least + (length - least) % (usable - 4)
+        local = local if local <= most else least
+        payload = bytearray(_cut(page, at, local))
+        following = int.from_bytes(_cut(page, at + local, 4))
+        while len(payload) < length:
+            if not 1 <= following <= self._count:
+                raise _Damaged
+            overflow = self._page(following)
+            following = int.from_bytes(overflow[:4])
+            payload += overflow[4 : 4 + length - len(payload)]
+        return bytes(payload)
+
+
+def _cut(data: bytes, at: int, length: int) -> bytes:
+    part = data[at : at + length]
+    if len(part) < length:
+        raise _Damaged
+    return part
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index in range(8):
+        byte = data[at + index]
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + index + 1
+    value = value << 8 | data[at + 8]
+    return value - (1 << 64 if value >> 63 else 0), at + 9
+
+
+def _record(payload: bytes) -> list[Value]:
+    """Read the values of a record ("Record Format")."""
+    end, at = _varint(payload, 0)
+    kinds = []
+    while at < end:
+        kind, at = _varint(payload, at)
+        kinds.append(kind)
+    values: list[Value] = []
+    at = end
+    for kind in kinds:
+        if kind == 0:
+            values.append(None)
+        elif kind in (8, 9):
+            values.append(kind - 8)
+        elif kind == 7:
+            values += struct.unpack(">d", _cut(payload, at, 8))
+            at += 8
+        elif kind in _INTEGERS:
+            values.append(int.from_bytes(_cut(payload, at, _INTEGERS[kind]), signed=True))
+            at += _INTEGERS[kind]
+        elif kind >= 12:
+            part = _cut(payload, at, (kind - 12) // 2)
+            values.append(part.decode() if kind % 2 else part)
+            at += len(part)
+        else:
+            raise _Damaged
+    return values

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from tests.cli.support import Program
+
+
+@pytest.fixture
+def damaged(home: Path) -> Path:
+    """A log of which `whole.db` is a replica."""
+    path = home / "damaged.db"
+    with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(40))
+        with gossiplog.open(home / "whole.db", "org.example.test") as whole:
+            whole.pull(log)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = zeroblob(100) WHERE seq IN (7, 9)")
+    return path
+
+
+def test_from_a_file(program: Program, damaged: Path) -> None:
+    assert program("verify", damaged).code == 1
+    record = program("repair", damaged, "--from", "whole.db").record
+    assert (record["messages"], record["fetched"], record["moved"], record["notes"]) == (40, 2, 0, [])
+    assert any(problem.startswith("sequence 7: ") for problem in record["damaged"])
+    assert record["root"] == program("verify", damaged).record["root"] == program("verify", "whole.db").record["root"]
+    assert Path(record["kept"]).exists()
+    assert program("repair", damaged).record["damaged"] == []
+
+
+def test_what_cannot_be_repaired(program: Program, damaged: Path) -> None:
+    result = program("repair", damaged)
+    assert (result.code, result.out) == (1, "")
+    assert "is in no source; and" not in result.err
+    assert "is in no source; the log is as it was" in result.err
+    assert program("repair", "no.db").err == "gossiplog: there is no log no.db\n"
+    assert program("repair", damaged, "--from", "no.db").err == "gossiplog: there is no log no.db to repair from\n"
+    assert program("repair", damaged, "--from", "whole.db", "--token-file", "t").code == 2

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import CorruptLog, Signer
+from gossiplog.errors import NotALog, StorageError, TopicMismatch
+from gossiplog.log.repair import repair
+from tests.damage import TOPIC, Damage, make_damage, make_log, parametrized
+from tests.storage.damage import damage as damage_page
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("intact") / "log.db"
+    make_log(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE notes(text)")
+        connection.executemany("INSERT INTO notes VALUES (?)", [(f"note {number}",) for number in range(300)])
+        connection.execute("UPDATE gossiplog_meta SET value = 100 WHERE name = 'applied'")
+    return path
+
+
+@pytest.fixture
+def path(intact: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(intact, tmp_path / "log.db"))
+
+
+def contents(path: Path) -> tuple[object, ...]:
+    """What a repair keeps: the arrival order, and what belongs to the application."""
+    with closing(sqlite3.connect(path)) as connection:
+        values = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq").fetchall()
+        notes = connection.execute("SELECT text FROM notes").fetchall()
+        meta = connection.execute("SELECT name, value FROM gossiplog_meta WHERE name != 'indexed'").fetchall()
+    return values, notes, sorted(meta)
+
+
+@parametrized
+def test_every_kind_of_damage_is_repaired_from_a_replica(path: Path, intact: Path, damage: Damage) -> None:
+    make_damage(path, damage)
+    repaired = repair(path, intact)
+    assert repaired.damaged
+    with gossiplog.open(intact) as sound, gossiplog.open(path) as log:
+        assert (log.verify().root, len(log)) == (sound.root, len(sound)) == (repaired.root, repaired.messages)
+    values, notes, meta = contents(path)
+    assert (values, notes) == contents(intact)[:2]
+    if damage.name not in ("cursor above the count", "cursor below 0", "cursor lost"):
+        assert meta == contents(intact)[2]
+    assert Path(repaired.kept).exists()
+    assert {file.name for file in path.parent.iterdir()} <= {"log.db", "log.db.damaged", "log.db-wal", "log.db-shm"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM gossiplog_leaves",
+        "DELETE FROM gossiplog_tree",
+        "DELETE FROM gossiplog_children",
+        "DELETE FROM gossiplog_heads",
+        "DELETE FROM gossiplog_alternatives",
+        "UPDATE gossiplog_messages SET links = x''",
+        "DROP TABLE gossiplog_tree",
+    ],
+)
+def test_what_follows_from_the_messages_needs_no_source(path: Path, intact: Path, sql: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql)
+    assert repair(path).fetched == 0
+    assert contents(path) == contents(intact)
+    with gossiplog.open(path) as log:
+        log.verify()
+
+
+def test_what_no_source_has_is_named_and_the_log_stays_as_it_was(path: Path, tmp_path: Path) -> None:
+    with gossiplog.open(path) as log:
+        first = next(log.messages())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "UPDATE gossiplog_messages SET value = x'00' WHERE seq = (SELECT seq FROM gossiplog_leaves WHERE key = ?)",
+            (first.key,),
+        )
+    before = path.read_bytes()
+    other = tmp_path / "other.db"
+    with gossiplog.open(other, TOPIC):
+        pass
+    for source in (None, other):
+        with pytest.raises(CorruptLog, match=f"message {first.id} is in no source; the log is as it was"):
+            repair(path, source)
+        assert path.read_bytes() == before
+        assert not list(tmp_path.glob("*.damaged"))
+
+
+def test_a_sound_log_is_left_as_it_is(path: Path, intact: Path) -> None:
+    before = path.read_bytes()
+    repaired = repair(path, intact)
+    assert (repaired.damaged, repaired.kept, path.read_bytes() == before) == ((), "", True)
+
+
+@pytest.mark.parametrize("table", ["messages", "tree", "leaves", "heads", "meta", "children"])
+def test_a_file_that_sqlite_calls_malformed(path: Path, intact: Path, table: str) -> None:
+    damage_page(path, f"gossiplog_{table}")
+    repaired = repair(path, intact)
+    with gossiplog.open(intact) as sound, gossiplog.open(path) as log:
+        assert log.verify().root == sound.root == repaired.root
+    assert contents(path)[1] == contents(intact)[1]
+
+
+@pytest.mark.parametrize("offset", [0, 16, 18, 20, 28, 44, 56, 105, 4000])
+def test_a_damaged_header(path: Path, intact: Path, offset: int) -> None:
+    """The first page has the header of the database and its schema."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x10]))
+    repair(path, intact)
+    with gossiplog.open(intact) as sound, gossiplog.open(path) as log:
+        assert log.verify().root == sound.root
+    assert contents(path)[1] == contents(intact)[1]
+
+
+def test_what_is_behind_damage_in_the_write_ahead_log(tmp_path: Path) -> None:
+    """SQLite reads it up to the first wrong checksum, and would drop the rest."""
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32))) as log:
+        for number in range(50):
+            log.append(number)
+        root = log.root
+        copy = tmp_path / "copy.db"
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+    wal = bytearray(Path(f"{copy}-wal").read_bytes())
+    wal[len(wal) // 2] ^= 1
+    Path(f"{copy}-wal").write_bytes(wal)
+    repaired = repair(copy, path)
+    assert (repaired.root, repaired.messages) == (root, 50)
+    assert any("write-ahead log" in problem for problem in repaired.damaged)
+    assert repaired.fetched <= 1
+
+
+def test_mistakes(path: Path, tmp_path: Path) -> None:
+    make_damage(path, Damage("", ["DELETE FROM gossiplog_heads"], "", None))
+    with pytest.raises(NotALog, match="there is no log"):
+        repair(tmp_path / "none.db")
+    other = tmp_path / "other.db"
+    with gossiplog.open(other, "org.example.other"):
+        pass
+    with pytest.raises(TopicMismatch, match="the source has the topic 'org"):
+        repair(path, other)
+    plain = tmp_path / "plain.db"
+    with closing(sqlite3.connect(plain)) as connection, connection:
+        connection.execute("CREATE TABLE notes(text)")
+    with pytest.raises(NotALog, match="nothing of a log is left"):
+        repair(plain, other)
+    text = tmp_path / "text.db"
+    text.write_text("no database\n" * 1000)
+    with pytest.raises(NotALog):
+        repair(text, other)
+
+
+def test_a_function_brings_what_is_lost(path: Path, intact: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq IN (7, 20, 21)")
+
+    def fetch(place: str) -> None:
+        with gossiplog.open(place) as log:
+            log.pull(intact)
+
+    assert repair(path, fetch).fetched == 3
+    assert contents(path) == contents(intact)
+
+
+def test_a_log_repairs_itself(path: Path, intact: Path) -> None:
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log, gossiplog.open(intact) as sound:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM gossiplog_messages WHERE seq IN (7, 20, 21)")
+        with pytest.raises(CorruptLog):
+            log.verify()
+        assert log.repair(sound).fetched == 3
+        assert log.verify().root == sound.root
+        log.append("goes on")
+        assert len(log) == len(sound) + 1
+    with gossiplog.open(":memory:", TOPIC) as log, pytest.raises(StorageError, match="no file"):
+        log.repair()
+
+
+@pytest.mark.integration
+def test_a_log_that_a_program_has_open_is_not_repaired(path: Path, intact: Path) -> None:
+    """A lock is the process's: so another process has to have it open."""
+    script = "import sys, gossiplog; log = gossiplog.open(sys.argv[1]); print(len(log), flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(StorageError, match="a program has it open"):
+            repair(path, intact)
+        other.communicate()
+    repair(path, intact)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("with_log", [False, True], ids=["in one file", "with a write-ahead log"])
+def test_a_kill_at_any_point_leaves_the_old_log_or_the_repaired_one(tmp_path: Path, with_log: bool) -> None:
+    """Every call that changes files is the last of a process once."""
+    whole, start = tmp_path / "whole.db", tmp_path / "start"
+    start.mkdir()
+    with gossiplog.open(whole, TOPIC, signer=Signer(bytes(32))) as log:
+        log.append_many(range(30))
+        root = log.root
+        with closing(sqlite3.connect(whole)) as connection:
+            if not with_log:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            for suffix in ("", "-wal") if with_log else ("",):
+                shutil.copy(f"{whole}{suffix}", start / f"log.db{suffix}")
+    with closing(sqlite3.connect(start / "log.db")) as connection:
+        connection.execute("UPDATE gossiplog_messages SET value = zeroblob(9) WHERE seq = 5")
+        connection.commit()
+        damaged = {file.name: file.read_bytes() for file in start.iterdir() if not file.name.endswith("-shm")}
+    seen = set()
+    for step in range(100):
+        folder = tmp_path / f"step {step}"
+        folder.mkdir()
+        for name, content in damaged.items():
+            (folder / name).write_bytes(content)
+        pid = os.fork()
+        if not pid:
+            _repair_up_to(folder / "log.db", whole, step)
+        _, status = os.waitpid(pid, 0)
+        with gossiplog.open(folder / "log.db") as log:
+            assert len(log) == 30
+            try:
+                assert log.verify().root == root
+                seen.add("repaired")
+            except CorruptLog:
+                seen.add("old")
+        assert os.waitstatus_to_exitcode(status) in (0, 9)
+        if os.waitstatus_to_exitcode(status) == 0:
+            break
+        # A repair that was killed is in no one's way.
+        repair(folder / "log.db", whole)
+        assert not list(folder.glob("*.repair-*"))
+    assert seen == {"old", "repaired"}
+    assert step > 10
+
+
+def _repair_up_to(path: Path, source: Path, step: int) -> None:
+    """Repair a log in a process that ends before the call with this number that changes a file's name or place."""
+    calls = iter(range(step))
+
+    def counted(name: str) -> None:
+        own = getattr(os, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            if next(calls, None) is None:
+                os._exit(9)
+            return own(*arguments, **named)
+
+        setattr(os, name, call)
+
+    for name in ("replace", "link", "unlink", "fsync", "mkdir", "pread"):
+        counted(name)
+    status = 1
+    try:
+        repair(path, source)
+        status = 0
+    finally:
+        os._exit(status)
