@@ -320,7 +320,8 @@ class RefusedByPeer(NetworkError):
     """
 
     def __init__(self, peer: str, refused: Sequence[tuple[str, str]], more: int = 0, command: str = "") -> None:
-        shown = "; ".join(f"message {id}: {reason}" for id, reason in refused[:5])
+        # Another's words, which are not to be taken for this side's.
+        shown = "; ".join(f'message {id}: "{reason.replace(chr(34), chr(39))}"' for id, reason in refused[:5])
         others = len(refused) - 5 + more if len(refused) > 5 else more
         count = "a message" if len(refused) + more == 1 else f"{len(refused) + more:,} messages"
         way = f". To go on without what it refuses: {command}" if command else ""

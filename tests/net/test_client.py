@@ -391,7 +391,7 @@ async def test_messages_that_the_hub_refuses_end_the_waiting_with_the_way_back(
             await client.synced()
         reason = "its payload is refused: 5 is no text"
         assert (error.value.peer, error.value.refused, error.value.more) == (url, ((bad.id, reason),), 0)
-        assert f"message {bad.id}: {reason}" in str(error.value)
+        assert f'message {bad.id}: "{reason}"' in str(error.value)
         # It stays so, and what the hub has came all the same.
         theirs.append("after")
         await until_longer(ours, 22)

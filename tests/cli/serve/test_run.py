@@ -10,7 +10,9 @@ import pytest
 
 from gossiplog.cli.serve.run import _exposure, _show_event, _timed
 from gossiplog.core import Node
+from gossiplog.errors import RefusedMessage
 from gossiplog.net import events
+from gossiplog.protocol.sync import Statistics
 
 
 def test_a_key_of_tls_that_others_can_read_is_said(tmp_path: Path) -> None:
@@ -33,6 +35,29 @@ def test_a_defect_is_shown(peer: str, name: str) -> None:
             {"event": "defect", "peer": peer, "doing": "answering it", "error": "KeyError: 'a key'", "times": 2},
         )
     ]
+
+
+def test_refusals_are_shown_with_ids_and_reasons() -> None:
+    shown: list[tuple[str, dict[str, Any]]] = []
+
+    def show(text: str, fields: dict[str, Any]) -> None:
+        shown.append((text, fields))
+
+    _show_event(show, events.MessagesRefused((("a", RefusedMessage("no text", "a")),), "192.0.2.7:1", 2))
+    _show_event(show, events.RefusalsReported("ws://hub", tuple((str(number), "ugly") for number in range(7)), 0))
+    _show_event(show, events.SyncEnded("ws://hub", True, 0, 2, Statistics(), "", (("a", "no text"),)))
+    assert shown[0] == (
+        "3 messages of 192.0.2.7:1 were refused: message a: no text",
+        {"event": "refused", "peer": "192.0.2.7:1", "refused": [{"id": "a", "reason": "no text"}], "more": 2},
+    )
+    assert (
+        shown[1][0]
+        == "ws://hub refuses 7 messages of this log: "
+        + "; ".join(f"message {number}: ugly" for number in range(5))
+        + "; …"
+    )
+    assert shown[1][1]["refused"][6] == {"id": "6", "reason": "ugly"}
+    assert shown[2][1]["reasons"] == [{"id": "a", "reason": "no text"}]
 
 
 def test_commits_are_shown_with_their_origin_and_the_time() -> None:

@@ -66,10 +66,9 @@ async def test_who_pushes_a_refused_message_is_told_which_and_why(
         assert client.counters.dropped == server.counters.dropped == 0
         assert len(client.peers) == len(server.peers) == 1
     lines = [record.getMessage() for record in caplog.records if bad.id in record.getMessage()]
-    named = f"message {bad.id}: {reason}"
     assert lines[:2] == [
-        f"the client: the application refuses 1 message that it sent: {named}",
-        f"the server: it says that it refuses 1 message of this log: {named}",
+        f"the client: the application refuses 1 message that it sent: message {bad.id}: {reason}",
+        f'the server: it says that it refuses 1 message of this log: message {bad.id}: "{reason}"',
     ]
     for event in ended:
         assert event.reasons == () or [id for id, _ in event.reasons] == [bad.id]
@@ -255,7 +254,7 @@ async def test_the_error_names_the_way_back(network: Network, opened: Open) -> N
     assert (error.peer, error.refused, error.more) == ("the hub", tuple(reported.items()), 3)
     text = str(error)
     assert text.startswith("the hub refuses 10 messages of this log, and so lacks what descends from them: message 000")
-    assert "reason 4; and 5 more" in text
+    assert '"reason 4"; and 5 more' in text
     # In memory there is nothing that a command could open.
     if log.replica.place.endswith(".db"):
         command = f"gossiplog rebase {log.replica.place} --onto ws://hub --ca-file 'a b.pem' --drop {'0' * 32} --drop "

@@ -38,6 +38,7 @@ MOST_NAMED = 64
 _SHOWN = 5
 """Refused messages that a line of the log names."""
 _SHOWN_REASON = 120
+"""Characters of a reason in it."""
 _LONGEST_REASON = 256
 """Characters of a reason that are remembered."""
 _MOST_SOURCES = 16
@@ -152,6 +153,16 @@ def log_level_of(event: events.Event) -> int:
     return 0
 
 
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= _SHOWN_REASON else f"{reason[:_SHOWN_REASON]}…"
+
+
+def _listed(reasons: Sequence[tuple[str, str]], count: int) -> str:
+    """Return the first of some messages with their reasons, and how many of them there are more."""
+    shown = [f"message {id}: {reason}" for id, reason in reasons[:_SHOWN]]
+    return "; ".join([*shown, *([f"and {count - len(shown):,} more"] if count > len(shown) else [])])
+
+
 class Telemetry:
     """Takes notice of what happens, and passes it on.
 
@@ -257,13 +268,9 @@ class Telemetry:
             return
         self.count(refused=len(new))
         named = [(encode_id(key), errors[key]) for key in new[:MOST_NAMED]]
-        self._note_refused(
-            "refused_messages",
-            peer or "a peer that is gone",
-            f"the application refuses {counted(len(new), 'message')} that it sent",
-            [(id, error.reason) for id, error in named],
-            len(new),
-        )
+        text = f"the application refuses {counted(len(new), 'message')} that it sent"
+        listed = _listed([(id, _shortened(error.reason)) for id, error in named], len(new))
+        self._incidents.note("refused_messages", peer or "a peer that is gone", f"{text}: {listed}")
         self.emit(events.MessagesRefused(tuple(named), peer, len(new) - len(named)))
 
     @property
@@ -280,15 +287,10 @@ class Telemetry:
         self.count(reported=len(event.refused))
         count = len(event.refused) + event.more
         text = f"it says that it refuses {counted(count, 'message')} of this log"
-        self._note_refused("reported_refusals", event.peer, text, event.refused, count)
+        # In quotes: these are the peer's words.
+        listed = _listed([(id, f'"{_shortened(reason)}"') for id, reason in event.refused], count)
+        self._incidents.note("reported_refusals", event.peer, f"{text}: {listed}")
         self.emit(event)
-
-    def _note_refused(self, kind: str, peer: str, text: str, refused: Sequence[tuple[str, str]], count: int) -> None:
-        shown = [f"message {id}: {reason[:_SHOWN_REASON]}" for id, reason in refused[:_SHOWN]]
-        if count > len(shown):
-            shown.append(f"and {count - len(shown):,} more")
-        # The count is in the text.
-        self._incidents.note(kind, peer, f"{text}: {'; '.join(shown)}", more={"refused": str(count)})
 
     def observe(self, kind: str, seconds: float) -> None:
         """Record how long something took; see `Counters.latencies`."""
