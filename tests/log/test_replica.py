@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from gossiplog import Log, Signer, core
-from gossiplog.errors import DecodeError, LogClosed, UnknownMessage
+from gossiplog.errors import CorruptLog, DecodeError, LogClosed, UnknownMessage
 from gossiplog.log import following
 from gossiplog.log.state import Snapshot
+from tests.strategies import alternative
 
 
 def test_what_a_driver_learns_of_a_log(log: Log) -> None:
@@ -126,3 +127,40 @@ def test_a_closed_log_says_so(log: Log) -> None:
     for call in (replica.count, replica.heads, replica.snapshot, replica.root):
         with pytest.raises(LogClosed):
             call()
+
+
+def test_what_another_log_lacks(log: Log, signer: Signer, opened: Callable[..., Log]) -> None:
+    messages = log.append_many(range(300))
+    other = opened()
+    assert [key for page in log.replica.lacking(other.replica) for key in page] == [each.key for each in messages]
+    other.insert_many(messages[:100])
+    other.append("its own", signer=signer)
+    found = [key for page in log.replica.lacking(other.replica) for key in page]
+    assert found == [each.key for each in messages[100:]]
+    assert list(log.replica.messages(found)) == messages[100:]
+
+
+def test_long_messages_are_read_a_few_at_a_time(log: Log) -> None:
+    messages = log.append_many(bytes(2**20 * 3) for _ in range(5))
+    assert list(log.replica.messages([each.key for each in messages])) == messages
+
+
+def test_a_message_that_was_lost_is_damage(log: Log) -> None:
+    messages = log.append_many(range(3))
+    lost = messages[1].key[:-1] + bytes([messages[1].key[-1] ^ 1])
+    with pytest.raises(CorruptLog, match=f"message {core.encode_id(lost)} is in the tree, but is not stored"):
+        list(log.replica.messages([messages[0].key, lost, messages[2].key]))
+
+
+def test_encodings_by_the_canonical_one(log: Log) -> None:
+    canonical, other = log.append({"a": 1}), log.append({"b": 1})
+    encoded = core.verify(alternative(other.value), log.topic)
+    lone = core.verify(alternative(log.signer.sign(log.topic, 1, [], {"c": 1})[1]), log.topic) if log.signer else None
+    assert lone is not None
+    log.insert_many([encoded, lone])
+    contents = [core.decode_id(each.content_id) for each in (canonical, other, lone)]
+    assert log.replica.encodings([*contents, bytes(20)]) == {
+        contents[0]: canonical.key,
+        contents[1]: other.key,
+        contents[2]: lone.key,
+    }

@@ -106,7 +106,7 @@ class Rebase:
             message.key: _Lacking(message.author, tuple(map(key_of, message.parents)), key_of(message.content_id))
             for message in _messages_lacking(log, target)
         }
-        self._held = _encodings(target, {each.content for each in self._lacking.values()})
+        self._held = target.replica.encodings([*{each.content for each in self._lacking.values()}])
         self._dropped = self._find_dropped(list(drop), drop_descendants)
         self._kept = self._find_kept()
         self.changes = bool(self._dropped) or any(map(self._is_signed, self._lacking))
@@ -170,7 +170,7 @@ class Rebase:
         # By key of a message that is signed anew, and by its content: its counterpart.
         signed: dict[bytes, Rebased] = {}
         firsts: dict[bytes, bytes] = {}
-        for message in _messages(self._log, list(self._lacking)):
+        for message in self._log.replica.messages(list(self._lacking)):
             key, each = message.key, self._lacking[message.key]
             parents = frozenset(found for parent in each.parents for found in standing.get(parent, ()))
             if key in self._dropped:
@@ -294,17 +294,7 @@ def _insert(log: Log, values: Sequence[bytes]) -> None:
 def _messages_lacking(log: Log, target: Log) -> Iterator[SignedMessage]:
     """Yield the messages of a log that another one lacks, ascending by key."""
     for keys in log.replica.lacking(target.replica):
-        yield from _messages(log, keys)
-
-
-def _messages(log: Log, keys: Sequence[bytes]) -> Iterator[SignedMessage]:
-    for key in keys:
-        yield log.get(core.encode_id(key))
-
-
-def _encodings(target: Log, contents: Collection[bytes]) -> Mapping[bytes, bytes]:
-    """Return the keys of the target's encodings of messages, by those of the canonical ones."""
-    return target.replica.encodings(list(contents))
+        yield from log.replica.messages(keys)
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -7,18 +7,19 @@ from contextlib import AbstractContextManager
 from itertools import accumulate, islice
 
 from gossiplog import core
-from gossiplog.errors import UnknownMessage
+from gossiplog.errors import CorruptLog, UnknownMessage
 from gossiplog.log import encodings
 from gossiplog.log.ancestry import frontiers
 from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
-from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log
+from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log, read_stored
 from gossiplog.log.writing import Writer
 from gossiplog.message import ids_of, key_of
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES, Position
 
+_PAGE = 256
 _KEYS = 4096
 """Keys that are compared with another log's at a time."""
 
@@ -81,6 +82,26 @@ class Replica:
                 while keys := [key for (key,) in islice(rows, _KEYS)]:
                     known = set(other.known(keys))
                     yield [key for key in keys if key not in known]
+
+    def messages(self, keys: Sequence[bytes]) -> Iterator[core.SignedMessage]:
+        """Yield messages of the log by their keys, which ascend; they are read in pages.
+
+        Raises:
+            CorruptLog: one of them is not there, or damaged.
+        """
+        start = 0
+        while start < len(keys):
+            page = keys[start : start + _PAGE]
+            with self._storage.reader() as reader:
+                found = reader.values(page, reader.position().count, PAGE_BYTES)
+            if page[0] not in found:
+                raise CorruptLog([f"message {core.encode_id(page[0])} is in the tree, but is not stored"])
+            for key in page:
+                # Of very long ones, the first.
+                if key not in found:
+                    break
+                yield read_stored(found[key], self.topic, key)
+                start += 1
 
     def encodings(self, contents: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return the keys of the log's first encodings of messages, by those of the canonical ones."""
