@@ -477,7 +477,7 @@ class ConnectionEvent:
     writable: Final[bool]
     """Feeding is worth trying again."""
     incidents: Final[list[tuple[str, int, str]]]
-    """What the peer did in vain: the kind, how often, and what it did the last time.
+    """Failed attempts of the peer: the kind, how often, and what it did the last time.
 
     The kind is the name that `Network.counts` has for it.
     """
@@ -533,7 +533,7 @@ class Streams:
 
         Raises:
             StreamReset: by the peer.
-            ConnectionLost: nothing is taken any more.
+            ConnectionLost: nothing more is taken.
         """
     def reserve_memory(self, stream: int, bytes: int) -> None:
         """Set how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
@@ -632,7 +632,7 @@ class Network:
         0: there is no room now.
 
         Raises:
-            ConnectionLost: nothing is taken any more.
+            ConnectionLost: nothing more is taken.
         """
     def feed_eof(self, connection: int) -> None:
         """Report that no more bytes come from the peer."""
@@ -692,7 +692,7 @@ class GossipMessage:
     ticket: Final[int]
     """Names it in the answer. Never used again."""
     connection: Final[int]
-    """Of the peer that passed it on; 0 if that is not connected any more."""
+    """Of the peer that passed it on; 0 if that is no longer connected."""
     peer_id: Final[str]
     """The peer that passed it on, which need not be its author."""
     data: Final[bytes]
@@ -854,7 +854,7 @@ class Host:
 
         Raises:
             NetworkError: the host has ended by a defect (its thread panicked) and all earlier events were returned.
-                Nothing connects, publishes or opens any more; `counts`, `release` and `stop` work as before.
+                Nothing connects, publishes or opens after that; `counts`, `release` and `stop` work as before.
         """
     def counts(self) -> dict[str, int]:
         """Return what was counted since the start, by name.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-# Colours that also those tell apart who do not see all of them (Okabe and Ito, https://jfly.uni-koeln.de/color/).
+# Colours that colour-blind readers distinguish, too (Okabe and Ito, https://jfly.uni-koeln.de/color/).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # Of lines beyond so many: the same colours, with other dashes.
 _DASHES = ("", "7 4", "2 3")

@@ -81,7 +81,7 @@ def gather(
         rows: tuples with an item for each column.
         columns: names, and what the items are: `int` becomes int64, `bytes` binary.
         most: rows.
-        size: bytes after which no row is taken any more, though there are fewer.
+        size: bytes after which no more rows are taken, though there are fewer.
 
     Returns:
         The columns; no rows if there are no more.

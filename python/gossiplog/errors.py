@@ -193,7 +193,7 @@ class NewerSchema(StorageError):
 
 
 class OlderSchema(StorageError):
-    """The log was written by an older version of this package, whose tables are not read any more."""
+    """The log was written by an older version of this package, whose tables are no longer read."""
 
 
 class TopicMismatch(StorageError, ValueError):

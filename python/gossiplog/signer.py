@@ -232,7 +232,7 @@ def _closing_command(descriptor: int, path: str) -> str:
         return ""
     if is_given:
         return f"chmod 640 {path}"
-    # Its group may be a service's, which could not read it any more.
+    # Its group may be a service's, which could then not read it.
     is_for_group = status.st_uid == 0 and open_to == stat.S_IRGRP
     hint = (
         "; if a service of its group reads it, run this command as the service's user instead" if is_for_group else ""

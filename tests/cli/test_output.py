@@ -37,7 +37,7 @@ def test_what_has_no_steps_shows_no_count(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    monkeypatch.setattr(output, "_DELAY", 0.0)
     # Here and not in a fixture: pytest puts its own in place when the test begins.
     monkeypatch.setattr(sys, "stderr", terminal)
     with show("Thinking"):
@@ -49,7 +49,7 @@ def test_what_has_no_steps_shows_no_count(
 def test_an_exchange_shows_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    monkeypatch.setattr(output, "_DELAY", 0.0)
     monkeypatch.setattr(output, "_NOTE_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", terminal)
     with output.exchange("Thinking") as report:
@@ -76,7 +76,7 @@ def test_an_exchange_is_reported_in_lines_elsewhere(
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(output, "_PATIENCE", 0.0)
+    monkeypatch.setattr(output, "_DELAY", 0.0)
     monkeypatch.setattr(output, "_LOOKS", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What peers do in vain: lines, counts, and how much of it is remembered."""
+"""Failed attempts of peers: lines, counts, and how much of them is remembered."""
 
 from __future__ import annotations
 

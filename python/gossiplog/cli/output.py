@@ -39,7 +39,7 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, on a termi
 # A terminal obeys control characters; line separators and bidirectional controls make text look like other text, and a
 # lone surrogate cannot be written.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_PATIENCE = 1.0  # seconds before a progress bar appears
+_DELAY = 1.0  # seconds before a progress bar appears
 _LOOKS = 0.25  # seconds between two looks at work that is done elsewhere
 _NOTE_SECONDS = 5.0  # seconds between lines that say how far an exchange is
 
@@ -275,7 +275,7 @@ def watching(description: str, look: Callable[[], tuple[int, int]]) -> Iterator[
 
     Args:
         description: what is being done.
-        look: returns how many steps are done, and how many there are, as far as is known. It is not called any more
+        look: returns how many steps are done, and how many there are, as far as is known. It is not called again
             when it has raised a GossipLogError, since the work itself will say what is wrong.
     """
     if not sys.stderr.isatty():
@@ -317,7 +317,7 @@ def _shown(
         transient=True,
     )
     task = bar.add_task(description, total=total, **fields)
-    timer = threading.Timer(_PATIENCE, bar.start)
+    timer = threading.Timer(_DELAY, bar.start)
     timer.daemon = True
     timer.start()
     try:

@@ -231,14 +231,14 @@ def _run_one(
     from gossiplog.sim.routers.simulation import simulate as run_plan
     from gossiplog.sim.routers.tally import write_parquet
 
-    def tell(line: str) -> None:
+    def show_line(line: str) -> None:
         if output.json:
             output.record({"trace": line})
         else:
             typer.echo(line)
 
     with spinner(f"Simulating {counted(run.plan.population, 'node')}"):
-        simulation = run_plan(run.routers(), run.plan, tell if trace else None, transcript)
+        simulation = run_plan(run.routers(), run.plan, show_line if trace else None, transcript)
         summary = simulation.summary()
     if deliveries is not None:
         try:

@@ -67,7 +67,7 @@ class _Orphans:
         self._entries.append((key, index, start, len(value)))
 
     def sorted(self) -> Iterator[_Item]:
-        """Yield the messages, parents first. None can be added any more.
+        """Yield the messages, parents first. No more can be added.
 
         Raises:
             StorageError: the temporary folder does not take the last of them, or cannot be read.
@@ -141,7 +141,7 @@ class _Insertion:
         following = chunks.next()
         if not following:
             if chunk:
-                # Its messages were sorted: no parents come any more.
+                # Its messages were sorted: no more parents come.
                 self._write(chunk, self._prepare(chunk), chunks, None)
             return
         with ThreadPoolExecutor(1, "gossiplog-verify") as thread:

@@ -32,7 +32,7 @@ def open(
     """Open a log; make it first where there is none.
 
     A log that an earlier version wrote is upgraded in place, in one transaction; where its file is read-only, it is
-    read as it is. Close programs of earlier versions before: they cannot use it any more.
+    read as it is. Close programs of earlier versions before: they can no longer use it.
 
     Args:
         location: the path of an SQLite file, ":memory:" for SQLite in memory, or a storage, as `MemoryStorage()`. In a
@@ -63,7 +63,7 @@ def open(
     Raises:
         NotALog: there is no log and none may be made, or the file is something else.
         NewerSchema: a newer version of this package wrote the log.
-        OlderSchema: a version wrote it whose tables are not read any more.
+        OlderSchema: a version wrote it whose tables are no longer read.
         TopicMismatch: the log has another topic.
         EncodeError: no version of canvas-js accepts the topic.
         RefusedMessage: `apply` raised for a stored message; its exception is the cause.

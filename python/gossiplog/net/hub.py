@@ -69,7 +69,7 @@ class _Running:
     Attributes:
         peer: whose driver it is; None if it is the hub's own.
         joined: WebSockets that are being served.
-        left: set when one of them is not any more.
+        left: set when one of them no longer is.
         connections: over which clients exchange messages, and what each of these may do.
     """
 
@@ -410,7 +410,7 @@ class Hub(Service):
                 if connection.closed is not None and connection.closed.cause == "overload":
                     code = _TRY_AGAIN
         finally:
-            # Nobody carries its bytes any more, so there is nothing to wait for.
+            # Nobody carries its bytes now, so there is nothing to wait for.
             with anyio.move_on_after(0):
                 await connection.aclose()
         with anyio.move_on_after(_CLOSING_SECONDS):

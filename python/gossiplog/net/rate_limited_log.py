@@ -1,4 +1,4 @@
-"""What peers do in vain or against a limit: counted by kind, and logged at a limited rate.
+"""Failed attempts of peers, and limits that they exceed: counted by kind, and logged at a limited rate.
 
 So nobody fills a disk by repeating it.
 """

@@ -118,7 +118,7 @@ class Push:
 
 
 def check_key(key: bytes, value: bytes) -> None:
-    """Check that a key is that of a value, as far as its hash tells: the clock in it is a claim.
+    """Check that a key is that of a value, as far as its hash shows: the clock in it is a claim.
 
     Raises:
         ProtocolError: it is not.

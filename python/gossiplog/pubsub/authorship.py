@@ -61,7 +61,7 @@ class Authorship(Protocol):
 
 
 def check_ids(authorship: Authorship, id_of: Callable[[Message], MessageId]) -> None:
-    """Check that messages can be told apart.
+    """Check that messages can be distinguished.
 
     Raises:
         ValueError: ids are made of authors and numbers, and messages have neither: all would be one.

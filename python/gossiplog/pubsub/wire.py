@@ -6,7 +6,7 @@ Frames are cut out of a stream by `gossiplog.protocol.wire.FrameReader`. What is
   UTF-8.
 - Passed over, as protobuf has it: unknown fields, and what lacks the topic that it is about.
 
-Absent and empty are told apart in messages alone, and there not for the data, which is written always.
+Absent and empty are distinguished in messages alone, and there not for the data, which is written always.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def _read_control(control: rpc_pb2.ControlMessage) -> Control:
     _refuse_more("IWANT messages", control.iwant)
     _refuse_more("GRAFT messages", control.graft)
     _refuse_more("PRUNE messages", control.prune)
-    for told in (control.ihave, control.iwant):
-        count = sum(len(message.messageIDs) for message in told)
+    for announced in (control.ihave, control.iwant):
+        count = sum(len(message.messageIDs) for message in announced)
         if count > MAX_ITEMS:
             raise _too_many("ids", count)
     return Control(

@@ -205,7 +205,7 @@ def verify_batch(
     Args:
         values: in any order.
         topic: of the log.
-        known: tells which of these keys are in the log; their signatures are not verified again.
+        known: returns which of these keys are in the log; their signatures are not verified again.
     """
     verdicts = _parse(values, topic)
     first: dict[bytes, int] = {}

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from gossiplog.errors import DecodeError, EncodeError
 
-#: A group that begins at bit 1024 or above is not a finite JavaScript number any more, not even when it is zero.
+#: A group that begins at bit 1024 or above is no longer a finite JavaScript number, not even when it is zero.
 _NUMBER_BYTES: Final = 147
 
 

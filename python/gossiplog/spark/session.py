@@ -170,7 +170,7 @@ def check_java() -> None:
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     release = re.search(r'version "(\d+)', said)
     if release is None or int(release[1]) < JAVA:
-        found = release[1] if release else "one that does not tell its version"
+        found = release[1] if release else "one that does not report its version"
         raise SparkError(f"Spark needs Java {JAVA} or newer, and {java} is {found}; {_INSTALL}")
 
 

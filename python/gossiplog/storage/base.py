@@ -279,7 +279,7 @@ class Transaction(Reader, ApplyTransaction):
     def write(self, plan: Plan) -> None:
         """Add messages, their link records, their leaves, and which of them are alternative encodings.
 
-        Called once, when nothing is read any more.
+        Called once, when no more is read.
 
         Args:
             plan: the rows of the messages.
@@ -356,7 +356,7 @@ class Storage(ABC):
         Raises:
             NotALog: there is none and none may be made, or what is there is something else.
             NewerSchema: a newer version wrote the log.
-            OlderSchema: a version wrote it whose tables are not read any more.
+            OlderSchema: a version wrote it whose tables are no longer read.
             TopicMismatch: the log has another topic.
             StorageError: it is open already, or cannot be read.
         """

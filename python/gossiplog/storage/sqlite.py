@@ -170,7 +170,7 @@ class SQLiteStorage(Storage):
             with _Ended(connection):
                 found = self._stored(connection)
                 if found is None:
-                    raise NotALog(f"{self._path} holds no log any more")
+                    raise NotALog(f"{self._path} no longer holds a log")
                 topic, schema = found
                 if schema < SCHEMA:
                     upgrade(connection, schema, topic, progress)

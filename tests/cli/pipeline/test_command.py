@@ -85,7 +85,7 @@ INGEST = "pipeline ingest {0}/events.jsonl --log {0}/new.db --topic t --keys {0}
         ("pipeline materialize {0}/log.db {0}/broken --key author", "is no checkpoint of this version"),
         (INGEST.replace("events.jsonl", "none.jsonl"), "there is no file of events {0}/none.jsonl"),
         (INGEST.replace("events.jsonl", "none*.jsonl"), "there is no file of events {0}/none*.jsonl"),
-        (INGEST.replace("events.jsonl", "log.db"), "the names of the files do not tell their format"),
+        (INGEST.replace("events.jsonl", "log.db"), "the names of the files do not show their format"),
         (f"{INGEST} --format xml", "there is no format 'xml' of events"),
         (INGEST.replace("new.db", "log.db"), "{0}/log.db is there already"),
         (INGEST.replace("--sequence n", ""), "nothing says in which order the events are"),

@@ -42,7 +42,7 @@ async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeyp
 
     monkeypatch.setattr(replica, "try_writing", fail)
     monkeypatch.setattr(replica, "insert", insert)
-    monkeypatch.setattr(log_writer, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.retry)
         await anyio.wait_all_tasks_blocked()

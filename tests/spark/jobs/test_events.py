@@ -75,8 +75,8 @@ def test_other_names_of_columns(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("paths", "format", "schema", "complaint"),
     [
-        (["a.csv", "b.jsonl"], None, None, "the names of the files do not tell their format"),
-        (["events"], None, None, "the names of the files do not tell their format"),
+        (["a.csv", "b.jsonl"], None, None, "the names of the files do not show their format"),
+        (["events"], None, None, "the names of the files do not show their format"),
         (["events"], "xml", None, "there is no format 'xml' of events: expected one of parquet, csv, jsonl"),
         (["a.parquet"], None, SCHEMA, "Parquet files have a schema of their own"),
     ],

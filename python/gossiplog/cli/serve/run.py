@@ -197,7 +197,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
         return encoded(missing_lines(count), {"event": "dropped", "lines": count})
 
     def gone(error: OSError) -> None:
-        LOGGER.warning("what happens is not shown any more, but serving goes on: nobody reads it (%s)", error)
+        LOGGER.warning("what happens is no longer shown, but serving goes on: nobody reads it (%s)", error)
 
     try:
         access = options.access()

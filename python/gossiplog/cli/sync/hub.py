@@ -22,9 +22,9 @@ from gossiplog.net.client import connect, reader_text
 from gossiplog.net.service import background
 
 # Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
-_PATIENCE = 20.0
+_QUIET_SECONDS = 20.0
 # The same where it is known why they stay different.
-_OBSTACLE_PATIENCE = 2.0
+_OBSTACLE_SECONDS = 2.0
 # Between looks at what has happened, in seconds.
 _LOOK = 0.5
 # These do not heal by themselves: a command that retries would hide them from its user.
@@ -320,7 +320,7 @@ async def in_step(
                 if give_up:
                     raise
             # The listener has said it. The other side may come to take them.
-            await anyio.sleep(_PATIENCE)
+            await anyio.sleep(_QUIET_SECONDS)
 
 
 async def _watch(source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:
@@ -337,13 +337,13 @@ async def _watch(source: Source, listener: Listener, name: str, hub: str, *, giv
         if isinstance(obstacle, RefusedByPeer):
             # `synced` raises it.
             continue
-        if said or quiet < (_OBSTACLE_PATIENCE if obstacle else _PATIENCE):
+        if said or quiet < (_OBSTACLE_SECONDS if obstacle else _QUIET_SECONDS):
             continue
         if obstacle:
             reason = str(obstacle)
         else:
             why = listener.failure or (_IN_VAIN if listener.in_vain else reasons)
-            reason = f"{name} and {hub} still differ, and nothing has come for {_PATIENCE:g} s: {why}"
+            reason = f"{name} and {hub} still differ, and nothing has come for {_QUIET_SECONDS:g} s: {why}"
         if give_up:
             raise LogsDiffer(reason)
         note(reason)

@@ -130,12 +130,12 @@ class Token:
 
 
 def _digest(text: str) -> bytes:
-    # Digests have one length, and comparing those tells nothing about how much of a guess is right.
+    # Digests have one length, and comparing those does not show how much of a guess is right.
     return hashlib.sha256(text.encode()).digest()
 
 
 def _matching(tokens: Iterable[Token], text: str | None) -> list[Token]:
-    """Return the tokens that a caller showed; all are compared, so that the time tells nothing about which it was."""
+    """Return the tokens that a caller showed; all are compared, so that the time does not show which it was."""
     if text is None:
         return []
     # Once: of a long text it takes longer than all comparisons.

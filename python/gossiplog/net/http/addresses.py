@@ -233,7 +233,7 @@ class Addresses:
     def token_refusal(self, host: str | None) -> Refusal | None:
         """Return the reason why no request with a token is answered at an address now, or None.
 
-        A right token is refused, too: otherwise the answers would tell which one is right.
+        A right token is refused, too: otherwise the answers would show which one is right.
         """
         source = source_of(host)
         limit = limit_of(source, self._limit)

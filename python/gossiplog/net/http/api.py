@@ -2,7 +2,7 @@
 
 It answers as canvas-js does, byte for byte, where that answers well, and refuses what makes it fail: there, a query
 parameter that it cannot use ends the process, and errors are plain text or HTML. Here every error is
-`{"error": "..."}`. Missing in what it answers is `branch`, which tells nothing about a message.
+`{"error": "..."}`. Missing in what it answers is `branch`, which says nothing about a message.
 
 Three more differences are on purpose. A page of messages has 4 MiB of stored values at most, and where it may not be
 the last, a header `Link` has the address of the next. `gt`, `gte`, `lt` and `lte` must be ids, where canvas-js

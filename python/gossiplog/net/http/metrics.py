@@ -212,7 +212,7 @@ class _Snapshot(Collector):
         yield GaugeMetricFamily("gossiplog_mesh_peers", "Peers with whom gossip is exchanged directly.", found.mesh)
         latencies = {**dict.fromkeys(_LATENCIES, Latency()), **found.latencies}
         yield _histogram("gossiplog_latency_seconds", "How long things took.", latencies)
-        help = "Connections and streams, and what peers did in vain or against a limit."
+        help = "Connections and streams, and failed attempts of peers, and limits that they exceeded."
         yield _counter("gossiplog_network", help, "event", found.network)
         help = "Connections that the bundled server has dropped."
         yield _counter("gossiplog_server_dropped_connections", help, "reason", _zeros(_DROPS, self._server))

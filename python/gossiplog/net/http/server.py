@@ -49,7 +49,8 @@ async def serve(
             a connection without a request gives way: the oldest of the address that has the most. None for the usual
             ones.
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
-        incidents: counts and logs what clients do in vain or against a limit; None makes its own. Servers may share it.
+        incidents: counts and logs failed attempts of clients, and limits that they exceed; None makes its
+            own. Servers may share it.
         listener: bound to the address already (see `bind`), in place of `host` and `port`.
         task_status: gets the address once it listens.
 

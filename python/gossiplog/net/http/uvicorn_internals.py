@@ -55,7 +55,7 @@ class Config(uvicorn.Config):
     Args:
         app: an ASGI application, which gets no lifespan.
         context: of TLS; None to serve without.
-        incidents: counts and logs what clients do in vain or against a limit.
+        incidents: counts and logs failed attempts of clients, and limits that they exceed.
         table: of the server's connections.
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
     """

@@ -243,7 +243,7 @@ class Driver(Service):
             NetworkError: the peer does not speak the protocols of this log, or has brought a defect to light.
         """
         if not self._is_open:
-            raise NetworkError("the log is not replicated any more")
+            raise NetworkError("the log is no longer replicated")
         origin = origin or name
         peer = PeerSession(next(self._numbers), name, connection, may_write, gossips, origin, culprit)
         if any(map(self.defects.bans, (peer.origin, peer.culprit))):

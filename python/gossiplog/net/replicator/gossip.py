@@ -79,7 +79,7 @@ class GossipAdapter:
 
         Raises:
             EncodeError: it is too large for gossip.
-            NetworkError: likewise, or there is no router any more.
+            NetworkError: likewise, or the router has ended.
         """
         return self._router.publish(gossip.encode(key, value))
 
@@ -120,7 +120,7 @@ class GossipAdapter:
             self._give(event.ticket, _ANSWERS[event.answer])
 
     def ignore_all(self) -> None:
-        """Have the router ignore what waits: nobody may remember it any more."""
+        """Have the router ignore what waits: nobody may still remember it."""
         for ticket in tuple(self._waiting):
             self._give(ticket, "ignore")
 
@@ -145,7 +145,7 @@ class GossipAdapter:
         """Have the router ignore what is not answered in time, without end.
 
         Raises:
-            NetworkError: there is no router any more.
+            NetworkError: the router has ended.
         """
         with self._scope:
             while True:

@@ -17,7 +17,7 @@ from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.stream import Signal
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 
-PROBE_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 """Between attempts to write to a log whose last write has failed."""
 _VERIFIED_APART = 2**16
 """Bytes from which on values are verified before it is their turn to write, at the cost of another thread's waking."""
@@ -87,7 +87,7 @@ class LogWriter:
         while True:
             while not self._telemetry.cannot_store:
                 await self._failed.wait()
-            await anyio.sleep(PROBE_SECONDS)
+            await anyio.sleep(RETRY_SECONDS)
             if self._telemetry.cannot_store:
                 with suppress(StorageError):
                     async with self._feed.writing:

@@ -111,7 +111,7 @@ class PeerSession:
 
         Args:
             stream: of the push protocol.
-            caught_up: called when nothing waits any more for a peer that was behind.
+            caught_up: called when nothing more waits for a peer that was behind.
         """
         while True:
             await self.more.wait()

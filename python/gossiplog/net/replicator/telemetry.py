@@ -297,7 +297,7 @@ class Telemetry:
         self._latencies.setdefault(kind, Histogram()).observe(seconds)
 
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:
-        """Log what a peer did in vain; the network counts it (see `Counters.network`)."""
+        """Log a peer's failed attempt; the network counts it (see `Counters.network`)."""
         self._incidents.note(kind, peer, text, count)
 
     def count_refused(self, reason: str, connections: int = 1) -> None:

@@ -142,4 +142,4 @@ class WorkerPool:
     async def _gone(self) -> NoReturn:
         # The driver's own tasks are cancelled meanwhile.
         await anyio.sleep(_LAST_SECONDS)
-        raise NetworkError("the log is not replicated any more")
+        raise NetworkError("the log is no longer replicated")

@@ -55,14 +55,14 @@ class Router(Protocol):
         """Publish a message; return False if it was sent to nobody.
 
         Raises:
-            NetworkError: it is too large, or there is no router any more.
+            NetworkError: it is too large, or the router has ended.
         """
 
     def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
         """Decide what is to become of messages (by their tickets) that the router holds back.
 
         Raises:
-            NetworkError: there is no router any more.
+            NetworkError: the router has ended.
         """
 
 

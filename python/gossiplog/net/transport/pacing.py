@@ -49,7 +49,7 @@ class Gate:
     """
 
     def __init__(self, transport: asyncio.Transport, resumed: Callable[[], None]) -> None:
-        # Of a protocol that the connection has changed from: it does not read any more.
+        # Of a protocol that the connection has changed from: it no longer reads.
         self.inner: asyncio.Transport = transport.inner if isinstance(transport, Gate) else transport
         self.is_wanted = True
         self._resumed = resumed

@@ -155,7 +155,7 @@ class Schedule:
         self._enqueue(source, now)
 
     def resolve(self, keys: Iterable[bytes]) -> list[PeerId]:
-        """Note that these messages need no sync any more.
+        """Note that these messages no longer need a sync.
 
         Returns:
             The peers that had advertised them.

@@ -9,7 +9,7 @@ def hints(tree: Tree) -> list[tuple[int, bytes | None]]:
     """Return where a tree that has grown at its end may differ from this one, top down.
 
     That is at the last node of each level. Above level 1 a node's hash changes with what is added below it, so the last
-    node of a level may start a node of the levels above it now, or may not any more: then the node before it has
+    node of a level may start a node of the levels above it now, or no longer may: then the node before it has
     taken its place.
     """
     top = tree.root.level

@@ -3,7 +3,7 @@
 The rules, from the seed ("Joining the Overlay", "Leaving the Overlay", "Active View Management"); what it leaves open
 is marked [ours].
 
-1. *NEIGHBOR* has two roles, which its list tells apart [ours]. A list with the receiver in it states the link: the
+1. *NEIGHBOR* has two roles, which its list distinguishes [ours]. A list with the receiver in it states the link: the
    receiver was accepted. A list without it asks for the link; who has the link already just answers with a list, so
    the same message fetches a neighbour's list. A statement is never answered, so there is no loop, unless the receiver
    does not want the link: then by DISCONNECT.
@@ -211,7 +211,7 @@ class Active:
             waiting.clear()
 
     def take_leave(self, sender: PeerId, message: Leave, now: float) -> None:
-        """Handle LEAVE: its source is in no list any more."""
+        """Handle LEAVE: its source is in no list from then on."""
         node, views, source = self._node, self._views, message.source
         if source == node.me:
             return

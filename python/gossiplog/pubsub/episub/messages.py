@@ -96,7 +96,7 @@ class Neighbor:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """There is no link between the two, or none any more."""
+    """There is no link between the two, or no longer one."""
 
 
 @dataclass(frozen=True, slots=True)

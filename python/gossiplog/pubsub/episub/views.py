@@ -157,7 +157,7 @@ class Views:
 
 
 Purpose: TypeAlias = Callable[[bool, float], None]
-"""Goes on, told whether there is a connection, and the time."""
+"""What to do next, given whether there is a connection, and the time."""
 
 
 class Node:

@@ -27,7 +27,7 @@ class Validated:
     """The application's answer for a message that it was delivered, where the router was made with `validation`.
 
     Attributes:
-        id: of the `Deliver`. An answer for one that does not wait any more changes nothing.
+        id: of the `Deliver`. An answer for one that no longer waits changes nothing.
         answer: what the router does with it.
     """
 

@@ -60,7 +60,7 @@ class MessageCache:
             self._drop(next(iter(self._messages)))
 
     def get(self, id: MessageId) -> Message | None:
-        """Return the message with an id; None if it is not there, or not any more."""
+        """Return the message with an id; None if it is not there, or no longer."""
         return self._messages.get(id)
 
     def give(self, id: MessageId, peer: Hashable) -> Message | None:

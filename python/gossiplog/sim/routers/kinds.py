@@ -36,8 +36,8 @@ _HEADER = 8  # bytes that a packet of simsub's takes beside its content, and eac
 class Wiring(Enum):
     """How the nodes that were drawn for a node become its peers."""
 
-    OPEN = "every node that is known can be sent packets; the router has the drawn nodes, and tells them itself"
-    DIALLED = "connections to the drawn nodes are made, and made again when they break; routers are told"
+    OPEN = "every node that is known can be sent packets; the router has the drawn nodes, and greets them itself"
+    DIALLED = "connections to the drawn nodes are made, and made again when they break; routers are notified"
     OWN = "the router has the drawn nodes as contacts, and asks for the connections that it wants"
 
 
@@ -74,7 +74,7 @@ class RouterKind:
         tactics: what hostile nodes say to such routers.
         payload: the name, of those in `names`, of the packets' messages that bring what is published.
         opening: events for each node when it has started.
-        protocol: what the nodes speak, as `PeerConnected` tells it.
+        protocol: what the nodes speak, as `PeerConnected` has it.
     """
 
     name: str
@@ -205,7 +205,7 @@ def _read_rpc(packet: Rpc) -> Sequence[str]:
 def _numbers() -> Callable[[Message], bytes]:
     """Return a function that gives messages ids: all nodes that are given one at once give it the same.
 
-    An id is one object for all nodes, as a million copies of a message are told by it.
+    An id is one object for all nodes, since a million copies of a message are recognised by it.
     """
 
     @lru_cache(maxsize=_REMEMBERED)

@@ -28,7 +28,7 @@ class Nodes(Protocol):
         """Return whether a node runs."""
 
     def protocol(self, node: int) -> str:
-        """Return what a node speaks, as its peers are told."""
+        """Return what a node speaks, as it announces it to its peers."""
 
     def receive(self, node: int, event: Any) -> object:
         """Handle what happens to a node, which may be down."""

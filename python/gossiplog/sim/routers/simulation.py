@@ -47,11 +47,11 @@ def simulate(
     lines: list[str] = []
     traces = [take for take in (trace, None if transcript is None else lines.append) if take is not None]
 
-    def tell(line: str) -> None:
+    def write_line(line: str) -> None:
         for take in traces:
             take(line)
 
-    simulation = Simulation(routers, plan, tell if traces else None)
+    simulation = Simulation(routers, plan, write_line if traces else None)
     simulation.run()
     if isinstance(transcript, Path):
         transcript.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -146,7 +146,7 @@ class Simulation:
         ]
         return sum(delays) / len(delays) if delays else 0.0
 
-    # What the overlay tells
+    # Notifications of the overlay
 
     def up(self, node: int) -> bool:
         """Return whether a node runs."""

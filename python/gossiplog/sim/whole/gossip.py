@@ -98,7 +98,7 @@ class MeshGossip:
         return self._router.mesh(TOPIC)
 
     def stop(self) -> None:
-        """Handle nothing any more: the life of the peer has ended."""
+        """Handle nothing more: the life of the peer has ended."""
         self._alive = False
 
     def add(self, stream: StreamEnd) -> None:

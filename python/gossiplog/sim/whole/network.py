@@ -203,7 +203,7 @@ class Network:
         return list(self._connections)
 
     def stop(self, node: int) -> None:
-        """Remove a node: its connections break, and it learns nothing any more."""
+        """Remove a node: its connections break, and it learns nothing more."""
         self.nodes.pop(node, None)
         for end in [end for end in self._connections if node in (end.here, end.there)]:
             self.break_connection(end)

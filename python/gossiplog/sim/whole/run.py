@@ -183,7 +183,7 @@ class Run:
     def _check_quiet(self) -> None:
         """Check that what is at rest stays at rest.
 
-        No honest peer syncs with another any more, once the syncs that were under way have ended.
+        No honest peer syncs with another, once the syncs that were under way have ended.
         """
         for hostile in self.hostile:
             hostile.stop()

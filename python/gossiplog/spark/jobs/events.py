@@ -65,7 +65,7 @@ def read_events(
         schema: the columns, in Spark's DDL; None takes those of the files: all strings in CSV, inferred in JSON Lines.
 
     Raises:
-        OptionError: a format that there is not, names that tell none, or a schema for Parquet, which has its own.
+        OptionError: a format that does not exist, names that show none, or a schema for Parquet, which has its own.
         DecodeError: on use, a malformed record, or one that does not fit the schema. It has the name of the file and
             the beginning of the record.
         SparkError: the files cannot be read.
@@ -142,7 +142,7 @@ def check_event_files(paths: Sequence[str]) -> None:
 def _format_of(paths: Sequence[str]) -> str:
     found = {format for path in paths for suffix, format in _SUFFIXES.items() if path.lower().endswith(suffix)}
     if len(found) != 1:
-        raise OptionError(f"the names of the files do not tell their format: expected one of {', '.join(_FORMATS)}")
+        raise OptionError(f"the names of the files do not show their format: expected one of {', '.join(_FORMATS)}")
     return found.pop()
 
 

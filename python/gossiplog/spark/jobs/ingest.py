@@ -78,7 +78,7 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
         StorageError: the log is there already, cannot be written, or another process makes it; or the staging folder is
             there, and no job of this user's left it. A log that is complete and cannot get its name stays in the
             staging folder, which the error names.
-        KeyFileError: a key was there, and is not any more.
+        KeyFileError: a key that was there is gone.
     """
     check_new_log(log, topic)
     log = os.path.abspath(log)

@@ -87,7 +87,7 @@ class _Measure:
 _MEASURES = (
     _Measure("p50", "Median latency", "milliseconds", 1000),
     _Measure("p95", "95th percentile of latency", "milliseconds", 1000),
-    _Measure("duplicates", "Duplicates", "copies in vain for each delivery"),
+    _Measure("duplicates", "Duplicates", "redundant copies for each delivery"),
     _Measure("delivered", "Delivery", "% of all deliveries", 100),
 )
 

@@ -109,7 +109,7 @@ class LogReader(DataSourceReader):
         if self._unasked and total >= MANY_MESSAGES:
             # In a worker that plans a query: Python writes this to stderr, which Spark passes on.
             _log.warning(
-                "gossiplog: this query reads all %s columns of %s messages, because Spark does not tell a Python source"
+                "gossiplog: this query reads all %s columns of %s messages, because Spark does not pass a Python source"
                 " which of them it uses. Name those that it needs: .option('columns', 'clock,author'); '*' is all of"
                 " them, without this remark.",
                 len(SCHEMA),

@@ -60,7 +60,7 @@ def make_folder(base: str, name: str) -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a staging folder with all that is in it; one that is not there any more is no error."""
+    """Remove a staging folder with all that is in it; one that is gone is no error."""
     leaving = f"{folder}.removed"
     try:
         # At once, so that no task that is still running adds to it meanwhile.

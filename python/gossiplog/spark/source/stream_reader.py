@@ -6,8 +6,8 @@ restart repeats a micro-batch exactly or goes on after it.
 
 It also holds a digest of the message with that sequence, which appends, backups and copies of the file leave as it is.
 Another log in the same place has another message there, and so has a replica, in which messages arrived in another
-order. The first message would not tell replicas apart. And it holds the log's generation, by which one that was rebased
-is told from another log.
+order. The first message would not distinguish replicas. And it holds the log's generation, which distinguishes one that
+was rebased from another log.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ fn changes_of_mesh_and_subscriptions_are_reported() {
     for kind in ["subscribe", "graft"] {
         first.until(kind, |peer| {
             let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer_id, kind: told } if *peer_id == other && *told == kind);
-            peer.told.iter().any(told).then_some(())
+            peer.notices.iter().any(told).then_some(())
         });
     }
     second.meshed(1);
@@ -104,7 +104,7 @@ fn changes_of_mesh_and_subscriptions_are_reported() {
     for kind in ["unsubscribe", "prune"] {
         first.until(kind, |peer| {
             let told = |notice: &Notice| matches!(notice, Notice::Mesh { peer_id, kind: told } if *peer_id == other && *told == kind);
-            peer.told.iter().any(told).then_some(())
+            peer.notices.iter().any(told).then_some(())
         });
     }
     first.until("nobody subscribes", |peer| (peer.host.publish(b"anybody?".to_vec()) == Ok(false)).then_some(()));

@@ -173,7 +173,7 @@ fn ten_thousand_topics_are_passed_over() {
     let connection = other.connection(&peer);
     still_gossip(&mut peer, &mut other);
     assert!(!other.events().any(|event| matches!(event, gossiplog_net::Event::Connection { connection: ended, closed: Some(_), .. } if *ended == connection)));
-    let told = peer.told.iter().filter(|notice| matches!(notice, gossiplog_net::Notice::Mesh { .. })).count();
+    let told = peer.notices.iter().filter(|notice| matches!(notice, gossiplog_net::Notice::Mesh { .. })).count();
     assert!(told <= 8, "{told} notices");
 }
 
@@ -371,7 +371,7 @@ fn not_all_identities_of_one_address_join() {
     assert_eq!((refused, peer.host.peers().unwrap().len()), (8, 4));
     assert_eq!(peer.host.counts().unwrap().refused, 8);
     peer.until("that is told", |peer| {
-        let told = peer.told.iter().map(|notice| match notice {
+        let told = peer.notices.iter().map(|notice| match notice {
             gossiplog_net::Notice::Host { refused, .. } => *refused,
             _ => 0,
         });

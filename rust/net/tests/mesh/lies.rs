@@ -126,7 +126,7 @@ fn answer(liar: &mut Peer, peer: &mut Peer, answer: &[u8]) {
             _ => None,
         };
         let found = liar.events().find_map(inbound)?;
-        liar.told.clear();
+        liar.notices.clear();
         Some(found)
     });
     liar.until("it reads the request", |liar| {

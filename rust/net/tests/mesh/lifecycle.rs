@@ -105,7 +105,7 @@ fn new_addresses_are_reported() {
     let mut peer = Peer::start(Config { listen: both, ..config() });
     peer.until("it listens on both", |peer| (peer.host.addresses().unwrap().len() == 2).then_some(()));
     let told = |peer: &mut Peer| {
-        let listening = peer.told.iter().filter_map(|notice| match notice {
+        let listening = peer.notices.iter().filter_map(|notice| match notice {
             Notice::Host { listening, .. } => Some(listening.clone()),
             _ => None,
         });

@@ -103,11 +103,11 @@ fn a_peer_is_reported_before_its_connection() {
     let (mut first, second) = crate::support::pair(config(), config());
     first.poll();
     let told = first
-        .told
+        .notices
         .iter()
         .position(|notice| matches!(notice, Notice::Peer { peer_id, .. } if *peer_id == second.host.peer()));
     let established = |notice: &Notice| matches!(notice, Notice::Event(Event::Connection { established: true, .. }));
-    let established = first.told.iter().position(established);
+    let established = first.notices.iter().position(established);
     assert_eq!(told.map(|index| index + 1), established);
 }
 

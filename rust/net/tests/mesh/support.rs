@@ -1,4 +1,4 @@
-//! What the tests share: hosts, and waiting for what they tell.
+//! What the tests share: hosts, and waiting for their notices.
 
 #[path = "../support/limits.rs"]
 mod limits;
@@ -42,16 +42,16 @@ pub fn config() -> Config {
     }
 }
 
-/// A host, and everything that it told.
+/// A host, and all its notices.
 pub struct Peer {
     pub host: Host,
-    pub told: Vec<Notice>,
+    pub notices: Vec<Notice>,
     pub messages: Vec<Message>,
 }
 
 impl Peer {
     pub fn start(config: Config) -> Self {
-        Self { host: Host::start(config).unwrap(), told: Vec::new(), messages: Vec::new() }
+        Self { host: Host::start(config).unwrap(), notices: Vec::new(), messages: Vec::new() }
     }
 
     /// One that listens already, and its address.
@@ -66,7 +66,7 @@ impl Peer {
             if matches!(notice, Notice::Host { gossip: true, .. }) {
                 self.messages.extend(self.host.gossip().unwrap());
             }
-            self.told.push(notice);
+            self.notices.push(notice);
         }
     }
 
@@ -77,7 +77,7 @@ impl Peer {
             if let Some(value) = found(self) {
                 return value;
             }
-            assert!(start.elapsed() < DEADLINE, "waited in vain until {what}; told: {:?}", self.told);
+            assert!(start.elapsed() < DEADLINE, "waited in vain until {what}; notices: {:?}", self.notices);
             sleep(Duration::from_millis(2));
         }
     }
@@ -100,7 +100,7 @@ impl Peer {
     }
 
     pub fn events(&self) -> impl Iterator<Item = &Event> {
-        self.told.iter().filter_map(|notice| match notice {
+        self.notices.iter().filter_map(|notice| match notice {
             Notice::Event(event) => Some(event),
             _ => None,
         })
@@ -116,7 +116,7 @@ impl Peer {
         })
     }
 
-    /// Why a stream could not be opened, once that is told.
+    /// Why a stream could not be opened, once that is reported.
     pub fn failed(&mut self, handle: Handle) -> Closed {
         self.until("the stream fails", |peer| {
             peer.events().find_map(|event| match event {
@@ -126,14 +126,14 @@ impl Peer {
         })
     }
 
-    /// A stream that the peer opened, once it is told of. Each is found once.
+    /// A stream that the peer opened, once it is reported. Each is found once.
     pub fn inbound(&mut self) -> (Handle, String) {
         self.until("the peer opens a stream", |peer| {
             let inbound = |notice: &Notice| {
                 matches!(notice, Notice::Event(Event::Stream { inbound: true, protocol: Some(_), .. }))
             };
-            let index = peer.told.iter().position(inbound)?;
-            match peer.told.remove(index) {
+            let index = peer.notices.iter().position(inbound)?;
+            match peer.notices.remove(index) {
                 Notice::Event(Event::Stream { stream, protocol: Some(protocol), .. }) => Some((stream, protocol)),
                 _ => None,
             }
