@@ -102,6 +102,24 @@ def test_canvas_js_finds_our_protocols_by_identify(start: Start, topic: str) -> 
     assert ours.wait_for_event(events.Connected)
 
 
+def only_texts(payload: Any) -> None:
+    if isinstance(payload, int):
+        raise TypeError(f"{payload} is no text")
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_refusals_harm_no_exchange_with_canvas_js(start: Start, listens: bool) -> None:
+    """Our peer opens a stream whose protocol canvas-js does not know, and goes on without."""
+    checked, plain = start("asyncio", payload=only_texts), start("javascript")
+    join_both(*((checked, plain) if listens else (plain, checked)))
+    plain.wait_for_message(checked.append("first"))
+    bad = plain.append(5)
+    checked.wait_for_event(events.MessagesRefused, lambda event: [id for id, _ in event.refused] == [bad])
+    for number in range(5):
+        plain.wait_for_message(checked.append(f"after {number}"))
+    assert not any(isinstance(event, events.Disconnected) for event in checked.events)
+
+
 @pytest.mark.parametrize("dials", [True, False], ids=["dials", "is dialled"])
 def test_a_floodsub_peer_gets_what_is_appended_and_publishes_what_is_delivered(
     start: Start, topic: str, dials: bool

@@ -271,7 +271,7 @@ class Peer(Service):
             except (NetworkError, ProtocolError):
                 # It is busy, or leaves, or is dropped.
                 return False
-            if not (peer.reported or peer.reported_more):
+            if not peer.reported:
                 return False
             refusing = refusing or peer
         if refusing is None:

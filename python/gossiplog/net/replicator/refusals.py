@@ -72,8 +72,8 @@ class Refusals:
         self._writing: dict[int, _Writing] = {}
         # By key of a message that lacks parents: the refused messages that it descends from, or some of them.
         self._causes: dict[bytes, tuple[bytes, ...]] = {}
-        # Peers whose stream is being read.
-        self._reading: set[int] = set()
+        # Peers that have opened a stream.
+        self._opened: set[int] = set()
 
     def note(self, sources: Sequence[int], outcome: InsertOutcome) -> None:
         """Note what the application refuses of a batch, and name it to the peers that sent it.
@@ -127,6 +127,7 @@ class Refusals:
     def forget(self, peer: PeerSession) -> None:
         """Forget a peer that is gone."""
         self._writing.pop(peer.number, None)
+        self._opened.discard(peer.number)
 
     def _name(self, peer: PeerSession, reasons: Mapping[bytes, str]) -> None:
         if not reasons or peer.tasks is None:
@@ -156,11 +157,11 @@ class Refusals:
 
     async def read(self, peer: PeerSession, stream: Stream) -> None:
         """Read a stream that a peer opened, to its end."""
-        if peer.number in self._reading:
+        if peer.number in self._opened:
             stream.reset()
             peer.drop("it opened a second refusals stream")
             return
-        self._reading.add(peer.number)
+        self._opened.add(peer.number)
         reader = RefusalReader()
         try:
             async with stream:
@@ -173,8 +174,6 @@ class Refusals:
         except NetworkError:
             # The connection's end says why.
             pass
-        finally:
-            self._reading.discard(peer.number)
 
     async def _take(self, peer: PeerSession, reader: RefusalReader, data: bytes) -> None:
         named: dict[bytes, str] = {}
@@ -214,7 +213,7 @@ def refusals_of(
         target: where `gossiplog rebase` finds the peer.
         options: of `gossiplog rebase`, to reach it.
     """
-    if not (peer.reported or peer.reported_more):
+    if not peer.reported:
         return None
     command = rebase_command(log.replica.place, target, list(peer.reported), options)
     return RefusedByPeer(name, tuple(peer.reported.items()), peer.reported_more, command)
