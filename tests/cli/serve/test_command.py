@@ -330,7 +330,7 @@ def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> No
         assert served.process.stderr is not None
         complaints = served.process.stderr.read().decode()
     assert complaints.count("\n") == 1
-    assert "not shown any more, but serving goes on: nobody reads it" in complaints
+    assert "no longer shown, but serving goes on: nobody reads it" in complaints
 
 
 def answer_of(url: str, **headers: str) -> tuple[int, dict[str, Any]]:

@@ -88,7 +88,7 @@ async def test_leaving_ends_the_exchanges_and_says_so(network: Network, opened: 
                 await heard.wait(events.Connected)
             assert server.peers == ()
             assert [event.reason for event in told.of(events.Disconnected)] == ["this side ended the connection"]
-        with pytest.raises(NetworkError, match="not replicated any more"):
+        with pytest.raises(NetworkError, match="no longer replicated"):
             await server.exchange(there, "another", dialer=False)
         assert client.peers == ()
     assert [event.reason for event in heard.of(events.Disconnected)] == ["the peer closed the connection"]

@@ -118,6 +118,6 @@ async def test_after_the_end_nothing_is_called_any_more(monkeypatch: pytest.Monk
     monkeypatch.setattr(workers_module, "_LAST_SECONDS", 0.0)
     workers = WorkerPool()
     workers.end()
-    with pytest.raises(NetworkError, match="not replicated any more"):
+    with pytest.raises(NetworkError, match="no longer replicated"):
         await workers.read(pytest.fail, "it was called")
     workers.report_unfinished(pytest.fail)
