@@ -14,6 +14,9 @@ PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
 SEEDS ?= 0:10000
 # Encodings that each mode of `make fuzz` compares, and orders that each test of `make interleavings` tries; SEED and MODE are its own choice unless they are given.
 COUNT ?= 20000
+# Bits that `make rot` flips, in files and in write-ahead logs.
+FLIPS ?= 10000
+WAL_FLIPS ?= 2000
 # Seconds that each target of `make fuzz-rust` runs, and which do.
 SECONDS ?= 60
 TARGET ?= cbor json message answer frames ledger websocket
@@ -30,7 +33,7 @@ unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Cargo and pytest-xdist use the cores themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz mutants fuzz-rust interleavings bench lint format protobuf lock system missing-extension
+.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz rot mutants fuzz-rust interleavings bench lint format protobuf lock system missing-extension
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -80,6 +83,10 @@ fuzz-rust: setup ## what strangers' bytes do to the Rust crates, by cargo-fuzz a
 	@for target in $(TARGET); do mkdir -p target/fuzz/corpus/$$target; \
 		PATH="$$PWD/.venv/cargo/bin:$$PATH" cargo +nightly fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
 			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- -max_total_time=$(SECONDS) -max_len=4096 || exit 1; done
+
+rot: setup ## bits flipped in logs: harmless, named or refused, and repaired? FLIPS=10000 WAL_FLIPS=2000 SEED=1
+	$(BIN)/python -m tests.rot --flips $(FLIPS) --wal-flips $(WAL_FLIPS) $(SEED:%=--seed %)
+
 mutants: setup ## every rule broken in turn: does a test that cites it fail? MUTANTS='Seed 001, 12' for some
 	$(BIN)/python -m tests.mutation --only '$(MUTANTS)'
 

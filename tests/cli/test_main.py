@@ -73,8 +73,8 @@ def plain(text: str) -> str:
 def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
-    commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "repair", "recover"]
-    commands += ["rebuild"]
+    commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "doctor", "repair"]
+    commands += ["recover", "rebuild"]
     commands += [
         "sync",
         "rebase",

@@ -21,6 +21,7 @@ import typer
 
 from gossiplog.cli import completion, demo, help, keys, logs, maintenance, peers, simulate
 from gossiplog.cli.bench.command import bench
+from gossiplog.cli.doctor import doctor
 from gossiplog.cli.graph import graph
 from gossiplog.cli.help import Command, Group
 from gossiplog.cli.import_git import import_git
@@ -85,6 +86,7 @@ app.command("show", cls=Command)(show)
 app.command("graph", cls=Command)(graph)
 app.command("info", cls=Command)(logs.info)
 app.command("verify", cls=Command)(logs.verify)
+app.command("doctor", cls=Command)(doctor)
 app.command("repair", cls=Command)(repair)
 app.command("recover", cls=Command)(logs.recover)
 app.command("rebuild", cls=Command)(maintenance.rebuild)

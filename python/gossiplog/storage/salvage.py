@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -138,6 +139,46 @@ def _write_frames(header: bytes, log: BinaryIO, copy: BinaryIO) -> None:
     # A damaged length may be anything; SQLite passes over pages that no table has.
     if length * size <= max(os.fstat(copy.fileno()).st_size, 1):
         copy.truncate(length * size)
+
+
+def unread_commits(path: Path) -> int:
+    """Return how many transactions of a write-ahead log SQLite would not read, because a checksum is wrong.
+
+    Args:
+        path: of the write-ahead log, which need not exist.
+    """
+    if not path.exists():
+        return 0
+    with path.open("rb") as log:
+        header = log.read(_WAL_HEADER)
+        if len(header) < _WAL_HEADER:
+            return 0
+        size = page_size(bytes(16) + header[10:12])
+        order = ">" if header[3] & 1 else "<"
+        checksum = _checksum(header[:24], (0, 0), order)
+        sound = checksum == struct.unpack(">II", header[24:32])
+        unread = 0
+        while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+            if frame[8:16] != header[16:24]:
+                # What an earlier use left, unless it is the damage.
+                sound = False
+                continue
+            if sound:
+                checksum = _checksum(frame[:8] + frame[_FRAME_HEADER:], checksum, order)
+                sound = checksum == struct.unpack(">II", frame[16:24])
+            # The last page of a transaction has the size of the database.
+            unread += not sound and any(frame[4:8])
+    return unread
+
+
+def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
+    """Return the checksum of a write-ahead log ("WAL File Format", "Checksum Algorithm")."""
+    one, two = before
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for first, second in zip(words[::2], words[1::2], strict=True):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return one, two
 
 
 def readable(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:

@@ -93,6 +93,11 @@ class SQLiteStorage(Storage):
         return self._path
 
     @property
+    def schema(self) -> int:
+        """The version of the tables, below SCHEMA where they cannot be upgraded; of a storage that is open."""
+        return self._schema
+
+    @property
     def read_only(self) -> bool:
         return self._read_only or _READ_ONLY_URI.match(self._path) is not None
 

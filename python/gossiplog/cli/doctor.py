@@ -1,0 +1,204 @@
+"""`gossiplog doctor`: what is wrong with a log, and what to run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import gossiplog.log
+from gossiplog.cli.logs import LogPath
+from gossiplog.cli.output import Json, Output, headed_table, printable, progress
+from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
+from gossiplog.files import explain_denial
+from gossiplog.reprs import counted
+from gossiplog.storage import salvage
+from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
+from gossiplog.storage.sqlite import SQLiteStorage
+
+# Named of what is damaged.
+_PROBLEMS = 5
+# SQLite moves the write-ahead log into the file from four megabytes on; what keeps it from that is a reader.
+_LARGE_LOG = 64 * 2**20
+
+
+class Severity(Enum):
+    """Whether something is to be done."""
+
+    FINE = "fine"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, and what was found.
+
+    Attributes:
+        about: what was looked at.
+        severity: whether something is to be done.
+        finding: in words.
+        run: the command that is the way on, "" where there is none.
+    """
+
+    about: str
+    severity: Severity
+    finding: str
+    run: str = ""
+
+
+def doctor(
+    path: LogPath,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not verify the messages, which takes the longest.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say what is wrong with a log and what to run; end with status 1 if something is wrong.
+
+    It looks at permissions, leftovers, disk space, the write-ahead log, the schema, all messages and indexes, and
+    whether an application is behind. It changes nothing.
+    """
+    output = Output(json)
+    if not path.is_file():
+        raise NotALog(f"there is no log {path}")
+    findings = [*_findings(path, quick)]
+    if output.json:
+        for finding in findings:
+            output.record({**asdict(finding), "severity": finding.severity.value})
+    else:
+        table = headed_table("about", "", "finding", "run")
+        for finding in findings:
+            table.add_row(finding.about, finding.severity.value, printable(finding.finding), printable(finding.run))
+        output.show(table)
+    if any(finding.severity is Severity.WRONG for finding in findings):
+        raise typer.Exit(1)
+
+
+def _findings(path: Path, quick: bool) -> Iterator[Finding]:
+    """Yield what is found. The log is opened last: SQLite drops what follows damage in a write-ahead log."""
+    yield from _permissions(path)
+    yield from _leftovers(path)
+    yield _disk_space(path)
+    open_elsewhere = salvage.is_open_elsewhere(path)
+    yield _programs(open_elsewhere)
+    wal = _write_ahead_log(path, bool(open_elsewhere))
+    yield wal
+    if wal.severity is Severity.WRONG or not os.access(path, os.R_OK):
+        return
+    yield from _contents(path, quick)
+
+
+def _permissions(path: Path) -> Iterator[Finding]:
+    if not os.access(path, os.R_OK):
+        yield Finding("permissions", Severity.WRONG, f"it cannot be read: {explain_denial(path, 'read')}")
+        return
+    for place, what in ((path, "the log"), (path.resolve().parent, "its folder")):
+        mode = os.W_OK if place is path else os.W_OK | os.X_OK
+        if not os.access(place, mode):
+            denial = explain_denial(place, "write to")
+            yield Finding("permissions", Severity.NOTE, f"{what} can only be read: {denial}")
+            return
+    yield Finding("permissions", Severity.FINE, "it can be read and written")
+
+
+def _leftovers(path: Path) -> Iterator[Finding]:
+    place = path.resolve()
+    for folder in sorted(place.parent.glob(f"{place.name}{salvage.LEFTOVER}*")):
+        yield Finding("leftovers", Severity.NOTE, f"a repair that was killed has left {folder}", f"rm -r {folder}")
+    for kept in sorted(place.parent.glob(f"{place.name}.damaged*")):
+        finding = f"{kept} is the file before a repair: remove it when you do not need it any more"
+        yield Finding("leftovers", Severity.NOTE, finding, f"rm {kept}")
+
+
+def _disk_space(path: Path) -> Finding:
+    free, size = shutil.disk_usage(path.resolve().parent).free, path.stat().st_size
+    # A repair has the log three times, with its write-ahead log four times.
+    if free < 4 * size:
+        return Finding("disk space", Severity.NOTE, f"{free:,} bytes are free: a repair may need {4 * size:,}")
+    return Finding("disk space", Severity.FINE, f"{free:,} bytes are free")
+
+
+def _programs(open_elsewhere: bool | None) -> Finding:
+    if open_elsewhere is None:
+        return Finding("programs", Severity.NOTE, "whether a program has it open only its owner can find out")
+    if open_elsewhere:
+        return Finding("programs", Severity.NOTE, "a program has it open: end it before you repair or rebase the log")
+    return Finding("programs", Severity.FINE, "no program has it open")
+
+
+def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
+    log = path.resolve().with_name(f"{path.resolve().name}-wal")
+    size = log.stat().st_size if log.exists() else 0
+    if not open_elsewhere and (lost := salvage.unread_commits(log)):
+        finding = (
+            f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
+            f" {counted(lost, 'transaction')}"
+        )
+        return Finding("write-ahead log", Severity.WRONG, finding, f"gossiplog repair {path} --from SOURCE")
+    if size > _LARGE_LOG:
+        finding = f"it has {size:,} bytes: a program that reads for a long time keeps SQLite from emptying it"
+        return Finding("write-ahead log", Severity.NOTE, finding)
+    return Finding("write-ahead log", Severity.FINE, f"{size:,} bytes")
+
+
+def _contents(path: Path, quick: bool) -> Iterator[Finding]:
+    repair = f"gossiplog repair {path} --from SOURCE"
+    try:
+        yield from _schema(path)
+        with gossiplog.log.open(path, read_only=True) as log:
+            if not quick:
+                with progress("Verifying", len(log)) as advance:
+                    verified = log.verify(advance)
+                yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
+        yield _application(path)
+    except (NewerSchema, OlderSchema) as error:
+        yield Finding("schema", Severity.WRONG, str(error))
+    except CorruptLog as error:
+        hidden = len(error.problems) - _PROBLEMS
+        more = f"; and {hidden:,} more" if hidden > 0 else ""
+        yield Finding("damage", Severity.WRONG, "; ".join(error.problems[:_PROBLEMS]) + more, repair)
+    except (NotALog, TreeError) as error:
+        yield Finding("damage", Severity.WRONG, str(error), repair)
+    except StorageError as error:
+        yield Finding("messages", Severity.WRONG, str(error))
+
+
+def _schema(path: Path) -> Iterator[Finding]:
+    storage = SQLiteStorage(path, read_only=True)
+    storage.open(None, create=False)
+    try:
+        schema = storage.schema
+    finally:
+        storage.close()
+    if schema < SCHEMA:
+        finding = f"schema {schema} of an earlier version: the next program that writes to it upgrades it to {SCHEMA}"
+        yield Finding("schema", Severity.NOTE, finding)
+    else:
+        yield Finding("schema", Severity.FINE, f"schema {schema}")
+
+
+def _application(path: Path) -> Finding:
+    storage = SQLiteStorage(path, read_only=True)
+    storage.open(None, create=False)
+    try:
+        with storage.reader() as reader:
+            position = reader.position()
+    finally:
+        storage.close()
+    if position.rebuild == REBUILD_REQUESTED or position.applied < position.rebuild:
+        finding = "its tables are being built anew: the application goes on with that when it opens the log"
+        return Finding("application", Severity.NOTE, finding, f"gossiplog rebuild {path} --apply MODULE:FUNCTION")
+    if 0 < position.applied < position.count:
+        finding = (
+            f"`apply` has run for {position.applied:,} of {counted(position.count, 'message')}: it runs for the others"
+            " when the application opens the log"
+        )
+        return Finding("application", Severity.NOTE, finding)
+    return Finding("application", Severity.FINE, "`apply` is not behind" if position.applied else "no `apply` has run")

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.storage import salvage
+from tests.cli.support import Program
+from tests.rot.shapes import SCHEMAS
+
+
+@pytest.fixture
+def path(home: Path) -> Path:
+    place = home / "notes.db"
+    with gossiplog.open(place, "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(20))
+    return place
+
+
+def found(program: Program, path: Path, code: int, *options: str) -> dict[str, tuple[str, str, str]]:
+    result = program("doctor", path, *options)
+    assert (result.code, result.err) == (code, "")
+    return {row["about"]: (row["severity"], row["finding"], row["run"]) for row in result.records}
+
+
+def test_a_sound_log(program: Program, path: Path) -> None:
+    findings = found(program, path, 0)
+    assert {severity for severity, _, _ in findings.values()} == {"fine"}
+    assert findings["messages"][1] == "20 messages, all sound"
+    assert findings["programs"][1] == "no program has it open"
+    assert "messages" not in found(program, path, 0, "--quick")
+
+
+def test_damage_and_the_command_that_mends_it(program: Program, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq > 3")
+    severity, finding, run = found(program, path, 1)["damage"]
+    assert (severity, run) == ("wrong", f"gossiplog repair {path} --from SOURCE")
+    assert "sequence 4: " in finding
+    assert "more" in finding
+
+
+def test_a_damaged_header(program: Program, path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"x")
+    assert found(program, path, 1)["damage"][2].startswith("gossiplog repair ")
+
+
+def test_a_damaged_write_ahead_log_is_not_opened(program: Program, home: Path) -> None:
+    """SQLite would drop what is behind the damage."""
+    path = home / "copy.db"
+    with gossiplog.open(home / "made.db", "org.example.test", signer=Signer(bytes(32))) as log:
+        for number in range(20):
+            log.append(number)
+        for suffix in ("", "-wal"):
+            Path(f"{path}{suffix}").write_bytes(Path(f"{home / 'made.db'}{suffix}").read_bytes())
+    wal = Path(f"{path}-wal")
+    assert salvage.unread_commits(wal) == 0
+    content = bytearray(wal.read_bytes())
+    content[len(content) // 2] ^= 4
+    wal.write_bytes(content)
+    findings = found(program, path, 1)
+    assert findings["write-ahead log"][0] == "wrong"
+    assert "messages" not in findings
+    assert wal.read_bytes() == content
+
+
+def test_leftovers_an_earlier_schema_and_an_application_that_is_behind(program: Program, path: Path) -> None:
+    folder, kept = Path(f"{path}.repair-abc"), Path(f"{path}.damaged")
+    folder.mkdir()
+    kept.write_bytes(b"")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = 5 WHERE name = 'applied'")
+    result = program("doctor", path)
+    assert {row["run"] for row in result.records if row["about"] == "leftovers"} == {f"rm -r {folder}", f"rm {kept}"}
+    (application,) = [row["finding"] for row in result.records if row["about"] == "application"]
+    assert application.startswith("`apply` has run for 5 of 20 messages")
+    old = path.with_name("old.db")
+    old.write_bytes((SCHEMAS / "schema-2.db").read_bytes())
+    assert found(program, old, 0)["schema"][0] == "note"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
+    assert "upgrade gossiplog" in found(program, path, 1)["schema"][1]
+
+
+def test_no_log(program: Program) -> None:
+    assert program("doctor", "none.db").err == "gossiplog: there is no log none.db\n"
