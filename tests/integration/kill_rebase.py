@@ -116,7 +116,13 @@ def check(folder: Path, facts: dict[str, str]) -> None:
     with gossiplog.open(folder / "log.db.generation-0", read_only=True) as former:
         if former.verify().root.hash.hex() != facts["former"]:
             raise AssertionError("the former file is another one")
-    left = {each.name for each in folder.iterdir()} - {"target.db", "log.db", "log.db.generation-0"}
+    left = {each.name for each in folder.iterdir()} - {
+        "target.db",
+        "log.db",
+        "log.db.generation-0",
+        "target.db-count",
+        "log.db-count",
+    }
     if {name for name in left if not name.startswith("target.db-")}:
         raise AssertionError(f"files are left: {sorted(left)}")
     (folder / "found").write_text(str(generation), encoding="ascii")

@@ -39,7 +39,9 @@ def contents(path: Path) -> tuple[object, ...]:
     with closing(sqlite3.connect(path)) as connection:
         values = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq").fetchall()
         notes = connection.execute("SELECT text FROM notes").fetchall()
-        meta = connection.execute("SELECT name, value FROM gossiplog_meta WHERE name != 'indexed'").fetchall()
+        meta = connection.execute(
+            "SELECT name, value FROM gossiplog_meta WHERE name NOT IN ('indexed', 'identity')"
+        ).fetchall()
     return values, notes, sorted(meta)
 
 

@@ -41,7 +41,7 @@ def payloads(path: Path | str) -> list[object]:
 
 
 def names(path: Path) -> list[str]:
-    return sorted(each.name for each in path.parent.iterdir())
+    return sorted({each.name for each in path.parent.iterdir()} - {f"{path.name}-count"})
 
 
 def replace(path: Path, *payloads: str) -> str:

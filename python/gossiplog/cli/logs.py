@@ -38,6 +38,13 @@ _IN_MEMORY = ":memory:"
 
 # Opening it says better what is wrong.
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss",
+        help="Open LOG although it has lost messages that were acknowledged, as where its write-ahead log was damaged.",
+    ),
+]
 NewTopic = Annotated[str | None, typer.Option(help="The topic of a new log, which is made if LOG does not exist.")]
 
 
@@ -48,6 +55,7 @@ def open_log(
     *,
     read_only: bool = False,
     unlocked: bool = False,
+    accept_loss: bool = False,
     makes: bool = False,
     say: Callable[[str], None] = note,
 ) -> Iterator[Log]:
@@ -59,6 +67,7 @@ def open_log(
         read_only: write nothing to the file; a log that an earlier version wrote is not upgraded.
         unlocked: the same, and read without a lock where SQLite cannot make one, since the user may not write to the
             folder. The block must not wait for messages.
+        accept_loss: open a log that has fewer messages than were acknowledged, too.
         makes: whether the command has an option --topic with which it makes a log.
         say: takes warnings.
 
@@ -93,7 +102,9 @@ def open_log(
     location = f"{path.absolute().as_uri()}?immutable=1" if is_unlocked else str(path)
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
-            log = gossiplog.log.open(location, topic=topic, read_only=read_only, progress=advance)
+            log = gossiplog.log.open(
+                location, topic=topic, read_only=read_only, accept_loss=accept_loss, progress=advance
+            )
         except NotALog as error:
             # Its advice is to give a topic, which few commands take.
             raise NotALog(str(error).replace(": give a topic to make one in it", "")) from error

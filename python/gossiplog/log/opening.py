@@ -27,6 +27,7 @@ def open(
     create: bool = True,
     read_only: bool = False,
     synchronous: Synchronous = "full",
+    accept_loss: bool = False,
     progress: Progress | None = None,
 ) -> Log:
     """Open a log; make it first where there is none.
@@ -57,6 +58,8 @@ def open(
         read_only: whether nothing is written to the log, even if others write to it: none is made, one of an earlier
             version is read without being upgraded, and `append`, `insert` and `pull` raise StorageError.
         synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
+        accept_loss: whether a log is opened that has fewer messages than were acknowledged, as where its write-ahead
+            log was damaged. What an author appends then stands beside what was lost, if that comes back.
         progress: `progress(done, total)` is called with numbers of messages while an upgrade goes through them, and
             while `apply` runs over stored ones.
 
@@ -69,7 +72,7 @@ def open(
         RefusedMessage: `apply` raised for a stored message; its exception is the cause.
         ApplicationMismatch: a higher version of `apply` wrote the application's tables; or they have to be built anew,
             because this version is higher, a rebuild was requested or one of them is missing, and `setup` is not given.
-        CorruptLog: the log is damaged.
+        CorruptLog: the log is damaged, or has fewer messages than were acknowledged.
         StorageError: the location is of no known kind, or cannot be opened.
         TypeError: a location that is no path, a topic that is no text, a `payload` of no known kind, or a coroutine or
             generator function, whose body would not run, as `apply`, `setup` or `payload`.
@@ -85,7 +88,7 @@ def open(
     if read_only and apply is not None:
         raise ValueError("apply writes to the log's database: it cannot be given with read_only")
     given = application(apply, apply_version, setup)
-    storage = storage_at(location, synchronous, read_only=read_only)
+    storage = storage_at(location, synchronous, read_only=read_only, accept_loss=accept_loss)
     stored = storage.open(topic, create, progress)
     try:
         return Log(storage, stored, application=given, payload=payload, signer=signer, progress=progress)

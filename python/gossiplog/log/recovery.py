@@ -42,7 +42,7 @@ def recover(
         CorruptLog: SQLite cannot open the damaged log, or cannot read on in it. What it read before is in the new log.
         StorageError: one of the databases cannot be read or written.
     """
-    storage = damaged if isinstance(damaged, Storage) else storage_at(damaged, read_only=True)
+    storage = damaged if isinstance(damaged, Storage) else storage_at(damaged, read_only=True, accept_loss=True)
     try:
         topic = storage.open(None, create=False)
     except CorruptLog as error:

@@ -42,8 +42,9 @@ from gossiplog.message import key_of
 from gossiplog.reprs import counted
 from gossiplog.storage import SQLiteStorage, Storage, salvage
 from gossiplog.storage.base import REBUILD_REQUESTED
+from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.location import is_url, storage_at
-from gossiplog.storage.sqlite_tables import TABLES, new_meta
+from gossiplog.storage.sqlite_tables import TABLES, new_meta, stored_identity
 
 
 class OpenLog(Protocol):
@@ -190,6 +191,10 @@ class _Repair:
             merged = self._folder / "merged.db"
             shutil.copyfile(copy, merged)
             problems += self._write_ahead_log(copy)
+        acknowledged, there = _counts(self._path, copy)
+        if acknowledged > there:
+            are = counted(acknowledged - there, "acknowledged message is", "acknowledged messages are")
+            problems.append(f"the last {are} lost")
         if sound is not None and not problems:
             return RepairResult(messages=sound.messages, root=sound.root)
         readable, found, unread = salvage.readable(copy, self._folder)
@@ -200,7 +205,7 @@ class _Repair:
             if source is not None and not callable(source):
                 replica = stack.enter_context(_source(source))
             remains = _Reading(base, None if replica is None else replica.topic, self._progress).read(
-                incomplete=bool(found)
+                incomplete=bool(found), acknowledged=acknowledged
             )
             own = _Values(base, remains.rows)
             if callable(source):
@@ -275,6 +280,18 @@ class _Repair:
             rows = build.meta().items()
             connection.executemany("INSERT OR REPLACE INTO gossiplog_meta(name, value) VALUES (?, ?)", rows)
         return new
+
+
+def _counts(path: Path, copy: Path) -> tuple[int, int]:
+    """Return how many messages of a log were acknowledged, 0 where that is not known, and how many are in its copy."""
+    found = CommitCount(str(path)).read()
+    try:
+        with closing(_connection(copy)) as connection:
+            (there,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+            is_own = found is not None and found[0] == stored_identity(connection)
+    except (sqlite3.Error, CorruptLog):
+        return 0, 0
+    return found[1] if found is not None and is_own else 0, there
 
 
 def _table_names() -> list[str]:
@@ -422,12 +439,14 @@ class _Reading:
         self._source_topic = topic
         self._progress = progress
         self._remains = _Remains()
+        self._acknowledged = 0
 
-    def read(self, *, incomplete: bool) -> _Remains:
+    def read(self, *, incomplete: bool, acknowledged: int) -> _Remains:
         """Read it.
 
         Args:
             incomplete: whether there may have been messages of which nothing is left.
+            acknowledged: how many messages there were at least.
 
         Raises:
             TopicMismatch: the messages have another topic than the source.
@@ -436,6 +455,7 @@ class _Reading:
         remains = self._remains
         remains.tables = bool(salvage.foreign_objects(self._base))
         remains.incomplete = incomplete
+        self._acknowledged = acknowledged
         if not self._has("gossiplog_messages", "seq", "value"):
             remains.incomplete = True
             self._base.execute("DROP TABLE IF EXISTS gossiplog_messages")
@@ -540,7 +560,7 @@ class _Reading:
             if sequence not in slots and len(keys) == 1 and keys[0] not in found:
                 slots[sequence] = keys[0]
                 lost.add(keys[0])
-        self._remains.unknown = max(slots, default=0) - len(slots)
+        self._remains.unknown = max(self._acknowledged, max(slots, default=0)) - len(slots)
         rows = sorted([*slots.items(), *displaced])
         self._remains.order = [key for _, key in rows]
         self._remains.place = {key: sequence for sequence, key in rows}
@@ -695,7 +715,9 @@ class _Build:
         meta = {
             name: stored[name]
             for name, default in new_meta().items()
-            if type(stored.get(name)) is type(default)
+            # The new file has an identity of its own: it may have fewer messages than were acknowledged.
+            if name != "identity"
+            and type(stored.get(name)) is type(default)
             and (name not in least or least[name] <= stored[name])
             and (name != "rebuild" or stored[name] <= count)
         }

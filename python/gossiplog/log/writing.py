@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gossiplog import core
@@ -223,7 +223,9 @@ class Writer:
         if self._applier.is_given:
             transaction.set_applied(count)
             applied = count
-        position = replace(position, count=count, applied=applied, indexed=indexed, alternative=alternative)
+        # `dataclasses.replace` takes three times as long.
+        fixed = position.generation, position.apply_version, position.rebuild
+        position = Position(count, applied, indexed, alternative, *fixed)
         return _Written(plan, position, heads, state, is_partial=bool(late))
 
     @staticmethod

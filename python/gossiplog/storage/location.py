@@ -13,7 +13,11 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 
 
 def storage_at(
-    location: str | os.PathLike[str] | Storage, synchronous: Synchronous = "full", *, read_only: bool = False
+    location: str | os.PathLike[str] | Storage,
+    synchronous: Synchronous = "full",
+    *,
+    read_only: bool = False,
+    accept_loss: bool = False,
 ) -> Storage:
     """Return the storage of a location, not opened yet.
 
@@ -22,6 +26,7 @@ def storage_at(
             returned as it is.
         synchronous: as `SQLiteStorage` takes it.
         read_only: likewise.
+        accept_loss: likewise; a storage has a setting of its own.
 
     Raises:
         StorageError: a URL of an unknown kind.
@@ -39,7 +44,7 @@ def storage_at(
             f"no storage for {path.partition('://')[0]}:// locations: expected the path of a file, ':memory:' or a"
             " Storage"
         )
-    return SQLiteStorage(location, synchronous=synchronous, read_only=read_only)
+    return SQLiteStorage(location, synchronous=synchronous, read_only=read_only, accept_loss=accept_loss)
 
 
 def is_url(location: str) -> bool:

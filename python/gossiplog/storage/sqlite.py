@@ -20,9 +20,11 @@ from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import unquote, urlsplit
 
-from gossiplog.errors import LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
+from gossiplog.errors import CorruptLog, LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.files import explain_denial, other_kind
+from gossiplog.reprs import counted
 from gossiplog.storage.base import SCHEMA, Progress, Reader, Storage, Transaction, check_same_topic, closing
+from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
     OURS,
@@ -36,10 +38,13 @@ from gossiplog.storage.sqlite_tables import (
     new_meta,
     schema_of_log,
     storage_error,
+    stored_identity,
 )
 from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, former_reader, tables_of, upgrade
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
+# With these a commit that has returned is on disk.
+_DURABLE = ("full", "extra")
 
 # Seconds to wait for another process's lock.
 _PATIENCE = 30.0
@@ -66,16 +71,28 @@ class SQLiteStorage(Storage):
             append that returned survives a power cut, with "normal" it survives the end of the process.
         read_only: whether nothing is written to the log, which must exist; one of an earlier schema is read without
             being upgraded. SQLite may still move into the file what a crashed writer left in the write-ahead log.
+        accept_loss: whether a log that has fewer messages than were acknowledged is opened all the same.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, synchronous: Synchronous = "full", read_only: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "full",
+        read_only: bool = False,
+        accept_loss: bool = False,
     ) -> None:
         if synchronous not in get_args(Synchronous):
             raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
         self._path = text_path(path)
         self._synchronous = synchronous
         self._read_only = read_only
+        self._accept_loss = accept_loss
+        # None in memory.
+        self._count = None if self._path == _MEMORY else CommitCount(_file_of(self._path))
+        # The same, where a commit that has returned is on disk.
+        self._counted = self._count if synchronous in _DURABLE and not self.read_only else None
+        self._identity = b""
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
@@ -107,11 +124,14 @@ class SQLiteStorage(Storage):
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
             self._check_there(create and topic is not None)
+            # Before the log is read: others may write meanwhile.
+            acknowledged = None if self._count is None else self._count.read()
             connection = self._connect()
             try:
                 with self._errors("open"):
                     self._check_place(connection)
                     stored = self._open(connection, topic, create, progress)
+                    self._check_count(connection, acknowledged)
             except BaseException:
                 connection.close()
                 raise
@@ -167,6 +187,42 @@ class SQLiteStorage(Storage):
             if not self._read_only:
                 self._upgrade(connection, progress)
         return stored
+
+    def _check_count(self, connection: sqlite3.Connection, acknowledged: tuple[bytes, int] | None) -> None:
+        """Refuse a log that has fewer messages than were acknowledged.
+
+        Args:
+            connection: to the database.
+            acknowledged: as the count's file had it before the log was read.
+
+        Raises:
+            CorruptLog: messages are lost, and that is not accepted.
+        """
+        if self._count is None or self._schema < SCHEMA or (self._accept_loss and self.read_only):
+            return
+        self._identity = stored_identity(connection)
+        if acknowledged is None or acknowledged[0] != self._identity:
+            return
+        last = SQLiteReader(connection).last_sequence()
+        lost = acknowledged[1] - last
+        if lost <= 0:
+            return
+        if not self._accept_loss:
+            place = self._path
+            lost_messages = f"{counted(lost, 'acknowledged message')} of {place} {'is' if lost == 1 else 'are'}"
+            raise CorruptLog(
+                [
+                    f"the last {lost_messages} lost: it holds {last:,}, and"
+                    f" {self._count.path} says that {acknowledged[1]:,} were on disk. Its write-ahead log was damaged"
+                    " or removed, or the file is an older copy"
+                ],
+                advice=(
+                    f"; gossiplog repair {place} --from SOURCE gets them back, or gossiplog sync {place}"
+                    " SOURCE --accept-loss; in programs accept_loss=True opens the log without them"
+                ),
+            )
+        if self._counted is not None:
+            self._counted.write(self._identity, last)
 
     def _upgrade(self, connection: sqlite3.Connection, progress: Progress | None) -> None:
         """Bring the tables to SCHEMA; leave them as they are where the file cannot be written."""
@@ -297,7 +353,9 @@ class SQLiteStorage(Storage):
                 f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its"
                 f" log still has schema {self._schema}; make it writable, and open it again"
             )
-        return _Writing(self._lock, self._open_writer, self._guard, self._errors("write to"))
+        return _Writing(
+            self._lock, self._open_writer, self._guard, self._errors("write to"), self._counted, self._identity
+        )
 
     def size(self) -> int:
         self._check_open()
@@ -338,6 +396,8 @@ class SQLiteStorage(Storage):
             if writer is not None:
                 with self._errors("close"):
                     writer.close()
+            if self._count is not None:
+                self._count.close()
 
     def _connect(self) -> sqlite3.Connection:
         if self._path != _MEMORY:
@@ -535,13 +595,23 @@ class _Writing:
         writer: returns the connection; called under the lock.
         guard: of the connection.
         errors: that the driver's errors are raised as.
+        count: of acknowledged messages; None where they are not counted.
+        identity: of the database.
     """
 
-    __slots__ = ("_ended", "_errors", "_guard", "_lock", "_transaction", "_writer")
+    __slots__ = ("_count", "_ended", "_errors", "_guard", "_identity", "_lock", "_transaction", "_writer")
 
     def __init__(
-        self, lock: threading.RLock, writer: Callable[[], sqlite3.Connection], guard: Guard, errors: _Errors
+        self,
+        lock: threading.RLock,
+        writer: Callable[[], sqlite3.Connection],
+        guard: Guard,
+        errors: _Errors,
+        count: CommitCount | None,
+        identity: bytes,
     ) -> None:
+        self._count = count
+        self._identity = identity
         self._lock = lock
         self._writer = writer
         self._guard = guard
@@ -570,6 +640,9 @@ class _Writing:
                 self._ended.__exit__(kind, error, traceback)
             if error is None:
                 self._transaction.committed()
+                if self._count is not None and self._transaction.last_written:
+                    # Under the lock: a later commit of this process writes a later count.
+                    self._count.write(self._identity, self._transaction.last_written)
             # What the block itself raised.
             self._errors.__exit__(kind, error, traceback)
         finally:

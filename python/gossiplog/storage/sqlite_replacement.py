@@ -19,7 +19,7 @@ from typing import Self
 from gossiplog.errors import NotALog, StorageError
 from gossiplog.files import explain_denial
 from gossiplog.storage.base import Position
-from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, error_code, storage_error
+from gossiplog.storage.sqlite_tables import BESIDE, PREFIX, error_code, storage_error
 
 _PATIENCE = 2.0
 """Seconds to wait for a program that is about to close the file."""
@@ -100,7 +100,7 @@ class Replacement:
         return StorageError(f"{self.path} is open in another program, or elsewhere in this one: close it there first")
 
     def _remove_new(self) -> None:
-        for suffix in ("", *COMPANIONS):
+        for suffix in ("", *BESIDE):
             Path(self.new + suffix).unlink(missing_ok=True)
 
     @property

@@ -8,6 +8,7 @@ the right type and wrong, which it finds.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import sqlite3
 import sys
@@ -32,6 +33,7 @@ from gossiplog.storage.base import (
     Transaction,
     divisions,
 )
+from gossiplog.storage.commit_count import COUNT_SUFFIX
 
 ALTERNATIVES = (
     "CREATE TABLE gossiplog_alternatives(seq INTEGER PRIMARY KEY, content BLOB NOT NULL)",
@@ -95,6 +97,8 @@ PREFIX = "gossiplog_"
 """What the names of a log's tables begin with, in lower case, and those of no other table in its database."""
 COMPANIONS = ("-wal", "-shm", "-journal")
 """How the names of SQLite's files beside a database end."""
+BESIDE = (*COMPANIONS, COUNT_SUFFIX)
+"""How the names of all files beside the database of a log end."""
 # Of the text that ends transactions: the application's own COMMIT is another text, so no prepared statement of ours
 # serves it, and the authorizer sees it.
 OURS = " /* gossiplog */"
@@ -185,6 +189,7 @@ def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     )
 
 
+_IDENTITY = re.compile("[0-9a-f]{32}")
 SchemaRow: TypeAlias = tuple[str, str, str | None]
 """What `sqlite_schema` says of something: its type, its name, and its statement, None for indices that SQLite makes."""
 
@@ -214,6 +219,19 @@ def check_tables(found: Sequence[SchemaRow], expected: Sequence[str]) -> None:
     problems += [f"the {kind} {name} is missing" for kind, name in statements if (kind, name) not in own]
     if problems:
         raise CorruptLog(problems)
+
+
+def stored_identity(connection: sqlite3.Connection) -> bytes:
+    """Return the random bytes that a database of schema 4 or later has.
+
+    Raises:
+        CorruptLog: something else is stored.
+    """
+    row = connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'identity'").fetchone()
+    text = None if row is None else row[0]
+    if not isinstance(text, str) or not _IDENTITY.fullmatch(text):
+        raise CorruptLog([f"the identity of the database is {text!r}: expected 32 hexadecimal digits"])
+    return bytes.fromhex(text)
 
 
 def _named(statement: str) -> tuple[str, str]:
@@ -507,12 +525,17 @@ def _take(rows: Iterable[Any]) -> list[Any]:
 
 
 class SQLiteTransaction(SQLiteReader, Transaction):
-    """Reads and writes within a transaction that its maker begins and ends."""
+    """Reads and writes within a transaction that its maker begins and ends.
+
+    Attributes:
+        last_written: the sequence of the last message that it has written, 0 for none.
+    """
 
     def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
         super().__init__(connection)
         self._guard = guard
         self._ended = False
+        self.last_written = 0
         # Of `Guard.written`, which a commit makes known.
         self._noted: frozenset[str] = frozenset()
         # Those that the application still holds: one that is not exhausted keeps its snapshot, and so the next
@@ -521,10 +544,13 @@ class SQLiteTransaction(SQLiteReader, Transaction):
 
     def write(self, plan: Plan) -> None:
         many = self._connection.executemany
+        # Made each time that it is asked for.
+        messages = plan.messages
         try:
-            many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", plan.messages)
+            many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages)
         except sqlite3.IntegrityError as error:
             raise SequencesTaken from error
+        self.last_written = messages[-1][0] if messages else 0
         many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
         if plan.alternatives:
             many("INSERT INTO gossiplog_alternatives(seq, content) VALUES (?, ?)", plan.alternatives)

@@ -42,7 +42,7 @@ def values_of(path: Path) -> list[bytes]:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if not path.name.endswith(("-wal", "-shm"))}
+    return {path.name for path in folder.iterdir() if not path.name.endswith(("-wal", "-shm", "-count"))}
 
 
 def test_values_in_any_order_make_the_same_log(make_log: MakeLog, tmp_path: Path) -> None:

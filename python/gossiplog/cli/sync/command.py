@@ -12,12 +12,12 @@ import typer
 from rich.table import Table
 
 from gossiplog._core import redacted_url
-from gossiplog.cli.logs import LogPath, open_log
+from gossiplog.cli.logs import AcceptLoss, LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
 from gossiplog.reprs import counted
-from gossiplog.storage.sqlite_tables import COMPANIONS
+from gossiplog.storage.sqlite_tables import BESIDE
 
 # As the core's own parser of URLs sees it.
 HUB = re.compile(r"wss?://", re.IGNORECASE)
@@ -64,6 +64,7 @@ def sync(
             metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
         ),
     ] = None,
+    accept_loss: AcceptLoss = False,
     json: Json = False,
 ) -> None:
     """Get from another log, a hub or a peer what this one lacks. LOG is made if it does not exist.
@@ -86,7 +87,7 @@ def sync(
         from gossiplog.cli.sync.hub import sync_with_hub
         from gossiplog.net.http.access import load_token
 
-        with _open_destination(path, topic) as log:
+        with _open_destination(path, topic, accept_loss) as log:
             token = load_token(token_file) if token_file is not None else None
             files = {"token_file": token_file, "ca_file": ca_file}
             sync_with_hub(log, str(path), source, token=token, **files, follow=follow, done=show)
@@ -96,7 +97,7 @@ def sync(
             raise typer.BadParameter("--token-file and --ca-file are for hubs: peers are known by their keys")
         from gossiplog.cli.sync.mesh import sync_with_peer
 
-        with _open_destination(path, topic) as log:
+        with _open_destination(path, topic, accept_loss) as log:
             sync_with_peer(log, str(path), source, follow=follow, done=show)
         return
     other = Path(source)
@@ -113,7 +114,7 @@ def sync(
     if path.exists() and path.samefile(other):
         raise typer.BadParameter(f"{path} and {source} are one log: expected two")
     # It may be somebody else's: nothing is written to it unless that is asked for.
-    with open_log(other, read_only=not both) as theirs, _open_destination(path, theirs.topic) as ours:
+    with open_log(other, read_only=not both) as theirs, _open_destination(path, theirs.topic, accept_loss) as ours:
         show(pull_timed(ours, theirs, str(path), source))
         if both:
             if not output.json:
@@ -122,11 +123,11 @@ def sync(
 
 
 @contextmanager
-def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
+def _open_destination(path: Path, topic: str | None, accept_loss: bool) -> Iterator[Log]:
     """Open a log, or make it; if the block fails before a new one got a message, nothing is left of it."""
     is_new = is_empty = not path.exists()
     try:
-        with open_log(path, topic, makes=True) as log:
+        with open_log(path, topic, accept_loss=accept_loss, makes=True) as log:
             is_empty = False
             try:
                 yield log
@@ -136,7 +137,7 @@ def _open_destination(path: Path, topic: str | None) -> Iterator[Log]:
                 raise
     finally:
         if is_new and is_empty:
-            for suffix in ("", *COMPANIONS):
+            for suffix in ("", *BESIDE):
                 Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from gossiplog.errors import CorruptLog, NotALog, OptionError
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
-from gossiplog.storage.sqlite_tables import COMPANIONS
+from gossiplog.storage.sqlite_tables import BESIDE
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -104,7 +104,7 @@ def _is_pattern(text: str) -> bool:
 def _in_folder(folder: str) -> list[str]:
     with os.scandir(folder) as entries:
         names = {entry.name for entry in entries if entry.is_file() and not entry.name.startswith((".", "_"))}
-    logs = sorted(names - {name + companion for name in names for companion in COMPANIONS})
+    logs = sorted(names - {name + companion for name in names for companion in BESIDE})
     if not logs:
         raise NotALog(f"the folder {folder} has no file: folders in it are not looked into, name them or use a pattern")
     return [os.path.join(folder, name) for name in logs]
