@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import gossiplog
 from gossiplog import Log, RebaseError, RebaseResult, SignedMessage, Signer, UnknownMessage, core
-from gossiplog.errors import CursorOutdated, DecodeError, TopicMismatch
+from gossiplog.errors import CorruptLog, CursorOutdated, DecodeError, TopicMismatch
 from gossiplog.log.rebasing import Fate, Rebase, Rebased, rebase_command, rebase_file
 from gossiplog.message import MAX_PARENTS
 from tests.strategies import alternative, repeatable
@@ -464,6 +465,24 @@ def test_the_command() -> None:
     assert command == "gossiplog rebase 'my log.db' --onto 'ws://hub/a?b' --token-file 'x y' --drop a --drop b"
     assert rebase_command(":memory:", "ws://hub", ["a"]) == ""
     assert rebase_command("log.db", "ws://hub", []) == ""
+
+
+def test_a_log_that_has_lost_messages_is_not_rebased(path: Path, target: Log, tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    with gossiplog.open(path, TOPIC, signer=US) as log:
+        bad = log.append("bad")
+        log.append("good")
+        for suffix in ("", "-wal", "-count"):
+            shutil.copy(f"{path}{suffix}", crashed)
+    wal = crashed / "mine.db-wal"
+    damaged = bytearray(wal.read_bytes())
+    damaged[-100] ^= 1
+    wal.write_bytes(damaged)
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="acknowledged message"):
+            rebase(crashed / "mine.db", target, bad)
+    assert not (crashed / "mine.db.generation-0").exists()
 
 
 def test_a_plan_writes_to_neither_log(path: Path, target: Log) -> None:
