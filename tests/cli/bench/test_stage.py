@@ -29,7 +29,7 @@ def test_a_longer_history_goes_on_where_a_shorter_one_ends() -> None:
 def test_work_and_floor_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     seconds = iter([6.0, 4.0, 9.0])
-    floors = iter([2.0, 2.0, 1.0])
+    floors = iter([2.0, 1.0, 1.0])
     monkeypatch.setattr(stage, "timed", lambda work: (work(), next(seconds))[1])
 
     def floor() -> float:
@@ -39,8 +39,8 @@ def test_work_and_floor_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = Turns()
     measured.run(calls.append, floor, lambda: ("work",))
     assert calls == ["floor", "work"] * ROUNDS
-    assert (measured.seconds, measured.floor_seconds) == (6.0, 2.0)
-    assert (measured.ratio, measured.over) == (3.0, 4.0)
+    # All are those of the second round, whose ratio is the median.
+    assert (measured.middle, measured.seconds, measured.floor_seconds, measured.ratio) == (1, 4.0, 1.0, 4.0)
 
 
 def test_work_without_a_floor() -> None:

@@ -112,7 +112,7 @@ class Result:
         must: what it must reach, on logs of a million messages.
         reached: what it reached, in the same terms.
         met: whether that is enough; None where that takes a floor that was not measured.
-        seconds: that the work took, all of it; for `is_ancestor` one call.
+        seconds: that the work took, all of it.
         floor_seconds: that its floor took, None where it has none.
         detail: the figures behind it.
     """
@@ -169,24 +169,28 @@ class Turns:
         self._repeat(counted, before)
 
     @property
+    def middle(self) -> int:
+        """The number, from 0, of the median round: by the ratio to the floor, or by the work where it has no floor.
+
+        All figures are of this round, so that they agree with each other.
+        """
+        measured = [w / f for w, f in zip(self._work, self._floor, strict=True)] if self._floor else self._work
+        return measured.index(statistics.median_low(measured))
+
+    @property
     def seconds(self) -> float:
-        """The median of the work."""
-        return statistics.median(self._work)
+        """What the work took."""
+        return self._work[self.middle]
 
     @property
     def floor_seconds(self) -> float:
-        """The median of the floor."""
-        return statistics.median(self._floor)
+        """What its floor took."""
+        return self._floor[self.middle]
 
     @property
     def ratio(self) -> float:
-        """The median of the work over that of the floor, round by round."""
-        return statistics.median(work / floor for work, floor in zip(self._work, self._floor, strict=True))
-
-    @property
-    def over(self) -> float:
-        """The median of the work less its floor, round by round."""
-        return statistics.median(work - floor for work, floor in zip(self._work, self._floor, strict=True))
+        """The work over its floor."""
+        return self.seconds / self.floor_seconds
 
 
 def timed(work: Callable[[], object]) -> float:
