@@ -126,14 +126,18 @@ def test_an_authority_may_be_given(program: Program, home: Path) -> None:
     with answering(json.dumps(PEERS).encode(), tls=True) as (url, _):
         assert program("peers", url, "--ca-file", TLS / "ca.pem").records == PEERS
         result = program("peers", url)
-        assert f"{url} is not trusted: " in result.err
-        assert "--ca-file names a file" in result.err
+        assert f"{url} is not trusted: its certificate was signed by an authority that this" in result.err
+        # In the words of `sync`, and with the option instead of the argument.
+        program("init", "notes.db", "--topic", "notes")
+        synced = program("sync", "notes.db", url.replace("https", "wss"))
+        assert synced.err == result.err.replace("https", "wss")
+        assert "(--ca-file)" in result.err
         other = program("peers", url.replace("https", "http"))
         assert "a hub with TLS is reached by https://" in other.err
         missing = program("peers", url, "--ca-file", "missing.pem")
-        assert "authorities missing.pem cannot be used: No such file" in missing.err
+        assert "authorities missing.pem cannot be read: No such file" in missing.err
         (home / "none.pem").touch()
-        assert "none.pem cannot be used: it holds no certificate" in program("peers", url, "--ca-file", "none.pem").err
+        assert "none.pem holds no certificate in PEM" in program("peers", url, "--ca-file", "none.pem").err
     with answering(b"[]") as (url, _):
         assert "speaks no TLS" in program("peers", url.replace("http", "https")).err
         assert program("peers", url, "--ca-file", TLS / "ca.pem").code == 2
@@ -151,7 +155,9 @@ def test_the_urls_that_a_server_prints_are_taken(path: str) -> None:
 def test_nobody_there_is_said(program: Program) -> None:
     result = program("peers", "http://127.0.0.1:1")
     assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "cannot be reached: " in result.err
+    assert "cannot be reached: Connection refused\n" in result.err
+    program("init", "notes.db", "--topic", "notes")
+    assert program("sync", "notes.db", "ws://127.0.0.1:1").err == result.err.replace("http", "ws")
 
 
 def test_numbers_and_text_that_nobody_can_write_end_nothing(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,10 +187,15 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
+def as_option(text: str) -> str:
+    """Return a text in which an error names an option of commands, not the argument of Python's that stands for it."""
+    return text.replace("(ca_file)", "(--ca-file)")
+
+
 def failure(error: Exception) -> str:
     """Return the line that reports an error: the system's begin with the file that they are about."""
     if not isinstance(error, OSError) or not error.strerror:
-        return unwrapped(str(error))
+        return as_option(unwrapped(str(error)))
     if error.filename is not None:
         place = f"{os.fspath(error.filename)}: "
     else:
@@ -200,7 +205,7 @@ def failure(error: Exception) -> str:
 
 def note(text: str) -> None:
     """Print a line on stderr beside the results, for people."""
-    print(f"gossiplog: {printable(text)}", file=sys.stderr)  # noqa: T201
+    print(f"gossiplog: {printable(as_option(text))}", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager

@@ -33,6 +33,10 @@ _MOST_BYTES = 2**21
 # Of an answer that is an error, and characters of the reason in it.
 _MOST_ERROR_BYTES = 2**12
 _LONGEST_REASON = 300
+# By the codes of OpenSSL (X509_V_ERR_...), in the words of `gossiplog sync`. First: the issuer is not there, signed
+# itself, or cannot be verified.
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+_CERTIFICATE_FAULTS = {9: "is not valid yet; is this machine's clock right?", 10: "has expired"}
 # How OpenSSL calls what is no TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _COLUMNS = ("peer", "address", "dialled by", "gossip", "score", "round trip", "program")
@@ -126,8 +130,9 @@ def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[s
             check_file(ca_file)
             context.load_verify_locations(cafile=ca_file)
         except OSError as error:
-            reason = "it holds no certificate in PEM" if isinstance(error, ssl.SSLError) else error.strerror
-            raise NetworkError(f"the file of certificate authorities {ca_file} cannot be used: {reason}") from error
+            is_empty = isinstance(error, ssl.SSLError)
+            reason = "holds no certificate in PEM" if is_empty else f"cannot be read: {error.strerror}"
+            raise NetworkError(f"the file of certificate authorities {ca_file} {reason}") from error
         handlers.append(urllib.request.HTTPSHandler(context=context))
     opener = urllib.request.build_opener(*handlers)
     try:
@@ -169,13 +174,20 @@ def _explain(cause: object, ca_file: Path | None) -> str:
     from http.client import BadStatusLine
 
     if isinstance(cause, ssl.SSLCertVerificationError):
-        advice = "" if ca_file else "; --ca-file names a file with the certificate of who signed it"
-        return f"is not trusted: {cause.verify_message}{advice}"
+        wrong = _CERTIFICATE_FAULTS.get(cause.verify_code, f"cannot be accepted: {cause.verify_message}")
+        if cause.verify_code in _UNKNOWN_AUTHORITY:
+            wrong = (
+                "was signed by an authority that this machine does not trust; a file with that authority's certificate"
+                " can be given (--ca-file)"
+                if ca_file is None
+                else f"was signed by no authority in {ca_file}, nor by one that this machine trusts"
+            )
+        return f"is not trusted: its certificate {wrong}"
     if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
         return "speaks no TLS; a hub without it is reached by http://"
     if isinstance(cause, (BadStatusLine, ConnectionResetError)):
         return "gave no answer in HTTP; a hub with TLS is reached by https://"
-    return f"cannot be reached: {cause}"
+    return f"cannot be reached: {getattr(cause, 'strerror', None) or cause}"
 
 
 def _table(found: list[dict[str, Any]]) -> Table:

@@ -71,7 +71,7 @@ fn doubt(wrong: &CertificateError, ca_file: Option<&Path>) -> String {
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => match ca_file {
             Some(path) => format!("was signed by no authority in {}, nor by one that this machine trusts", path.display()),
             None => "was signed by an authority that this machine does not trust; a file with that authority's certificate can \
-                be given (--ca-file, ca_file=)"
+                be given (ca_file)"
                 .to_owned(),
         },
         CertificateError::NotValidForNameContext { expected, presented } => {
@@ -113,7 +113,7 @@ mod tests {
     fn what_is_wrong_is_said_in_words() {
         let told = |error: rustls::Error, ca_file| explain(&io::Error::new(io::ErrorKind::InvalidData, error), ca_file);
         let unknown = || CertificateError::UnknownIssuer.into();
-        assert!(told(unknown(), None).contains("(--ca-file, ca_file=)"));
+        assert!(told(unknown(), None).contains("(ca_file)"));
         let expected = rustls::pki_types::ServerName::try_from("a").unwrap();
         let presented =
             (0..6).map(|number| format!("DnsName(\"b{number}\")")).chain(["IpAddress(::1)".to_owned()]).rev().collect();

@@ -136,6 +136,10 @@ pub async fn connect(address: Address) -> Result<(Socket, Hello), Closed> {
 
 /// Return an end that is nobody's fault. `reason`: a clause about the hub, as all reasons of a handshake are.
 fn transport(reason: impl Display) -> Closed {
+    // Without what the system's text repeats: that a name was looked up, and the number of the error.
+    let reason = reason.to_string();
+    let reason = reason.strip_prefix("failed to lookup address information: ").unwrap_or(&reason);
+    let reason = reason.split_once(" (os error ").map_or(reason, |(text, _)| text);
     Closed::new(Cause::Transport, format!("cannot be reached: {reason}"))
 }
 
@@ -146,7 +150,9 @@ async fn handshake(address: Address) -> Result<(Socket, Hello), Closed> {
     let bytes: Box<dyn Bytes> = if secure {
         let ca_file = target.ca_file.clone();
         let connector = spawn_blocking(move || tls::connector(ca_file.as_deref()));
-        let connector = connector.await.map_err(transport)?.map_err(transport)?;
+        let connector = connector.await.map_err(transport)?;
+        let connector =
+            connector.map_err(|error| Closed::new(Cause::Transport, format!("cannot be checked: {error}")))?;
         let name = host.try_into().map_err(|_| transport("its host is not a name that TLS can check"))?;
         let explained = |error| Closed::new(Cause::Transport, tls::explain(&error, target.ca_file.as_deref()));
         Box::new(connector.connect(name, socket).await.map_err(explained)?)
@@ -361,11 +367,16 @@ async fn receive(stream: &mut SplitStream<Socket>, mut pipe: WriteHalf<DuplexStr
             }
             Some(Ok(Message::Close(Some(frame)))) => {
                 let CloseFrame { code, reason } = frame;
-                let meaning = if code == CloseCode::Restart { " (it restarts, or stops)" } else { "" };
+                let meaning = match code {
+                    CloseCode::Away => " (it goes away)",
+                    CloseCode::Restart => " (it restarts, or stops)",
+                    _ => "",
+                };
+                let said = if reason.is_empty() { String::new() } else { format!(": {:?}", reason.as_str()) };
                 let code = u16::from(code);
                 return Closed::new(
                     Cause::Remote,
-                    format!("the peer closed the WebSocket with code {code}{meaning} {:?}", reason.as_str()),
+                    format!("the peer closed the WebSocket with code {code}{meaning}{said}"),
                 );
             }
             Some(Ok(Message::Close(None))) => return Closed::new(Cause::Remote, "the peer closed the WebSocket"),
@@ -581,12 +592,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_close_tells_its_code() {
+    async fn a_close_says_its_code() {
         let (_, task, mut server) = connected().await;
         server.close(Some(CloseFrame { code: CloseCode::Away, reason: "restart".into() })).await.unwrap();
         let (code, closed) = join(close_code(&mut server), task).await;
         assert_eq!(code, Some(CloseCode::Away));
-        let expected = Closed::new(Cause::Remote, "the peer closed the WebSocket with code 1001 \"restart\"");
+        let expected =
+            Closed::new(Cause::Remote, "the peer closed the WebSocket with code 1001 (it goes away): \"restart\"");
         assert_eq!(closed.unwrap(), expected);
     }
 
@@ -595,7 +607,7 @@ mod tests {
         let (_, task, mut server) = connected().await;
         server.close(Some(CloseFrame { code: CloseCode::Restart, reason: "".into() })).await.unwrap();
         let (_, closed) = join(close_code(&mut server), task).await;
-        let reason = "the peer closed the WebSocket with code 1012 (it restarts, or stops) \"\"";
+        let reason = "the peer closed the WebSocket with code 1012 (it restarts, or stops)";
         assert_eq!(closed.unwrap().reason, reason);
     }
 

@@ -90,6 +90,19 @@ def test_logs_that_stay_different_are_an_error() -> None:
     run(test)
 
 
+def test_a_failure_is_said_once_for_all_attempts(capfd: pytest.CaptureFixture[str]) -> None:
+    heard = Listener(lambda received, sent: None, lambda: 0, aloud=True)
+    refused = events.Failed("connecting to ws://hub", NetworkError("ws://hub cannot be reached: Connection refused"))
+    for event in (refused, refused, events.Connected("ws://hub"), refused, refused):
+        heard(event)
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == [
+        "ws://hub cannot be reached: Connection refused",
+        "connected to ws://hub",
+        "ws://hub cannot be reached: Connection refused",
+    ]
+
+
 def test_what_keeps_logs_different_is_said_soon(capfd: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         hub, heard = Hub(), listener()

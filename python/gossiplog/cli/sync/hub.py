@@ -130,6 +130,7 @@ class Listener:
         self._held = held
         self._aloud = aloud
         self._final = final
+        self._said = ""
         # Received by the syncs that have ended; received and inserted by the one that runs.
         self._values = self._receiving = self._inserting = 0
 
@@ -165,6 +166,7 @@ class Listener:
             case events.RefusalsReported(peer, named, more) if self._aloud:
                 note(str(RefusedByPeer(peer, named, more)))
             case events.Connected(peer) if self._aloud:
+                self._said = ""
                 note(f"connected to {peer}")
             case events.Disconnected(peer, reason) if self._aloud:
                 note(f"{peer}: {reason}")
@@ -172,7 +174,11 @@ class Listener:
                 pass
             case events.Failed(doing, error) if self._aloud:
                 text, subject = str(error), doing.rpartition(" ")[2]
-                note(text if text.startswith(subject) else f"{doing}: {text}")
+                text = text if text.startswith(subject) else f"{doing}: {text}"
+                # Each attempt to connect may fail with the same words.
+                if text != self._said:
+                    self._said = text
+                    note(text)
             case events.Defect(peer, doing, error):
                 note(f"{peer}: a defect of gossiplog, {doing}: {type(error).__name__}: {error}")
 
