@@ -187,3 +187,16 @@ def test_maps_that_only_begin_like_a_link_or_bytes_stay(core: ModuleType, meant:
 def test_keys_of_values(core: ModuleType) -> None:
     value = signed(((),))[0]
     assert core.verify(value, TOPIC).key == message_key(1, value)
+
+
+def test_values_that_do_not_belong_to_their_keys_are_found(core: ModuleType) -> None:
+    rows = [(bytes.fromhex(row["key"]), bytes.fromhex(row["value"])) for row in MESSAGES["messages"]]
+    # More than are looked at by one thread.
+    keys, values = [key for key, _ in rows] * 20, [value for _, value in rows] * 20
+    assert core.misplaced(keys, values) == []
+    assert core.misplaced([], []) == []
+    wrong = {3: b"", 5: keys[5][:-1], 7: keys[7] + b"\0", 11: b"\xff" * 20, 13: keys[14], 17: keys[17][:-1] + b"!"}
+    for index, key in wrong.items():
+        keys[index] = key
+    values[19] += b"\0"
+    assert core.misplaced(keys, values) == [*wrong, 19]

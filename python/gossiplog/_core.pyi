@@ -237,6 +237,14 @@ def sign_chain(
 def read_batch(values: Sequence[bytes], topic: str) -> Batch:
     """Like `verify_batch`, for values that this process has just signed: everything is checked but the signatures."""
 
+def misplaced(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
+    """Return the indices of the values whose hash is not the one in their key. The clock in the key is not looked at.
+
+    Args:
+        keys: one for each value.
+        values: stored values.
+    """
+
 def frontier(sequence: int, clock: int, links: Links) -> list[int]:
     """Return the sequences, ascending, of the maximal proper ancestors of `sequence` at or before `clock`."""
 

@@ -46,10 +46,10 @@ def test_a_cursor_beyond_the_end_waits(log: Log, monkeypatch: pytest.MonkeyPatch
     reads: list[int] = []
     reader = log._storage.reader
 
-    def counted() -> Any:
+    def counted(**options: Any) -> Any:
         reads.append(1)
         reading.set()
-        return reader()
+        return reader(**options)
 
     monkeypatch.setattr(log._storage, "reader", counted)
     follower = threading.Thread(target=lambda: arrivals.extend(log.subscribe(after=5)))

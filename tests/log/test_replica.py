@@ -20,7 +20,7 @@ def test_what_a_driver_learns_of_a_log(log: Log) -> None:
     assert (replica.count(), replica.heads(), replica.root()) == (5, [messages[-1].key], log.root)
     assert set(replica.known([messages[2].key, bytes(20)])) == {messages[2].key}
     assert replica.snapshot().tree.root == log.root
-    assert list(replica.arrivals(3, 10)) == [(4, messages[3].value), (5, messages[4].value)]
+    assert replica.arrivals(3, 10) == [(4, messages[3]), (5, messages[4])]
 
 
 def test_a_node_is_searched_once_for_all_parents_that_a_source_lacks(
@@ -104,7 +104,8 @@ def test_what_was_just_committed_is_in_memory_for_those_who_listen(log: Log, mon
         values = [log.append(number).value for number in range(5)]
         # Messages 2 to 6; the first two of these were pushed out.
         assert [replica.recent(after, 9) for after in (0, 1, 2, 6)] == [[], [], [], []]
-        assert replica.recent(3, 9) == list(enumerate(values[2:], 4)) == list(replica.arrivals(3, 9))
+        assert replica.recent(3, 9) == list(enumerate(values[2:], 4))
+        assert [(sequence, message.value) for sequence, message in replica.arrivals(3, 9)] == replica.recent(3, 9)
         assert replica.recent(3, 1) == [(4, values[2])]
         # More at once than are kept are read from the database.
         log.append_many(range(4))

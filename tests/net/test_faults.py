@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -22,6 +24,7 @@ from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import SyncServerConfig
 from tests.net.support import QUICK, TOPIC, Heard, guest, joined, until_equal, until_longer
+from tests.storage.faults import inject
 
 pytestmark = pytest.mark.anyio
 
@@ -164,10 +167,41 @@ async def test_a_valid_message_behind_a_wrong_key_is_kept_and_forwarded(
         assert len(ours) == 1
 
 
+@pytest.mark.parametrize("words", ["gossiplog_messages", "gossiplog_leaves", "gossiplog_meta", "BEGIN"])
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR_READ])
+async def test_an_error_of_the_disk_that_passes_ends_nothing(
+    network: Network,
+    opened: Open,
+    signer: Signer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    words: str,
+) -> None:
+    faults = inject(monkeypatch)
+    ours, theirs = (opened(tmp_path / name, signer=signer, synchronous="off") for name in ("ours.db", "theirs.db"))
+    # As another process has it: the driver reads from the file what it appends.
+    beside = opened(tmp_path / "ours.db", signer=signer, synchronous="off")
+    heard: list[int] = []
+    async with (
+        Driver(ours, broadcast=QUICK, on_message=lambda message: heard.append(message.payload)) as server,
+        Driver(theirs, broadcast=QUICK) as client,
+        joined(network, server, client),
+    ):
+        for number in range(5):
+            with faults.failing(code, words):
+                beside.append(number)
+            with faults.failing(code, words):
+                await until_longer(theirs, number)
+    assert faults.failed
+    assert heard == [*range(5)]
+    assert ours.root == theirs.root
+
+
 async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, signer: Signer) -> None:
     ours, theirs = opened(signer=signer), opened()
     ours.append_many(range(50))
-    last = core.read_message(ours.replica.arrivals(49, 1)[0][1], ours.topic)
+    ((_, last),) = ours.replica.arrivals(49, 1)
     heard = Heard()
     async with Driver(theirs, broadcast=QUICK, on_event=heard) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Insert(last.key, last.value)))

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gossiplog import core
-from gossiplog.errors import LimitExceeded, UnknownMessage
-from gossiplog.log.state import raising_corrupt_log, read_stored
-from gossiplog.message import key_of
+from gossiplog.errors import CorruptLog, LimitExceeded, UnknownMessage
+from gossiplog.log.reading import Row, ids_of_sequences, raising_corrupt_log
 from gossiplog.storage.base import Reader
 
 _ROW_BYTES = 256
@@ -21,14 +20,14 @@ _AT_ONCE = 64
 
 
 def frontiers(
-    reader: Reader, topic: str, id: str, *, most_ids: int, most_bytes: int
+    reader: Reader, topic: str, key: bytes, *, most_ids: int, most_bytes: int
 ) -> list[tuple[int, tuple[str, ...]]]:
     """Return the latest ancestors of a message at or before the clocks 1, 2, 4, 8, ... before its own.
 
     Args:
         reader: of the log.
         topic: of the log.
-        id: of the message.
+        key: of the message.
         most_ids: in the answer.
         most_bytes: of the log to read, each row counting for 256 more than it has.
 
@@ -36,15 +35,13 @@ def frontiers(
         Pairs, ascending, of a clock and the ids, ascending, of those ancestors that no other at or before it follows.
 
     Raises:
-        DecodeError: text that is no id.
         UnknownMessage: the message is not in the log.
         LimitExceeded: a limit is exceeded.
         CorruptLog: the log is damaged.
     """
-    key = key_of(id)
     sequence = reader.sequences([key]).get(key)
     if sequence is None:
-        raise UnknownMessage(id)
+        raise UnknownMessage(core.encode_id(key))
     clock, _ = core.decode_clock(key)
     allowance = _Allowance(reader, most_bytes)
     found: list[tuple[int, list[int]]] = []
@@ -55,7 +52,7 @@ def frontiers(
             raise LimitExceeded(f"there are more than {most_ids} of them")
 
     def ids(sequences: Sequence[int]) -> tuple[str, ...]:
-        return tuple(sorted(read_stored(allowance.value(sequence), topic, sequence).id for sequence in sequences))
+        return ids_of_sequences(reader, topic, [allowance.row(sequence) for sequence in sequences])
 
     return [(at, ids(sequences)) for at, sequences in reversed(found)]
 
@@ -79,11 +76,17 @@ class _Allowance:
             self._records.update(zip(part, records, strict=True))
         return [self._records[sequence] for sequence in sequences]
 
-    def value(self, sequence: int) -> bytes:
-        """Return the stored value of a message."""
-        ((_, value),) = self._reader.arrivals(sequence - 1, 1)
-        self._spend([value])
-        return value
+    def row(self, sequence: int) -> Row:
+        """Return the sequence and the stored value of a message.
+
+        Raises:
+            CorruptLog: it is not there.
+        """
+        rows = self._reader.arrivals(sequence - 1, 1)
+        if not rows or rows[0][0] != sequence:
+            raise CorruptLog([f"there is no message with the sequence {sequence}"])
+        self._spend([rows[0][1]])
+        return rows[0]
 
     def _spend(self, rows: Sequence[bytes]) -> None:
         self._left -= sum(_ROW_BYTES + len(row) for row in rows)

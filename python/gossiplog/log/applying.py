@@ -26,7 +26,7 @@ from gossiplog import core
 from gossiplog.errors import ApplicationMismatch, CorruptLog, InvalidMessage, RefusedMessage, StorageError
 from gossiplog.log import encodings
 from gossiplog.log.callbacks import check_runs
-from gossiplog.log.state import read_stored
+from gossiplog.log.reading import read, read_arrivals, write
 from gossiplog.message import SignedMessage
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
@@ -123,8 +123,11 @@ class Applier:
         """
         if self._application is None:
             return
-        with self._storage.transaction() as transaction:
-            self._prepare(transaction, self._application, transaction.position(), is_opening=True)
+        application = self._application
+        write(
+            self._storage,
+            lambda transaction: self._prepare(transaction, application, transaction.position(), is_opening=True),
+        )
         self.catch_up(progress)
 
     def rebuild(self, progress: Progress | None) -> None:
@@ -139,8 +142,7 @@ class Applier:
                 "a rebuild runs `setup` first, which drops the application's tables and makes them anew: open the log"
                 " with setup="
             )
-        with self._storage.transaction() as transaction:
-            transaction.request_rebuild()
+        write(self._storage, lambda transaction: transaction.request_rebuild())
         if self._application is not None:
             self.catch_up(progress)
 
@@ -149,15 +151,19 @@ class Applier:
 
         Raises: as `open`.
         """
-        if self._application is None:
+        application = self._application
+        if application is None:
             return
+
+        def run(transaction: Transaction) -> tuple[Position, int, RefusedMessage | None]:
+            position = transaction.position()
+            if self._prepare(transaction, application, position):
+                position = transaction.position()
+            return position, *self._run_some(transaction, application.apply, position)
+
         behind = True
         while behind:
-            with self._storage.transaction() as transaction:
-                position = transaction.position()
-                if self._prepare(transaction, self._application, position):
-                    position = transaction.position()
-                applied, failure = self._run_some(transaction, self._application.apply, position)
+            position, applied, failure = write(self._storage, run)
             behind = applied < position.count
             if progress is not None and applied > position.applied:
                 progress(applied, position.count)
@@ -167,11 +173,8 @@ class Applier:
 
     def catch_up_if_behind(self) -> None:
         """Catch up, if there is an `apply` and it is behind."""
-        if self._application is not None:
-            with self._storage.reader() as reader:
-                behind = self.is_behind(reader.position())
-            if behind:
-                self.catch_up()
+        if self._application is not None and read(self._storage, lambda reader: self.is_behind(reader.position())):
+            self.catch_up()
 
     def is_behind(self, position: Position) -> bool:
         """Return whether there is something to do before new messages can be applied."""
@@ -276,18 +279,19 @@ class Applier:
 
     def _run_some(
         self, transaction: Transaction, apply: Apply, position: Position
-    ) -> tuple[int, RefusedMessage | CorruptLog | None]:
+    ) -> tuple[int, RefusedMessage | None]:
         """Run `apply` over stored messages; return how far it has come, and what ended it."""
         deadline = time.monotonic() + WORKING_SECONDS
         applied = position.applied
-        failure: RefusedMessage | CorruptLog | None = None
+        failure: RefusedMessage | None = None
         try:
             is_late = False
             while applied < position.count and not is_late:
-                rows = transaction.arrivals(applied, _PAGE)
-                duplicates = self._duplicates(transaction, position, rows)
-                for sequence, value in rows:
-                    message = read_stored(value, self._topic, sequence)
+                messages = read_arrivals(transaction, self._topic, applied, _PAGE)
+                if not messages:
+                    raise CorruptLog([f"there is no message with the sequence {applied + 1}"])
+                duplicates = self._duplicates(transaction, position, messages)
+                for sequence, message in messages:
                     if sequence not in duplicates:
                         with transaction.savepoint():
                             _run(apply, message, transaction)
@@ -298,19 +302,21 @@ class Applier:
         except RefusedMessage as error:
             failure = RefusedMessage(f"{error.reason}; {_STORED}", error.id)
             failure.__cause__ = error.__cause__
-        except CorruptLog as error:
-            failure = error
+        except CorruptLog:
+            # What it has run for is committed first: the next transaction meets the damage.
+            if applied == position.applied:
+                raise
         if applied > position.applied:
             transaction.set_applied(applied)
         return applied, failure
 
     def _duplicates(
-        self, transaction: Transaction, position: Position, rows: Sequence[tuple[int, bytes]]
+        self, transaction: Transaction, position: Position, messages: Sequence[tuple[int, SignedMessage]]
     ) -> Collection[int]:
         """Return the sequences of those of the stored messages of which another encoding arrived before."""
         if not position.alternative:
             return ()
-        return encodings.stored_duplicates(transaction, encodings.row_content_keys(rows, self._topic))
+        return encodings.stored_duplicates(transaction, encodings.message_content_keys(messages))
 
 
 def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:

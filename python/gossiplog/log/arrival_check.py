@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, InvalidMessage, StorageError
-from gossiplog.log.state import named_by_key
+from gossiplog.log.reading import named_by_key
 from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader

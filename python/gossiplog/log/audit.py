@@ -12,8 +12,9 @@ from itertools import pairwise
 from gossiplog import core
 from gossiplog.errors import CorruptLog
 from gossiplog.log.arrival_check import ArrivalCheck, Kind, Problem, reporting, stray_rows
+from gossiplog.log.reading import named_by_key, raising_corrupt_log
 from gossiplog.log.results import VerifyResult
-from gossiplog.log.state import State, named_by_key, raising_corrupt_log, replayed, stored_state
+from gossiplog.log.state import State, replayed, stored_state
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader

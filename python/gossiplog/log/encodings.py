@@ -7,9 +7,9 @@ canonical encoding: `SignedMessage.content_id`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
-from gossiplog.core import Plan, SignedMessage, decode_id, read_batch
+from gossiplog.core import Plan, SignedMessage, decode_id
 from gossiplog.storage.base import Position, Reader
 
 
@@ -69,12 +69,3 @@ def stored_duplicates(reader: Reader, contents: Mapping[int, bytes]) -> Collecti
 def message_content_keys(messages: Iterable[tuple[int, SignedMessage]]) -> dict[int, bytes]:
     """Return the content keys of messages by their sequences."""
     return {sequence: decode_id(message.content_id) for sequence, message in messages}
-
-
-def row_content_keys(rows: Sequence[tuple[int, bytes]], topic: str) -> dict[int, bytes]:
-    """Return the content keys of stored values by their sequences; a damaged value has none."""
-    batch = read_batch([value for _, value in rows], topic)
-    sound = ((sequence, message) for (sequence, _), message in zip(rows, batch, strict=True))
-    return message_content_keys(
-        (sequence, message) for sequence, message in sound if isinstance(message, SignedMessage)
-    )

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from gossiplog.core import Plan
+from gossiplog.core import Plan, SignedMessage
 from gossiplog.errors import CursorOutdated, LogClosed
+from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
-from gossiplog.log.state import read_stored
 from gossiplog.storage import Storage
+from gossiplog.storage.base import Reader
 
 _GENERATION = 2**48
 """What a generation counts in a cursor: those of a log that was never rebased are the sequences themselves."""
@@ -102,8 +103,7 @@ class CommitNotifier:
         """
         if after == 0:
             return self._follow(0, batch)
-        with self._storage.reader() as reader:
-            position = reader.position()
+        position = read(self._storage, lambda reader: reader.position())
         if after is None:
             return self._follow(position.count, batch)
         generation, sequence = divmod(after, _GENERATION)
@@ -120,17 +120,23 @@ class CommitNotifier:
     def _follow(self, sequence: int, batch: int) -> Iterator[Arrivals]:
         try:
             while True:
-                with self._storage.reader() as reader:
-                    rows = reader.arrivals(sequence, batch)
-                    generation = reader.position().generation if rows else 0
-                if rows:
-                    sequence = rows[-1][0]
-                    messages = (read_stored(value, self._topic, number) for number, value in rows)
-                    yield Arrivals(messages, generation * _GENERATION + sequence)
+                found, generation = self._arrivals(sequence, batch)
+                if found:
+                    sequence = found[-1][0]
+                    yield Arrivals((message for _, message in found), generation * _GENERATION + sequence)
                 else:
                     self.wait(sequence)
         except LogClosed:
             return
+
+    def _arrivals(self, after: int, limit: int) -> tuple[Sequence[tuple[int, SignedMessage]], int]:
+        """Return messages with their sequences, after one, and the generation of the log, which is 0 without any."""
+
+        def arrivals(reader: Reader) -> tuple[Sequence[tuple[int, SignedMessage]], int]:
+            found = read_arrivals(reader, self._topic, after, limit)
+            return found, reader.position().generation if found else 0
+
+        return read(self._storage, arrivals)
 
     def wait(self, cursor: int) -> int:
         """Wait until there are messages after a sequence, but POLL_SECONDS at most.
@@ -154,5 +160,4 @@ class CommitNotifier:
                 self._waiting -= 1
 
     def _count(self) -> int:
-        with self._storage.reader() as reader:
-            return reader.position().count
+        return read(self._storage, lambda reader: reader.position().count)

@@ -23,9 +23,10 @@ from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, pa
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
+from gossiplog.log.reading import ids_of_sequences, raising_corrupt_log, read, read_message, read_page
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, RepairResult, VerifyResult, Written
-from gossiplog.log.state import Snapshot, States, raising_corrupt_log, read_stored, unindexed
+from gossiplog.log.state import Snapshot, States, unindexed
 from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.signer import Signer, check_signer
@@ -225,7 +226,11 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the log.
         """
-        return self._read(self._replica.value(id), key_of(id))
+        key = key_of(id)
+        found = read(self._storage, lambda reader: read_message(reader, self.topic, key, reader.position().count))
+        if found is None:
+            raise UnknownMessage(id)
+        return found
 
     def content_id(self, id: str) -> str:
         """Return the id that all encodings of a message have in common: that of the canonical one.
@@ -237,8 +242,8 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
         """
-        with self._storage.reader() as reader:
-            content = reader.content_key(key_of(id))
+        key = key_of(id)
+        content = read(self._storage, lambda reader: reader.content_key(key))
         if content is None:
             raise UnknownMessage(id)
         return core.encode_id(content)
@@ -251,13 +256,11 @@ class Log:
             keys = [core.decode_id(id)] if isinstance(id, str) else []
         except DecodeError:
             keys = []
-        with self._storage.reader() as reader:
-            return bool(reader.sequences(keys))
+        return read(self._storage, lambda reader: bool(reader.sequences(keys)))
 
     def __len__(self) -> int:
         """Return how many messages there are."""
-        with self._storage.reader() as reader:
-            return reader.position().count
+        return self._replica.count()
 
     def __bool__(self) -> bool:
         """Return True, also for an empty log."""
@@ -299,26 +302,36 @@ class Log:
             DecodeError: text that is no id.
         """
         bounds = _bounds(after, before)
-        with self._storage.reader() as reader:
+
+        def number(reader: Reader) -> int:
             count = reader.position().count
             return count if bounds == (None, None) else reader.number(*bounds, count)
+
+        return read(self._storage, number)
 
     def _messages(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, count: int
     ) -> Iterator[SignedMessage]:
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(limit, _PAGE)
-            with self._storage.reader() as reader:
-                rows = reader.page(after, before, reverse, size, count)
-            if not rows:
+            messages = self._page(after, before, reverse, size, count)
+            if not messages:
                 return
-            for key, value in rows:
-                yield self._read(value, key)
+            yield from messages
             if reverse:
-                before = rows[-1][0]
+                before = messages[-1].key
             else:
-                after = rows[-1][0]
-            limit = None if limit is None else limit - len(rows)
+                after = messages[-1].key
+            limit = None if limit is None else limit - len(messages)
+
+    def _page(
+        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
+    ) -> Sequence[SignedMessage]:
+        return read(
+            self._storage,
+            lambda reader: read_page(reader, self.topic, after, before, reverse, limit, count),
+            single=True,
+        )
 
     def replay(self, function: Callable[[SignedMessage], object], *, after: str | None = None) -> int:
         """Call a function with every message in the order of their ids; `replay` itself writes nothing.
@@ -368,19 +381,18 @@ class Log:
     @property
     def heads(self) -> tuple[str, ...]:
         """The ids, ascending, of the messages that no other names as a parent."""
-        with raising_corrupt_log:
-            return ids_of(key for key, _ in self._heads())
+        return ids_of(key for key, _ in self._heads())
 
     @property
     def clock(self) -> int:
         """The next message's clock: 1 + the largest in the log, 1 in an empty one."""
+        heads = self._heads()
         with raising_corrupt_log:
             # Nothing follows a message with the largest clock, so it is a head.
-            return 1 + max((core.decode_clock(key)[0] for key, _ in self._heads().unique.last(1)), default=0)
+            return 1 + max((core.decode_clock(key)[0] for key, _ in heads.unique.last(1)), default=0)
 
     def _heads(self) -> Heads:
-        with self._storage.reader() as reader:
-            return self._states.heads(reader, reader.position())
+        return read(self._storage, lambda reader: self._states.heads(reader, reader.position()))
 
     @property
     def root(self) -> core.Node:
@@ -394,10 +406,13 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: one of them is not in the log.
         """
-        with self._storage.reader() as reader:
-            upper, lower = self._sequences(reader, [ancestor, descendant])
-            with raising_corrupt_log:
-                return core.is_ancestor(upper, lower, reader.links)
+        keys = [key_of(ancestor), key_of(descendant)]
+
+        def search(reader: Reader) -> bool:
+            upper, lower = self._sequences(reader, keys)
+            return core.is_ancestor(upper, lower, reader.links)
+
+        return read(self._storage, search)
 
     def frontier(self, id: str, clock: int) -> tuple[str, ...]:
         """Return the ids, ascending, of the latest ancestors of a message at or before a clock.
@@ -414,11 +429,14 @@ class Log:
             raise TypeError(f"a clock of {clock!r}: expected an integer")
         if not 0 <= clock <= core.MAX_CLOCK:
             raise ValueError(f"a clock of {clock}: expected 0 to {core.MAX_CLOCK}")
-        with self._storage.reader() as reader:
-            (sequence,) = self._sequences(reader, [id])
-            with raising_corrupt_log:
-                found = core.frontier(sequence, clock, reader.links)
-            return self._ids(reader, found)
+
+        key = key_of(id)
+
+        def search(reader: Reader) -> tuple[str, ...]:
+            (sequence,) = self._sequences(reader, [key])
+            return self._ids(reader, core.frontier(sequence, clock, reader.links))
+
+        return read(self._storage, search)
 
     def children(self, id: str) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages that name this one as a parent.
@@ -427,29 +445,31 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
         """
-        with self._storage.reader() as reader:
-            (sequence,) = self._sequences(reader, [id])
+        key = key_of(id)
+
+        def look_up(reader: Reader) -> tuple[str, ...]:
+            (sequence,) = self._sequences(reader, [key])
             position = reader.position()
             pairs = reader.children([sequence], 1, position.indexed)
             indexed = self._ids(reader, [child for _, child in pairs])
             late = unindexed(reader, position, self.topic)
             return tuple(sorted({*indexed, *(message.id for message in late if id in message.parents)}))
 
+        return read(self._storage, look_up)
+
     @staticmethod
-    def _sequences(reader: Reader, ids: Sequence[str]) -> list[int]:
-        keys = [key_of(id) for id in ids]
+    def _sequences(reader: Reader, keys: Sequence[bytes]) -> list[int]:
         found = reader.sequences(keys)
-        for id, key in zip(ids, keys, strict=True):
+        for key in keys:
             if key not in found:
-                raise UnknownMessage(id)
+                raise UnknownMessage(core.encode_id(key))
         return [found[key] for key in keys]
 
     def _ids(self, reader: Reader, sequences: Sequence[int]) -> tuple[str, ...]:
-        rows = (row for sequence in sequences for row in reader.arrivals(sequence - 1, 1))
-        return tuple(sorted(self._read(value, sequence).id for sequence, value in rows))
-
-    def _read(self, value: bytes, name: int | bytes) -> SignedMessage:
-        return read_stored(value, self.topic, name)
+        rows = [row for sequence in sequences for row in reader.arrivals(sequence - 1, 1)]
+        if [sequence for sequence, _ in rows] != [*sequences]:
+            raise CorruptLog(["a record names a message that is not there"])
+        return ids_of_sequences(reader, self.topic, rows)
 
     # The log as a whole
 
@@ -469,8 +489,7 @@ class Log:
             progress: called with the number of messages read since it was called before.
         """
         state = self._states.current()
-        with self._storage.reader() as reader:
-            position = reader.position()
+        position = self._replica.position()
         written: dict[str, Written] = {}
         for number, message in enumerate(self._messages(None, None, False, None, state.count), 1):
             before = written.get(message.author, _NOTHING)
@@ -562,8 +581,7 @@ class Log:
     @property
     def is_rebuilding(self) -> bool:
         """Whether a rebuild of the application's tables was requested or has not ended."""
-        with self._storage.reader() as reader:
-            return _is_rebuilding(reader.position())
+        return _is_rebuilding(self._replica.position())
 
     def close(self) -> None:
         """End the use of the log, and every subscription; a second call does nothing.

@@ -12,12 +12,13 @@ from gossiplog.log import encodings
 from gossiplog.log.ancestry import frontiers
 from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
-from gossiplog.log.state import Snapshot, State, States, raising_corrupt_log, read_stored
+from gossiplog.log.reading import raising_corrupt_log, read, read_arrivals, read_messages, read_rows, read_values, write
+from gossiplog.log.state import Snapshot, State, States
 from gossiplog.log.writing import Writer
 from gossiplog.message import ids_of, key_of
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage import Storage
-from gossiplog.storage.base import PAGE_BYTES, Position
+from gossiplog.storage.base import PAGE_BYTES, Position, Reader, Transaction
 
 _PAGE = 256
 _KEYS = 4096
@@ -61,18 +62,15 @@ class Replica:
 
     def count(self) -> int:
         """Return how many messages there are: the sequence of the last."""
-        with self._storage.reader() as reader:
-            return reader.position().count
+        return read(self._storage, lambda reader: reader.position().count)
 
     def known(self, keys: Sequence[bytes]) -> Collection[bytes]:
         """Return those of the keys that are in the log."""
-        with self._storage.reader(single=True) as reader:
-            return reader.sequences(keys).keys()
+        return read(self._storage, lambda reader: reader.sequences(keys).keys(), single=True)
 
     def position(self) -> Position:
         """Return how far the log has come."""
-        with self._storage.reader() as reader:
-            return reader.position()
+        return read(self._storage, lambda reader: reader.position())
 
     def lacking(self, other: Replica) -> Iterator[list[bytes]]:
         """Yield the keys, ascending and in pages, of the messages that another log lacks."""
@@ -92,27 +90,36 @@ class Replica:
         start = 0
         while start < len(keys):
             page = keys[start : start + _PAGE]
-            with self._storage.reader() as reader:
-                found = reader.values(page, reader.position().count, PAGE_BYTES)
+            found = self._messages(page)
             if page[0] not in found:
                 raise CorruptLog([f"message {core.encode_id(page[0])} is in the tree, but is not stored"])
             for key in page:
                 # Of very long ones, the first.
                 if key not in found:
                     break
-                yield read_stored(found[key], self.topic, key)
+                yield found[key]
                 start += 1
+
+    def _messages(self, keys: Sequence[bytes]) -> Mapping[bytes, core.SignedMessage]:
+        return read(
+            self._storage,
+            lambda reader: read_messages(reader, self.topic, keys, reader.position().count, PAGE_BYTES),
+        )
 
     def encodings(self, contents: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Return the keys of the log's first encodings of messages, by those of the canonical ones."""
-        with self._storage.reader() as reader:
+
+        def encodings(reader: Reader) -> Mapping[bytes, bytes]:
             found = {key: key for key in reader.sequences(contents)}
             others = reader.alternatives(contents) if reader.position().alternative else {}
             for content, sequence in others.items():
                 if content not in found:
-                    ((_, value),) = reader.arrivals(sequence - 1, 1)
-                    found[content] = core.read_message(value, self.topic).key
+                    found.update(
+                        (content, message.key) for _, message in read_arrivals(reader, self.topic, sequence - 1, 1)
+                    )
             return found
+
+        return read(self._storage, encodings)
 
     def value(self, id: str) -> bytes:
         """Return the stored value of the message with an id.
@@ -122,8 +129,7 @@ class Replica:
             UnknownMessage: it is not in the log.
         """
         key = key_of(id)
-        with self._storage.reader() as reader:
-            found = reader.values([key], reader.position().count)
+        found = read(self._storage, lambda reader: read_values(reader, [key], reader.position().count))
         if key not in found:
             raise UnknownMessage(id)
         return found[key]
@@ -143,15 +149,21 @@ class Replica:
         Returns:
             The messages, and whether there may be more.
         """
-        with self._storage.reader() as reader:
+
+        def rows_of(reader: Reader) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
             count = reader.position().count
-            first = reader.page(after, before, reverse, 1, count)
+            first = read_rows(reader, after, before, reverse, 1, count)
             size = sum(len(value) for _, value in first)
             # The storage reads one that exceeds its limit, too: behind a long message, that would be as much again.
             if not first or size > most_bytes // 2:
                 return first, bool(first)
-            after, before = (after, first[0][0]) if reverse else (first[0][0], before)
-            rows = [*first, *reader.page(after, before, reverse, limit, count)]
+            ((key, _),) = first
+            start, end = (after, key) if reverse else (key, before)
+            return [*first, *read_rows(reader, start, end, reverse, limit, count)], False
+
+        rows, is_alone = read(self._storage, rows_of)
+        if is_alone or not rows:
+            return rows, is_alone
         fitting = sum(size <= most_bytes for size in accumulate(len(value) for _, value in rows))
         page = rows[: max(1, min(limit, fitting))]
         # A page of the storage's ends with a long message, too: what follows is not known then.
@@ -159,18 +171,19 @@ class Replica:
 
     def frontiers(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
         """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.frontiers`."""
-        with self._storage.reader() as reader:
-            return frontiers(reader, self.topic, id, most_ids=most_ids, most_bytes=most_bytes)
+        key = key_of(id)
+        return read(
+            self._storage,
+            lambda reader: frontiers(reader, self.topic, key, most_ids=most_ids, most_bytes=most_bytes),
+        )
 
     def heads(self) -> list[bytes]:
         """Return the keys, ascending, of the messages that no other names as a parent."""
-        with raising_corrupt_log, self._storage.reader() as reader:
-            return [key for key, _ in self._states.heads(reader, reader.position())]
+        return [key for key, _ in read(self._storage, lambda reader: self._states.heads(reader, reader.position()))]
 
     def next_parents(self) -> tuple[str, ...]:
         """Return the ids, ascending, of the heads that an own message would name now: at most MAX_PARENTS."""
-        with raising_corrupt_log, self._storage.reader() as reader:
-            return ids_of(key for key, _ in self._states.heads(reader, reader.position()).next_parents())
+        return ids_of(key for key, _ in read(self._storage, self._states.next_parents))
 
     def root(self) -> core.Node:
         """Return the root of the tree."""
@@ -242,18 +255,21 @@ class Replica:
         Raises:
             StorageError: the database cannot be written.
         """
-        with self._storage.transaction() as transaction:
+
+        def touch(transaction: Transaction) -> None:
             applied = transaction.position().applied
             # SQLite writes no page whose content is never changed.
             transaction.set_applied(applied + 1)
             transaction.set_applied(applied)
+
+        write(self._storage, touch)
 
     def listening(self, listener: Listener) -> AbstractContextManager[None]:
         """Notify a listener of what this process commits, and of the log's end, for the time of a block."""
         return self._notifier.listening(listener)
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """Return what `arrivals` does, from memory.
+        """Return the values of what `arrivals` does, from memory.
 
         That is nothing, unless this process committed what follows a moment ago, while somebody listened.
         """
@@ -268,11 +284,10 @@ class Replica:
         self, messages: Sequence[tuple[int, core.SignedMessage]]
     ) -> Sequence[tuple[int, core.SignedMessage]]:
         """Return those of the log's messages, with their sequences, of which no other encoding arrived before."""
-        with self._storage.reader() as reader:
-            duplicates = encodings.stored_duplicates(reader, encodings.message_content_keys(messages))
+        contents = encodings.message_content_keys(messages)
+        duplicates = read(self._storage, lambda reader: encodings.stored_duplicates(reader, contents))
         return [numbered for numbered in messages if numbered[0] not in duplicates] if duplicates else messages
 
-    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """Return messages (sequence, value) after a sequence, in order of arrival; one at least, if there is one."""
-        with self._storage.reader(single=True) as reader:
-            return reader.arrivals(after, limit)
+    def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, core.SignedMessage]]:
+        """Return messages with their sequences, after one, in order of arrival; one at least, if there is one."""
+        return read(self._storage, lambda reader: read_arrivals(reader, self.topic, after, limit), single=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, CorruptSource
-from gossiplog.log.state import Snapshot, raising_corrupt_log
+from gossiplog.log.reading import raising_corrupt_log
+from gossiplog.log.state import Snapshot
 from gossiplog.protocol.sync import Server, SyncServerConfig
 
 

@@ -13,13 +13,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from types import TracebackType
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, Tree
-from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, TreeError
+from gossiplog.errors import CorruptLog
 from gossiplog.log import encodings
-from gossiplog.log.heads import Heads, split
+from gossiplog.log.heads import Head, Heads, split
+from gossiplog.log.reading import check_arrivals, raising_corrupt_log, read, read_arrivals, read_values
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader, Transaction
@@ -69,11 +69,12 @@ class States:
         self._storage = storage
         self._topic = topic
         self._lock = threading.Lock()
-        with storage.reader() as reader, raising_corrupt_log:
-            # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens.
-            self._newest = stored_state(reader, reader.position())
-            self._alternative = reader.position().alternative
+        # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens.
+        self._newest, self._alternative = read(storage, _indexed_state)
         self._tip = (self._newest.count, self._newest.heads)
+        # The sequence up to which heads were taken from the index, and the keys of those whose values were looked at.
+        self._from_index = self._newest.count
+        self._sound: Collection[bytes] = frozenset()
 
     @property
     def alternative(self) -> int:
@@ -87,8 +88,7 @@ class States:
 
     def current(self) -> State:
         """Return the newest state that any process committed."""
-        with self._storage.reader() as reader:
-            return self.of(reader, reader.position())
+        return read(self._storage, lambda reader: self.of(reader, reader.position()))
 
     def of(self, reader: Reader, position: Position) -> State:
         """Return the state at a reader's position, or a later one that another thread has seen since."""
@@ -100,6 +100,7 @@ class States:
             few = max(_FEW_ARRIVALS, rows // _ROWS_PER_ARRIVAL)
             if position.count - newest.count > few and position.indexed > newest.count:
                 newest = stored_state(reader, position)
+                self._from_index = newest.count
             state = replayed(reader, newest, position.count, self._topic)
         self.publish_alternative(position.alternative)
         self.publish(state)
@@ -109,6 +110,41 @@ class States:
         """Return the heads at a reader's position, or later ones, as with `of`."""
         count, heads = self._tip
         return heads if count == position.count else self.of(reader, position).heads
+
+    def next_parents(self, reader: Reader) -> Sequence[Head]:
+        """Return the heads that an own message would name now, ascending.
+
+        Raises:
+            CorruptLog: the value of one is damaged.
+        """
+        position = reader.position()
+        heads = self.heads(reader, position)
+        self.check_parents(reader, heads, position.count)
+        return heads.next_parents()
+
+    def check_parents(self, reader: Reader, heads: Heads, count: int) -> None:
+        """Hold the values of the heads that an own message would name against their keys.
+
+        Those of heads that were replayed have been looked at, and so have those of earlier calls.
+
+        Args:
+            reader: of the log.
+            heads: of its first `count` messages.
+            count: of messages.
+
+        Raises:
+            CorruptLog: one is damaged: what names it could be taken by nobody.
+        """
+        keys = [key for key, sequence in heads.next_parents() if sequence <= self._from_index]
+        unseen = [key for key in keys if key not in self._sound]
+        if unseen:
+            found = read_values(reader, unseen, count)
+            missing = [
+                f"the stored message {core.encode_id(key)}: it is not there" for key in unseen if key not in found
+            ]
+            if missing:
+                raise CorruptLog(missing)
+            self._sound = frozenset(keys)
 
     def index(
         self, transaction: Transaction, position: Position, plan: core.Plan, duplicates: Collection[int]
@@ -168,6 +204,12 @@ class States:
                 self._tip = (count, heads)
 
 
+def _indexed_state(reader: Reader) -> tuple[State, int]:
+    """Return the state that the index has, and the sequence of the last alternative encoding."""
+    position = reader.position()
+    return stored_state(reader, position), position.alternative
+
+
 def stored_state(reader: Reader, position: Position) -> State:
     """Return the state that the index has: that of the first `position.indexed` messages.
 
@@ -215,8 +257,10 @@ def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.Plan:
         if sequence != expected:
             raise CorruptLog([f"there is no message with the sequence {expected}"])
     batch = core.read_batch([value for _, value in rows], topic)
-    for index, error in batch.invalid:
-        raise _refused(after + 1 + index, error)
+    # The next message would name them as its parents: each must be the one that its leaf stands for.
+    _, error = check_arrivals(reader, rows, batch)
+    if error is not None:
+        raise error
     parents = {key: sequence for key, sequence in reader.sequences(batch.parents()).items() if sequence <= after}
     plan = batch.arrived(after + 1, parents)
     if not rows or len(plan.order) < len(rows):
@@ -230,9 +274,11 @@ def unindexed(reader: Reader, position: Position, topic: str) -> Iterator[Signed
     """Yield the messages that the index does not cover yet."""
     after = position.indexed
     while after < position.count:
-        rows = reader.arrivals(after, position.count - after)
-        yield from (read_stored(value, topic, sequence) for sequence, value in rows)
-        after = rows[-1][0]
+        found = read_arrivals(reader, topic, after, position.count - after)
+        if not found:
+            raise CorruptLog([f"there is no message with the sequence {after + 1}"])
+        yield from (message for _, message in found)
+        after += len(found)
 
 
 class Snapshot:
@@ -274,8 +320,10 @@ class Snapshot:
         if not (self._start <= start and _reaches(self._end, end)):
             ahead = self.tree.next_key(2, start) if self._run >= _READ_AHEAD and self.tree.root.level > 2 else end
             self._start, self._end = start, ahead if _reaches(ahead, end) else end
-            with self.storage.reader(single=True) as reader:
-                self._leaves = reader.leaves(start, self._end, self.state.count, limit)
+            reached = self._end
+            self._leaves = read(
+                self.storage, lambda reader: reader.leaves(start, reached, self.state.count, limit), single=True
+            )
             if len(self._leaves) == limit:
                 # The limit cut the range off: what is cached ends with the last leaf.
                 self._end = self._leaves[-1][0] + b"\0"
@@ -290,9 +338,9 @@ class Snapshot:
 
         Raises:
             KeyError: a key that is not in the state.
+            CorruptLog: a value is not that of its key.
         """
-        with self.storage.reader(single=True) as reader:
-            found = reader.values(keys, self.state.count, limit)
+        found = read(self.storage, lambda reader: read_values(reader, keys, self.state.count, limit), single=True)
         if sum(map(len, found.values())) > limit:
             return None
         values = [found[key] for key in keys]
@@ -303,53 +351,3 @@ class Snapshot:
 def _reaches(end: bytes | None, other: bytes | None) -> bool:
     """Return whether a range that ends at `end` goes as far as one that ends at `other`."""
     return end is None or (other is not None and other <= end)
-
-
-def read_stored(value: bytes, topic: str, name: int | bytes) -> SignedMessage:
-    """Return a message from its stored value.
-
-    Args:
-        value: as it is stored.
-        topic: of the log.
-        name: the sequence or the key of the message, for the error.
-
-    Raises:
-        CorruptLog: a value that no message has.
-    """
-    try:
-        return core.read_message(value, topic)
-    except InvalidMessage as error:
-        raise _refused(name, error) from error
-
-
-def _refused(name: int | bytes, error: InvalidMessage) -> CorruptLog:
-    which = f"of sequence {name}" if isinstance(name, int) else named_by_key(name)
-    return CorruptLog([f"the stored message {which}: {error}"])
-
-
-def named_by_key(key: bytes) -> str:
-    """Return the id of a stored message, or what is stored in its place."""
-    return core.encode_id(key) if len(key) == core.KEY_LENGTH else f"with the damaged key {key.hex()}"
-
-
-class _RaisingCorruptLog:
-    """Translate decoding errors of stored data into CorruptLog.
-
-    A class, because a generator costs each append microseconds.
-    """
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, TreeError):
-            raise CorruptLog([f"the tree: {error}"]) from error
-        if isinstance(error, (DecodeError, InvalidMessage)):
-            raise CorruptLog([f"a stored record: {error}"]) from error
-
-
-raising_corrupt_log = _RaisingCorruptLog()

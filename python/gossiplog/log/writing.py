@@ -12,8 +12,9 @@ from gossiplog.errors import CorruptLog, EncodeError, RefusedMessage
 from gossiplog.log import encodings
 from gossiplog.log.applying import WORKING_SECONDS, Applier, valid
 from gossiplog.log.heads import Heads
+from gossiplog.log.reading import raising_corrupt_log, write
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States, raising_corrupt_log
+from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
@@ -88,18 +89,23 @@ class Writer:
         orphans: Sequence[tuple[int, Sequence[bytes]]] = ()
         refused = dict(verified.refused or {})
         sequences: list[range] = []
+
+        def store(transaction: Transaction) -> _Written | None:
+            position = transaction.position()
+            if self._applier.is_behind(position):
+                return None
+            if position.count != count:
+                batch.drop_known(transaction.sequences(batch.fresh_keys()).keys())
+            heads = self._states.heads(transaction, position)
+            parents = self._parents(transaction, batch.parents(), heads)
+            return self._store(transaction, position, batch, heads, parents, refused)
+
         waiting = True
         while waiting:
             self._applier.catch_up_if_behind()
-            with self._storage.transaction() as transaction:
-                position = transaction.position()
-                if self._applier.is_behind(position):
-                    continue
-                if position.count != count:
-                    batch.drop_known(transaction.sequences(batch.fresh_keys()).keys())
-                heads = self._states.heads(transaction, position)
-                parents = self._parents(transaction, batch.parents(), heads)
-                written = self._store(transaction, position, batch, heads, parents, refused)
+            written = write(self._storage, store)
+            if written is None:
+                continue
             count = written.position.count
             self._publish(written)
             inserted += written.plan.order
@@ -128,32 +134,50 @@ class Writer:
         left, due = self._left, INDEX_LAG - len(payloads)
         if self._is_alone and left is not None and left.position.count - left.position.indexed <= due:
             # Signed before the lock is taken, after the heads that are known: nothing is read.
+            parents, batch, messages = self._sign(payloads, left.heads, signer, codec)
             try:
-                parents, batch, messages = self._sign(payloads, left.heads, signer, codec)
-                with self._storage.transaction() as transaction:
-                    written = self._store(transaction, left.position, batch, left.heads, parents, {}, patient=True)
-                self._publish(written)
-                return messages
+                written = write(
+                    self._storage,
+                    lambda transaction: self._store(
+                        transaction, left.position, batch, left.heads, parents, {}, patient=True
+                    ),
+                )
             except SequencesTaken:
                 self._is_alone = False
+            else:
+                self._publish(written)
+                return messages
         while True:
             self._applier.catch_up_if_behind()
-            with self._storage.transaction() as transaction:
-                position = transaction.position()
-                if self._applier.is_behind(position):
-                    continue
-                heads = self._states.heads(transaction, position)
-                if position.count and not heads:
-                    raise CorruptLog(["there are messages, but no heads"])
-                parents, batch, messages = self._sign(payloads, heads, signer, codec)
-                refused: dict[int, RefusedMessage] = {}
-                written = self._store(transaction, position, batch, heads, parents, refused, patient=True)
-                for error in refused.values():
-                    raise error
-            # With `apply`, there is its cursor to look at each time.
-            self._is_alone = not self._applier.is_given and left is not None and left.position.count == position.count
-            self._publish(written)
-            return messages
+            signed = write(self._storage, lambda transaction: self._append(transaction, payloads, signer, codec))
+            if signed is not None:
+                before, written, messages = signed
+                # With `apply`, there is its cursor to look at each time.
+                self._is_alone = not self._applier.is_given and left is not None and left.position.count == before
+                self._publish(written)
+                return messages
+
+    def _append(
+        self, transaction: Transaction, payloads: Sequence[Any], signer: Signer, codec: str
+    ) -> tuple[int, _Written, list[SignedMessage]] | None:
+        """Sign and store payloads; return how many messages there were, what was written, and the messages.
+
+        Returns:
+            None where `apply` has to catch up first.
+        """
+        position = transaction.position()
+        if self._applier.is_behind(position):
+            return None
+        heads = self._states.heads(transaction, position)
+        if position.count and not heads:
+            raise CorruptLog(["there are messages, but no heads"])
+        self._states.check_parents(transaction, heads, position.count)
+        parents, batch, messages = self._sign(payloads, heads, signer, codec)
+        refused: dict[int, RefusedMessage] = {}
+        written = self._store(transaction, position, batch, heads, parents, refused, patient=True)
+        for error in refused.values():
+            raise error
+        return position.count, written, messages
 
     def _sign(
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str

@@ -10,7 +10,7 @@ from gossiplog.reference.batch import Batch, Plan, read_batch, sign_chain, verif
 from gossiplog.reference.canonical import cbor_encode
 from gossiplog.reference.cbor import cbor_decode
 from gossiplog.reference.fragment import Fragment
-from gossiplog.reference.id import decode_clock, decode_id, encode_clock, encode_id
+from gossiplog.reference.id import decode_clock, decode_id, encode_clock, encode_id, misplaced
 from gossiplog.reference.json import json_decode, json_encode
 from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
 from gossiplog.reference.message import SignedMessage, SigningKey, read_message, sign, verify, verify_bytes
@@ -50,6 +50,7 @@ __all__ = [
     "json_encode",
     "leaf_hash",
     "link_record",
+    "misplaced",
     "read_batch",
     "read_message",
     "read_message_line",

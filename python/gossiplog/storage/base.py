@@ -79,6 +79,10 @@ class ApplicationTables:
     missing: Sequence[str] = ()
 
 
+class DiskFailure(StorageError):
+    """The disk failed at a read, or before anything was written: another try may succeed."""
+
+
 class SequencesTaken(Exception):
     """The sequences of a plan are those of other messages: the log has grown since the position was read."""
 
@@ -365,6 +369,8 @@ class Storage(ABC):
     def reader(self, *, single: bool = False) -> AbstractContextManager[Reader]:
         """Return a context with one state of the log.
 
+        After a block that raised CorruptLog or DiskFailure, the next one reads the files anew, from no cache.
+
         Args:
             single: each read of the block may see a later state than the one before: enough for a caller that reads
                 once, or reads as of a count, and cheaper.
@@ -376,6 +382,8 @@ class Storage(ABC):
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Return a context that is committed as a whole at its end, or rolled back when it raises.
+
+        After one that raised CorruptLog or DiskFailure, the next one reads the files anew, as with `reader`.
 
         Raises:
             LogClosed: the storage is not open.

@@ -23,7 +23,16 @@ from urllib.parse import unquote, urlsplit
 from gossiplog.errors import CorruptLog, LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.files import explain_denial, other_kind
 from gossiplog.reprs import counted
-from gossiplog.storage.base import SCHEMA, Progress, Reader, Storage, Transaction, check_same_topic, closing
+from gossiplog.storage.base import (
+    SCHEMA,
+    DiskFailure,
+    Progress,
+    Reader,
+    Storage,
+    Transaction,
+    check_same_topic,
+    closing,
+)
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
@@ -39,6 +48,7 @@ from gossiplog.storage.sqlite_tables import (
     schema_of_log,
     storage_error,
     stored_identity,
+    undecodable,
 )
 from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, former_reader, tables_of, upgrade
 
@@ -96,6 +106,8 @@ class SQLiteStorage(Storage):
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
+        # Whether the writer has met what looked like damage.
+        self._is_suspect = False
         self._process = 0
         # Below SCHEMA where the file cannot be written.
         self._schema = SCHEMA
@@ -124,22 +136,31 @@ class SQLiteStorage(Storage):
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
             self._check_there(create and topic is not None)
-            # Before the log is read: others may write meanwhile.
-            acknowledged = None if self._count is None else self._count.read()
-            connection = self._connect()
             try:
-                with self._errors("open"):
-                    self._check_place(connection)
-                    stored = self._open(connection, topic, create, progress)
-                    self._check_count(connection, acknowledged)
-            except BaseException:
-                connection.close()
-                raise
-            # `apply` may have values of its own.
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
-            connection.set_authorizer(self._guard)
+                connection, stored = self._open_once(topic, create, progress)
+            except (CorruptLog, DiskFailure, NotALog):
+                # An error of the disk that passes looks the same.
+                connection, stored = self._open_once(topic, create, progress)
             self._writer, self._process, self._closed = connection, os.getpid(), False
             return stored
+
+    def _open_once(self, topic: str | None, create: bool, progress: Progress | None) -> tuple[sqlite3.Connection, str]:
+        """Return the connection that writes, and the topic of the log."""
+        # Before the log is read: others may write meanwhile.
+        acknowledged = None if self._count is None else self._count.read()
+        connection = self._connect()
+        try:
+            with self._errors("open"):
+                self._check_place(connection)
+                stored = self._open(connection, topic, create, progress)
+                self._check_count(connection, acknowledged)
+        except BaseException:
+            connection.close()
+            raise
+        # `apply` may have values of its own.
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
+        connection.set_authorizer(self._guard)
+        return connection, stored
 
     def _check_there(self, create: bool) -> None:
         if self._path == _MEMORY or self._path.startswith("file:"):
@@ -341,8 +362,15 @@ class SQLiteStorage(Storage):
         try:
             with self._errors("read"):
                 yield connection
-        finally:
+        except (CorruptLog, DiskFailure):
+            # What a connection has read stays in its cache.
+            connection.close()
+            self._close_idle()
+            raise
+        except BaseException:
             self._give_back(connection)
+            raise
+        self._give_back(connection)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         self._check_open()
@@ -354,7 +382,13 @@ class SQLiteStorage(Storage):
                 f" log still has schema {self._schema}; make it writable, and open it again"
             )
         return _Writing(
-            self._lock, self._open_writer, self._guard, self._errors("write to"), self._counted, self._identity
+            self._lock,
+            self._open_writer,
+            self._renew,
+            self._guard,
+            self._errors("write to"),
+            self._counted,
+            self._identity,
         )
 
     def size(self) -> int:
@@ -388,9 +422,7 @@ class SQLiteStorage(Storage):
             return
         with self._pool_lock:
             self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._close_idle()
         with closing(self._lock, self._path):
             writer, self._writer = self._writer, None
             if writer is not None:
@@ -435,6 +467,12 @@ class SQLiteStorage(Storage):
             raise
         return connection
 
+    def _close_idle(self) -> None:
+        with self._pool_lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
     def _give_back(self, connection: sqlite3.Connection) -> None:
         with self._pool_lock:
             if not self._closed and len(self._idle) < _IDLE_READERS and not connection.in_transaction:
@@ -445,7 +483,23 @@ class SQLiteStorage(Storage):
     def _open_writer(self) -> sqlite3.Connection:
         if self._closed or self._writer is None:
             raise LogClosed(f"the log {self._path} is closed")
+        if self._is_suspect:
+            connection = self._connect()
+            try:
+                with self._errors("write to"):
+                    connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
+                connection.set_authorizer(self._guard)
+            except BaseException:
+                connection.close()
+                raise
+            former, self._writer, self._is_suspect = self._writer, connection, False
+            former.close()
         return self._writer
+
+    def _renew(self) -> None:
+        """Have the next transaction begin on a new connection: what this one has read stays in its cache."""
+        self._is_suspect = self._path != _MEMORY
 
     def _check_open(self) -> None:
         """Check, before a lock is taken, that the log is open here: a forked process may have inherited it locked."""
@@ -585,6 +639,8 @@ class _Errors:
     ) -> None:
         if isinstance(error, sqlite3.Error):
             raise storage_error(self._place, self._doing, error) from error
+        if isinstance(error, UnicodeDecodeError):
+            raise undecodable(self._place, self._doing, error) from error
 
 
 class _Writing:
@@ -593,18 +649,20 @@ class _Writing:
     Args:
         lock: that keeps other threads out.
         writer: returns the connection; called under the lock.
+        renew: is called under the lock after a transaction that met what looks like damage.
         guard: of the connection.
         errors: that the driver's errors are raised as.
         count: of acknowledged messages; None where they are not counted.
         identity: of the database.
     """
 
-    __slots__ = ("_count", "_ended", "_errors", "_guard", "_identity", "_lock", "_transaction", "_writer")
+    __slots__ = ("_count", "_ended", "_errors", "_guard", "_identity", "_lock", "_renew", "_transaction", "_writer")
 
     def __init__(
         self,
         lock: threading.RLock,
         writer: Callable[[], sqlite3.Connection],
+        renew: Callable[[], None],
         guard: Guard,
         errors: _Errors,
         count: CommitCount | None,
@@ -614,6 +672,7 @@ class _Writing:
         self._identity = identity
         self._lock = lock
         self._writer = writer
+        self._renew = renew
         self._guard = guard
         self._errors = errors
 
@@ -627,7 +686,8 @@ class _Writing:
             self._transaction = SQLiteTransaction(connection, self._guard)
             with self._errors:
                 connection.execute("BEGIN IMMEDIATE")
-        except BaseException:
+        except BaseException as error:
+            self._check(error)
             self._lock.release()
             raise
         return self._transaction
@@ -645,11 +705,20 @@ class _Writing:
                     self._count.write(self._identity, self._transaction.last_written)
             # What the block itself raised.
             self._errors.__exit__(kind, error, traceback)
+        except StorageError as failure:
+            self._check(failure)
+            raise
         finally:
             try:
                 self._transaction.end()
             finally:
+                if error is not None:
+                    self._check(error)
                 self._lock.release()
+
+    def _check(self, error: BaseException) -> None:
+        if isinstance(error, (CorruptLog, DiskFailure)):
+            self._renew()
 
 
 class _Ended:

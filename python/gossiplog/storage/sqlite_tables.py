@@ -7,7 +7,9 @@ the right type and wrong, which it finds.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import secrets
 import sqlite3
@@ -26,6 +28,7 @@ from gossiplog.storage.base import (
     REBUILD_REQUESTED,
     SCHEMA,
     ApplicationTables,
+    DiskFailure,
     Position,
     Reader,
     ScanColumn,
@@ -106,6 +109,20 @@ OURS = " /* gossiplog */"
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 # Nor is it what a log has, whose values are shorter.
 _NO_LOG = DAMAGE | {sqlite3.SQLITE_TOOBIG}
+# Errors of our own statements over tables of others, or rows that a log does not have.
+_MISFITS = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH})
+_MISFIT = re.compile(r"^(no such (table|column|index)|table \S+ has|Could not decode to UTF-8)")
+# Where SQLite opens files.
+_OPENING = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR})
+# What was written before one of these is not known.
+_WRITING = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR_FSYNC,
+        sqlite3.SQLITE_IOERR_DIR_FSYNC,
+        sqlite3.SQLITE_IOERR_TRUNCATE,
+    }
+)
 # What an application cannot go on from (https://sqlite.org/rescode.html): its exceptions are no verdict on a message.
 _BROKEN = DAMAGE | frozenset(
     {
@@ -180,13 +197,30 @@ def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     """Return what to raise for an error of the driver: CorruptLog for a damaged file."""
     if error_code(error) in _NO_LOG:
         return CorruptLog([f"cannot {doing} {place}: {error}"])
+    if error_code(error) in _MISFITS or _MISFIT.search(str(error)):
+        return CorruptLog([f"cannot {doing} {place}: its tables are not those of a log ({error})"])
     cause = _CAUSES.get(error_code(error))
+    if error_code(error) in _OPENING and _no_file_can_be_opened():
+        cause = "this process has too many files open; raise the limit, as `ulimit -n 65536` does for a shell"
     if cause is not None and doing == "open" and error_code(error) == sqlite3.SQLITE_READONLY:
         # A reader needs the files beside the database, and makes them where there are none.
         cause += "; while no program writes to it, it opens as file:PATH?immutable=1"
-    return StorageError(
-        f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})"
-    )
+    is_passing = error_code(error) == sqlite3.SQLITE_IOERR and error.sqlite_errorcode not in _WRITING
+    kind = DiskFailure if is_passing else StorageError
+    return kind(f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})")
+
+
+def undecodable(place: str, doing: str, error: UnicodeDecodeError) -> CorruptLog:
+    """Return what to raise where SQLite gave the driver text that is not UTF-8, as a damaged name is."""
+    return CorruptLog([f"cannot {doing} {place}: a text in it is not UTF-8 ({error})"])
+
+
+def _no_file_can_be_opened() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 _IDENTITY = re.compile("[0-9a-f]{32}")

@@ -32,7 +32,9 @@ mod _core {
     #[pymodule_export]
     use super::arrow::ArrowArray;
     #[pymodule_export]
-    use super::batch::{Batch, Plan, frontier, is_ancestor, link_record, read_batch, sign_chain, verify_batch};
+    use super::batch::{
+        Batch, Plan, frontier, is_ancestor, link_record, misplaced, read_batch, sign_chain, verify_batch,
+    };
     #[pymodule_export]
     use super::codec::{
         cbor_decode, cbor_encode, decode_clock, decode_id, encode_clock, encode_id, json_decode, json_encode,

@@ -20,7 +20,6 @@ from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import CorruptLog, StorageError, StreamReset
 from gossiplog.log import writing
-from gossiplog.log.state import Snapshot
 from gossiplog.net.replicator.fairness import Shares
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
@@ -41,6 +40,7 @@ from gossiplog.protocol.broadcast.events import (
 )
 from gossiplog.protocol.sync import SyncServerConfig, client, events
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
+from gossiplog.storage.sqlite_tables import SQLiteReader
 
 pytestmark = pytest.mark.anyio
 
@@ -496,18 +496,18 @@ async def test_who_ends_the_stream_was_served(full: Log) -> None:
 @pytest.mark.parametrize("damage", ["another value", "a value that is missing"])
 async def test_a_damaged_value_is_not_given_out(full: Log, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, *_ = (core.decode_id(message.id) for message in full)
-    values = Snapshot.values
+    values = SQLiteReader.values
 
-    def read(snapshot: Snapshot, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
-        if damage == "a value that is missing":
-            raise KeyError(second)
-        return values(snapshot, [first for _ in keys], limit)
+    def read(reader: SQLiteReader, keys: Sequence[bytes], *limits: Any) -> dict[bytes, bytes]:
+        found = values(reader, keys, *limits)
+        other = found[first]
+        return {first: other} if damage == "a value that is missing" else dict.fromkeys(found, other)
 
-    monkeypatch.setattr(Snapshot, "values", read)
+    monkeypatch.setattr(SQLiteReader, "values", read)
     reader = Reader(full)
 
     async def refuse() -> None:
-        with pytest.raises(CorruptLog, match=f"message {core.encode_id(second)} is"):
+        with pytest.raises(CorruptLog, match=f"message {core.encode_id(second)}"):
             await reader.run()
 
     async with reader.end, anyio.create_task_group() as tasks:

@@ -43,7 +43,7 @@ from gossiplog.errors import (
     UnknownMessage,
 )
 from gossiplog.log import Log
-from gossiplog.log.state import raising_corrupt_log
+from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.net.http.addresses import host_of, source_of
 from gossiplog.net.http.admission import Admission, Overloaded, Reservation
 from gossiplog.net.http.message_json import CONTENT_TYPES, from_body

@@ -12,11 +12,10 @@ from typing import TypeVar
 
 import anyio
 
-from gossiplog.core import Node, SignedMessage
+from gossiplog.core import Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
 from gossiplog.log.following import POLL_SECONDS
 from gossiplog.log.replica import Replica
-from gossiplog.log.state import read_stored
 from gossiplog.net import events
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
@@ -158,15 +157,14 @@ class ChangeFeed:
             after = rows[-1][0]
 
     async def _messages(self, after: int, limit: int) -> Sequence[tuple[int, SignedMessage]]:
-        rows = await self._arrivals(after, limit)
+        rows = self._replica.recent(after, limit)
+        if not rows:
+            return await self.retry_until_available(
+                "reading new messages", lambda: self._workers.read(self._replica.arrivals, after, limit)
+            )
         if sum(len(value) for _, value in rows) > _READ_AT_ONCE:
             return await self._workers.read(_read, rows, self._replica.topic)
         return _read(rows, self._replica.topic)
-
-    async def _arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        return self._replica.recent(after, limit) or await self.retry_until_available(
-            "reading new messages", lambda: self._workers.read(self._replica.arrivals, after, limit)
-        )
 
     async def retry_until_available(self, doing: str, call: Callable[[], Awaitable[_Result]]) -> _Result:
         """Repeat a call that nothing goes on without until the database answers, and return its result.
@@ -229,7 +227,7 @@ class ChangeFeed:
 
 
 def _read(rows: Sequence[tuple[int, bytes]], topic: str) -> Sequence[tuple[int, SignedMessage]]:
-    return [(sequence, read_stored(value, topic, sequence)) for sequence, value in rows]
+    return [(sequence, read_message(value, topic)) for sequence, value in rows]
 
 
 def _gaps(own: Sequence[range], after: int, last: int) -> Iterator[range]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from hashlib import sha256
 from typing import TypeAlias, TypeVar
 
 import anyio
@@ -19,11 +18,11 @@ import anyio.abc
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 from anyio.streams.memory import MemoryObjectSendStream as Sender
 
-from gossiplog.core import Node, decode_clock, encode_id
-from gossiplog.errors import CorruptLog, GossipLogError, NetworkError, ProtocolError, RefusedMessage, StorageError
+from gossiplog.core import Node
+from gossiplog.errors import GossipLogError, NetworkError, ProtocolError, RefusedMessage, StorageError
+from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.replica import Replica
 from gossiplog.log.source import CompleteSnapshot
-from gossiplog.log.state import raising_corrupt_log
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import Shares, parts
 from gossiplog.net.replicator.refusals import Refusals
@@ -292,8 +291,8 @@ async def serve_sync(
     try:
         async with stream:
             snapshot = await workers.read(replica.snapshot)
-            checked = _CheckedSnapshot(snapshot.storage, snapshot.state)
-            server = Server(checked, now=anyio.current_time(), config=config)
+            complete = CompleteSnapshot(snapshot.storage, snapshot.state)
+            server = Server(complete, now=anyio.current_time(), config=config)
             while not server.closed:
                 data: bytes | None = None
                 with anyio.move_on_at(server.deadline):
@@ -310,23 +309,6 @@ async def serve_sync(
         # The peer has gone, or needs no more.
         pass
     return False
-
-
-class _CheckedSnapshot(CompleteSnapshot):
-    """A snapshot that gives out no damaged value: peers would take it for a rule that this side breaks."""
-
-    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
-        """As `CompleteSnapshot.values`.
-
-        Raises:
-            CorruptLog: also for a value that is not that of its key.
-        """
-        values = super().values(keys, limit)
-        for key, value in zip(keys, values or (), strict=False):
-            _, length = decode_clock(key)
-            if not sha256(value).digest().startswith(key[length:]):
-                raise CorruptLog([f"the stored value of message {encode_id(key)} is another one's"])
-        return values
 
 
 async def _answer(

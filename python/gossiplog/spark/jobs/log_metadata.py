@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from gossiplog import core
 from gossiplog.errors import CorruptLog, InvalidMessage
 from gossiplog.log.arrival_check import Problem, stray_rows
-from gossiplog.log.state import State, raising_corrupt_log, stored_state
+from gossiplog.log.reading import raising_corrupt_log
+from gossiplog.log.state import State, stored_state
 from gossiplog.spark.source.locations import opened
 from gossiplog.storage.base import Position, Reader
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType
 
 from gossiplog.errors import CursorOutdated, OptionError, StorageError
-from gossiplog.log.state import read_stored
+from gossiplog.log.reading import read_arrivals
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import locked
 from gossiplog.spark.jobs.checkpoint import Checkpoint, StateFolder
@@ -227,4 +227,4 @@ def _id(reader: Reader, topic: str, sequence: int) -> str | None:
     """Return the id of the message with a sequence; None for 0, and for one that no message has."""
     if sequence == 0:
         return None
-    return next((read_stored(value, topic, sequence).id for _, value in reader.arrivals(sequence - 1, 1)), None)
+    return next((message.id for _, message in read_arrivals(reader, topic, sequence - 1, 1)), None)

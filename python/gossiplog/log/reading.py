@@ -1,0 +1,260 @@
+"""Reading a log: every stored message that the log hands out, builds upon or serves passes through here.
+
+A disk may rot under a log, so each value is held against the key that it is stored under, and nothing that fails is
+handed out. What looks like damage is read once more through a new connection before it is believed: an error of a disk
+that passes looks the same. The audit, the recovery and the Spark jobs, which look for damage, read the storage itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TypeVar
+
+from gossiplog import core
+from gossiplog.core import Batch, SignedMessage
+from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, TreeError
+from gossiplog.storage import Storage
+from gossiplog.storage.base import DiskFailure, Reader, Transaction
+
+_Result = TypeVar("_Result")
+Row = tuple[int, bytes]
+"""A sequence and a stored value."""
+
+_ANOTHER = "the value that is stored for it has another hash"
+
+
+class _RaisingCorruptLog:
+    """Translate decoding errors of stored data into CorruptLog.
+
+    A class, because a generator costs each append microseconds.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, TreeError):
+            raise CorruptLog([f"the tree: {error}"]) from error
+        if isinstance(error, (DecodeError, InvalidMessage)):
+            raise CorruptLog([f"a stored record: {error}"]) from error
+
+
+raising_corrupt_log = _RaisingCorruptLog()
+
+
+def read(storage: Storage, call: Callable[[Reader], _Result], *, single: bool = False) -> _Result:
+    """Return what a call reads from one state of a log; if it meets damage, call it again over a new connection.
+
+    Args:
+        storage: of the log.
+        call: takes the reader; what it changes must bear being done twice.
+        single: as `Storage.reader` takes it.
+
+    Raises:
+        CorruptLog: the second time, too, it met damage.
+        StorageError: the database failed.
+    """
+    with suppress(CorruptLog, DiskFailure):
+        return _read_once(storage, call, single)
+    return _read_once(storage, call, single)
+
+
+def _read_once(storage: Storage, call: Callable[[Reader], _Result], single: bool) -> _Result:
+    with storage.reader(single=single) as reader, raising_corrupt_log:
+        return call(reader)
+
+
+def write(storage: Storage, call: Callable[[Transaction], _Result], *, again: bool = True) -> _Result:
+    """Return what a call returns within a transaction, which is committed; if it meets damage, roll back and repeat it.
+
+    Args:
+        storage: of the log.
+        call: takes the transaction; what it changes elsewhere must bear being done twice.
+        again: whether it is repeated.
+
+    Raises:
+        CorruptLog: the second time, too, it met damage. Nothing is written.
+        StorageError: the database failed.
+    """
+    is_done = False
+    try:
+        with storage.transaction() as transaction:
+            result = call(transaction)
+            is_done = True
+    except (CorruptLog, DiskFailure):
+        # What a commit that failed has written is not known: it is not repeated.
+        if is_done or not again:
+            raise
+    else:
+        return result
+    return write(storage, call, again=False)
+
+
+def read_message(reader: Reader, topic: str, key: bytes, count: int) -> SignedMessage | None:
+    """Return the message with a key, None where it is not among the first `count`.
+
+    Raises:
+        CorruptLog: what is stored under the key is not that message.
+    """
+    return read_messages(reader, topic, [key], count).get(key)
+
+
+def read_messages(
+    reader: Reader, topic: str, keys: Sequence[bytes], count: int, limit: int | None = None
+) -> dict[bytes, SignedMessage]:
+    """Return messages as `Reader.values` does their values.
+
+    Raises:
+        CorruptLog: what is stored under one of the keys is not that message.
+    """
+    found: dict[bytes, SignedMessage] = {}
+    for key, value in reader.values(keys, count, limit).items():
+        try:
+            message = core.read_message(value, topic)
+        except InvalidMessage as error:
+            raise _damaged(named_by_key(key), error) from error
+        if message.key != key:
+            raise _damaged(named_by_key(key), _ANOTHER)
+        found[key] = message
+    return found
+
+
+def read_values(reader: Reader, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
+    """Return stored values as `Reader.values` does; none is decoded.
+
+    Raises:
+        CorruptLog: a value is not that of its key.
+    """
+    found = reader.values(keys, count, limit)
+    for index in core.misplaced([*found], [*found.values()]):
+        raise _damaged(named_by_key([*found][index]), _ANOTHER)
+    return found
+
+
+def read_rows(
+    reader: Reader, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
+) -> Sequence[tuple[bytes, bytes]]:
+    """Return rows (key, value) as `Reader.page` does, up to the first damaged one; none is decoded.
+
+    Raises:
+        CorruptLog: the first value is not that of its key.
+    """
+    rows = reader.page(after, before, reverse, limit, count)
+    for index in core.misplaced([key for key, _ in rows], [value for _, value in rows]):
+        if index == 0:
+            raise _damaged(named_by_key(rows[0][0]), _ANOTHER)
+        return rows[:index]
+    return rows
+
+
+def read_page(
+    reader: Reader, topic: str, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
+) -> list[SignedMessage]:
+    """Return messages as `Reader.page` does their rows, up to the first damaged one.
+
+    Raises:
+        CorruptLog: the first is damaged.
+    """
+    rows = reader.page(after, before, reverse, limit, count)
+    batch = core.read_batch([value for _, value in rows], topic)
+    messages: list[SignedMessage] = []
+    for (key, _), message in zip(rows, batch, strict=True):
+        if not isinstance(message, SignedMessage) or message.key != key:
+            if not messages:
+                raise _damaged(named_by_key(key), _ANOTHER if isinstance(message, SignedMessage) else message)
+            break
+        messages.append(message)
+    return messages
+
+
+def read_arrivals(reader: Reader, topic: str, after: int, limit: int) -> list[tuple[int, SignedMessage]]:
+    """Return messages with their sequences as `Reader.arrivals` does their rows, up to the first damaged one.
+
+    Raises:
+        CorruptLog: the first is damaged.
+    """
+    rows = reader.arrivals(after, limit)
+    # Sequences have no gaps.
+    there = sum(sequence == expected for expected, (sequence, _) in enumerate(rows, after + 1))
+    if rows and not there:
+        raise CorruptLog([f"there is no message with the sequence {after + 1}"])
+    rows = rows[:there]
+    batch = core.read_batch([value for _, value in rows], topic)
+    sound, error = check_arrivals(reader, rows, batch)
+    if error is not None and not sound:
+        raise error
+    return [
+        (sequence, message)
+        for (sequence, _), message in zip(rows[:sound], batch, strict=False)
+        if isinstance(message, SignedMessage)
+    ]
+
+
+def ids_of_sequences(reader: Reader, topic: str, rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return the ids, ascending, of stored messages.
+
+    Args:
+        reader: of the log.
+        topic: of the log.
+        rows: of the messages.
+
+    Raises:
+        CorruptLog: one is damaged.
+    """
+    rows = [*rows]
+    batch = core.read_batch([value for _, value in rows], topic)
+    _, error = check_arrivals(reader, rows, batch)
+    if error is not None:
+        raise error
+    return tuple(sorted(core.encode_id(key) for key in batch.keys))
+
+
+def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[int, CorruptLog | None]:
+    """Hold stored messages against the leaves, which have the key of each sequence.
+
+    Args:
+        reader: of the log.
+        rows: of the messages.
+        batch: of their values.
+
+    Returns:
+        How many are sound before the first that is not, and what is wrong with that one.
+    """
+    keys = batch.keys
+    stored = reader.sequences([key for key in keys if key])
+    invalid = dict(batch.invalid[:1])
+    for index, ((sequence, _), key) in enumerate(zip(rows, keys, strict=True)):
+        if index in invalid:
+            return index, _damaged(_named_by_sequence(reader, sequence), invalid[index])
+        if stored.get(key) != sequence:
+            leaf = _key_at(reader, sequence)
+            if leaf is None:
+                return index, _damaged(core.encode_id(key), f"no leaf has its sequence, {sequence}")
+            return index, _damaged(named_by_key(leaf), _ANOTHER)
+    return len(rows), None
+
+
+def _named_by_sequence(reader: Reader, sequence: int) -> str:
+    key = _key_at(reader, sequence)
+    return f"of sequence {sequence}" if key is None else named_by_key(key)
+
+
+def _key_at(reader: Reader, sequence: int) -> bytes | None:
+    """Look a message's key up by its sequence, which takes a scan of all keys: for errors alone."""
+    with reader.scan(("seq", "key"), b"", None, sequence) as rows:
+        return next((key for found, key in rows if found == sequence), None)
+
+
+def _damaged(name: str, reason: object) -> CorruptLog:
+    return CorruptLog([f"the stored message {name}: {reason}"])
+
+
+def named_by_key(key: bytes) -> str:
+    """Return the id of a stored message, or what is stored in its place."""
+    return core.encode_id(key) if len(key) == core.KEY_LENGTH else f"with the damaged key {key.hex()}"
