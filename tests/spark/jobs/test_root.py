@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -10,6 +11,7 @@ import gossiplog
 from gossiplog import core
 from gossiplog.errors import ColumnError, TreeError
 from gossiplog.spark import read, root
+from gossiplog.spark.jobs.root import joined, partition_fragment
 
 MakeLog = Callable[..., Path]
 
@@ -86,3 +88,42 @@ def test_frames_without_entries_columns_or_with_nulls(spark: SparkSession) -> No
             root(spark.createDataFrame([row], "key binary, hash binary"))
     with pytest.raises(ColumnError, match="hash"):
         root(spark.createDataFrame([(bytearray(b"k"), bytearray(3))], "key binary, hash binary"))
+
+
+# What a task does with its partition, without Spark
+
+ENTRIES = [(bytes([0, number]), core.leaf_hash(bytes([0, number]), b"value")) for number in range(200)]
+
+
+def batch(entries: list[tuple[bytes | None, bytes | None]], content: str = "hash") -> pa.RecordBatch:
+    keys, contents = ([entry[column] for entry in entries] for column in (0, 1))
+    return pa.record_batch({"key": pa.array(keys, pa.binary()), content: pa.array(contents, pa.binary())})
+
+
+def fragment_of(*batches: pa.RecordBatch) -> bytes:
+    (found,) = partition_fragment(batches)
+    assert found.schema == pa.schema([("fragment", pa.binary())])
+    (fragment,) = found.column("fragment").to_pylist()
+    return bytes(fragment)
+
+
+def test_the_fragment_of_a_partition_does_not_depend_on_its_batches() -> None:
+    whole = fragment_of(batch(ENTRIES))
+    assert fragment_of(batch([]), batch(ENTRIES[:1]), batch(ENTRIES[1:150]), batch(ENTRIES[150:])) == whole
+    assert fragment_of(batch([(key, b"value") for key, _ in ENTRIES], "value")) == whole
+    tree, _ = core.Tree().insert_leaves([(key, hash, 0) for key, hash in ENTRIES], lambda start, end: [])
+    assert joined([whole]).root == tree.root
+
+
+def test_the_fragment_of_a_partition_without_entries() -> None:
+    assert fragment_of() == fragment_of(batch([])) == core.Fragment().to_bytes()
+
+
+def test_entries_that_no_partition_can_have() -> None:
+    with pytest.raises(TreeError, match="ascend"):
+        fragment_of(batch(ENTRIES[::-1]))
+    with pytest.raises(TreeError):
+        fragment_of(batch(ENTRIES), batch(ENTRIES[-1:]))
+    for entry in ((None, bytes(16)), (b"k", None)):
+        with pytest.raises(ColumnError, match="1 rows of a partition have no"):
+            fragment_of(batch([entry]))

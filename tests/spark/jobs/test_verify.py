@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,6 +18,8 @@ from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.spark import VerifyResult, log_metadata, read, verify, verify_log
+from gossiplog.spark.jobs.root import joined
+from gossiplog.spark.jobs.verify import check_partition
 from tests.spark.damage import change, entries
 
 TOPIC = "org.example.spark"
@@ -215,3 +218,57 @@ def test_a_terminal_shows_the_first_defects(
     # One is the root's, which has no id.
     assert sum(core.encode_id(key) in written.out for key in keys) in (19, 20)
     assert "The first 20 of 31 defects are shown" in written.err
+
+
+# What a task does with its partition, without Spark
+
+CHAIN = Signer(bytes(32)).sign_chain(TOPIC, [], [{"number": number} for number in range(8)], "dag-cbor", 2**20)
+KEYS, VALUES = (list(column) for column in zip(*((message.key, message.value) for message in CHAIN), strict=True))
+
+
+def partition(keys: list[bytes | None], values: list[bytes | None], seq: list[int] | None = None) -> pa.RecordBatch:
+    columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+    return pa.record_batch(columns if seq is None else columns | {"seq": pa.array(seq, pa.int64())})
+
+
+def reported(*batches: pa.RecordBatch, count: int | None = None) -> dict[str, list[tuple[bytes | None, bytes | None]]]:
+    """The keys of each kind of row, with the others that go with them."""
+    kinds: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
+    for found in check_partition(TOPIC, count, batches):
+        for row in found.to_pylist():
+            kinds.setdefault(row["kind"], []).append((row["key"], row["other"]))
+    return kinds
+
+
+def test_a_partition_reports_what_others_may_have() -> None:
+    """Parents that are not here, and messages that nobody here names."""
+    found = reported(partition(KEYS[2:4], VALUES[2:4]), partition(KEYS[4:6], VALUES[4:6]))
+    assert found.pop("fragment")[0][0] is None
+    assert found == {"outer": [(KEYS[1], KEYS[2])], "childless": [(KEYS[5], None)]}
+
+
+def test_the_fragment_is_that_of_all_entries() -> None:
+    ((_, fragment),) = reported(partition(KEYS, VALUES))["fragment"]
+    assert fragment is not None
+    assert joined([fragment]).count == len(KEYS)
+
+
+def test_what_arrived_later_is_passed_over() -> None:
+    found = reported(partition(KEYS, VALUES, list(range(1, 9))), count=5)
+    assert found["childless"] == [(KEYS[4], None)]
+
+
+def test_values_and_signatures_of_a_partition() -> None:
+    values: list[bytes | None] = [*VALUES[:2], b"\0", None, *VALUES[4:]]
+    found = reported(partition([*KEYS], values))
+    assert [key for key, _ in found["value"]] == KEYS[2:4]
+    assert "signature" not in found
+    # Another payload, with which the value ends, under the same signature.
+    forged = core.read_message(VALUES[3][:-1] + bytes([VALUES[3][-1] ^ 1]), TOPIC)
+    found = reported(partition([forged.key], [forged.value]))
+    assert [key for key, _ in found["signature"]] == [forged.key]
+
+
+def test_a_partition_without_messages() -> None:
+    ((_, fragment),) = reported().pop("fragment")
+    assert fragment == core.Fragment().to_bytes()

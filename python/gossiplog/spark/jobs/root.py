@@ -49,7 +49,7 @@ def root(frame: DataFrame, *, ascending: bool = False) -> RootResult:
         raise ColumnError(f"the frame has no columns key and value, or key and hash: it has {', '.join(frame.columns)}")
     entries = in_order(frame.select("key", content), ascending)
     with worker_errors():
-        rows = entries.mapInArrow(_fragments, "fragment binary").collect()
+        rows = entries.mapInArrow(partition_fragment, "fragment binary").collect()
     whole = joined(bytes(row.fragment) for row in rows)
     return RootResult(whole.count, whole.root)
 
@@ -87,7 +87,16 @@ def entries_fragment(keys: pa.Array, hashes: pa.Array) -> core.Fragment:
     return columns.fragment(keys, hashes)
 
 
-def _fragments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def partition_fragment(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield one row with the fragment of a partition's entries, for `mapInArrow`.
+
+    Args:
+        batches: with the column `key`, ascending, and after it `hash` or `value`.
+
+    Raises:
+        ColumnError: a null.
+        TreeError: keys that do not ascend.
+    """
     whole = columns.Fragment()
     for batch in batches:
         keys = batch.column("key")

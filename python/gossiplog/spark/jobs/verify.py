@@ -122,7 +122,8 @@ def verify(
         raise ColumnError(f"the frame has no columns key and value: it has {', '.join(messages.columns)}")
     wanted = [name for name in ("key", "value", "seq") if name in messages.columns]
     count = None if own is None else own.count
-    found = in_order(messages.select(*wanted), ascending).mapInArrow(partial(_look, topic, count), _FOUND).persist()
+    checked = partial(check_partition, topic, count)
+    found = in_order(messages.select(*wanted), ascending).mapInArrow(checked, _FOUND).persist()
     try:
         with worker_errors():
             fragments = found.where(F.col("kind") == _FRAGMENT).select("other").collect()
@@ -204,8 +205,14 @@ def _local(session: SparkSession, defects: list[_Row]) -> DataFrame:
     )
 
 
-def _look(topic: str, count: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what a partition reports, whose keys ascend."""
+def check_partition(topic: str, count: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what a partition reports, for `mapInArrow`: rows of defects, outer parents, childless keys and a fragment.
+
+    Args:
+        topic: of the log.
+        count: rows with a larger `seq` are passed over, where the batches have that column.
+        batches: with the columns `key`, ascending, and `value`.
+    """
     fragment = columns.Fragment()
     known: list[pa.Array] = []
     parents: list[pa.Array] = []
