@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -89,3 +90,10 @@ def test_leftovers_an_earlier_schema_and_an_application_that_is_behind(program: 
 
 def test_no_log(program: Program) -> None:
     assert program("doctor", "none.db").err == "gossiplog: there is no log none.db\n"
+
+
+def test_commands_can_be_pasted_where_a_path_has_spaces(program: Program, path: Path) -> None:
+    spaced = path.rename(path.with_name("my log.db"))
+    Path(f"{spaced}.damaged").write_bytes(b"")
+    (run,) = [row["run"] for row in program("doctor", spaced).records if row["about"] == "leftovers"]
+    assert shlex.split(run) == ["rm", f"{spaced}.damaged"]

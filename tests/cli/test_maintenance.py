@@ -46,6 +46,8 @@ def test_rebuild_with_the_application(program: Program, log: Path, application: 
     result = program("rebuild", log, *options)
     assert result.code == 1
     assert "written by version 2 of `apply`, this is version 1" in result.err
+    # Nor does the newer program build them anew when it opens the log.
+    assert "rebuilding" not in program("info", log).record
 
 
 def test_rebuild_without_the_application_is_a_request(program: Program, log: Path) -> None:
@@ -69,9 +71,9 @@ def test_rebuild_says_what_it_did_on_a_terminal(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--apply", "json:loads"], "go together"),
-        (["--setup", "json:loads"], "go together"),
-        (["--apply-version", "2"], "go together"),
+        (["--apply", "json:loads"], "--setup is missing"),
+        (["--setup", "json:loads"], "--apply is missing"),
+        (["--apply-version", "2"], "--apply-version is that of --apply"),
         (["--apply", "json", "--setup", "json:loads"], "--apply json: expected MODULE:NAME"),
         (["--apply", "json:nothing", "--setup", "json:loads"], "the module json has no nothing"),
         (["--apply", "no_module:x", "--setup", "json:loads"], "No module named 'no_module'"),

@@ -135,6 +135,13 @@ def test_rebuild_of_a_log_that_is_open_with_apply(path: Path) -> None:
         assert not log.info().is_rebuilding
 
 
+def test_a_process_of_an_older_version_requests_no_rebuild(path: Path) -> None:
+    with App(1).open(path) as old, App(2).open(path) as new:
+        with pytest.raises(ApplicationMismatch, match="run the newer program"):
+            old.rebuild()
+        assert not new.is_rebuilding
+
+
 def test_rebuild_without_apply_is_for_the_next_with_it(path: Path) -> None:
     change(path, "DELETE FROM notes")
     with gossiplog.open(path) as log:

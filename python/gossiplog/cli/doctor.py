@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, Stor
 from gossiplog.files import explain_denial
 from gossiplog.reprs import counted
 from gossiplog.storage import salvage
-from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
+from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.sqlite import SQLiteStorage
 
 # Named of what is damaged.
@@ -111,10 +112,11 @@ def _permissions(path: Path) -> Iterator[Finding]:
 def _leftovers(path: Path) -> Iterator[Finding]:
     place = path.resolve()
     for folder in sorted(place.parent.glob(f"{place.name}{salvage.LEFTOVER}*")):
-        yield Finding("leftovers", Severity.NOTE, f"a repair that was killed has left {folder}", f"rm -r {folder}")
+        finding = f"a repair that was killed has left {folder}"
+        yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", "-r", str(folder)]))
     for kept in sorted(place.parent.glob(f"{place.name}.damaged*")):
         finding = f"{kept} is the file before a repair: remove it when you do not need it any more"
-        yield Finding("leftovers", Severity.NOTE, finding, f"rm {kept}")
+        yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", str(kept)]))
 
 
 def _disk_space(path: Path) -> Finding:
@@ -141,7 +143,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
             f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
             f" {counted(lost, 'transaction')}"
         )
-        return Finding("write-ahead log", Severity.WRONG, finding, f"gossiplog repair {path} --from SOURCE")
+        return Finding("write-ahead log", Severity.WRONG, finding, _repair(path))
     if size > _LARGE_LOG:
         finding = f"it has {size:,} bytes: a program that reads for a long time keeps SQLite from emptying it"
         return Finding("write-ahead log", Severity.NOTE, finding)
@@ -149,7 +151,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
 
 
 def _contents(path: Path, quick: bool) -> Iterator[Finding]:
-    repair = f"gossiplog repair {path} --from SOURCE"
+    repair = _repair(path)
     try:
         yield from _schema(path)
         with gossiplog.log.open(path, read_only=True) as log:
@@ -192,9 +194,9 @@ def _application(path: Path) -> Finding:
             position = reader.position()
     finally:
         storage.close()
-    if position.rebuild == REBUILD_REQUESTED or position.applied < position.rebuild:
+    if position.is_rebuilding:
         finding = "its tables are being built anew: the application goes on with that when it opens the log"
-        return Finding("application", Severity.NOTE, finding, f"gossiplog rebuild {path} --apply MODULE:FUNCTION")
+        return Finding("application", Severity.NOTE, finding, _rebuild(path, position.apply_version))
     if 0 < position.applied < position.count:
         finding = (
             f"`apply` has run for {position.applied:,} of {counted(position.count, 'message')}: it runs for the others"
@@ -202,3 +204,12 @@ def _application(path: Path) -> Finding:
         )
         return Finding("application", Severity.NOTE, finding)
     return Finding("application", Severity.FINE, "`apply` is not behind" if position.applied else "no `apply` has run")
+
+
+def _repair(path: Path) -> str:
+    return shlex.join(["gossiplog", "repair", str(path), "--from", "SOURCE"])
+
+
+def _rebuild(path: Path, version: int) -> str:
+    functions = ["--apply", "MODULE:FUNCTION", "--setup", "MODULE:FUNCTION", "--apply-version", str(version)]
+    return shlex.join(["gossiplog", "rebuild", str(path), *functions])

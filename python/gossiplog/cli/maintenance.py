@@ -58,20 +58,30 @@ def rebuild(
     or by the application.
     """
     output = Output(json)
-    if (apply is None) != (setup is None) or (apply is None and apply_version != 1):
-        raise typer.BadParameter("--apply, --setup and --apply-version go together")
+    if (apply is None) != (setup is None):
+        missing = "--apply" if apply is None else "--setup"
+        raise typer.BadParameter(f"{missing} is missing: --apply and --setup go together")
+    if apply is None and apply_version != 1:
+        raise typer.BadParameter("--apply-version is that of --apply, which is missing")
     functions = None
     if apply is not None and setup is not None:
         functions = load_object("--apply", apply), load_object("--setup", setup)
     with open_log(path) as log, Stopwatch() as watch:
         messages = len(log)
-        if not log.is_rebuilding:
+        is_due = log.is_rebuilding or apply_version > log.apply_version
+        if functions is None and not is_due:
             log.rebuild()
     if functions is not None:
-        with Stopwatch() as watch, occasional("Rebuilding the tables") as advance:
+        with (
+            Stopwatch() as watch,
+            occasional("Rebuilding the tables") as advance,
             gossiplog.log.open(
                 path, apply=functions[0], setup=functions[1], apply_version=apply_version, progress=advance
-            ).close()
+            ) as log,
+        ):
+            # Where one is due, it has run as the log was opened.
+            if not is_due:
+                log.rebuild(advance)
     if output.json:
         done = {"log": str(path), "messages": messages, "rebuilt": functions is not None}
         output.record(done | {"seconds": round(watch.seconds, 6)})

@@ -134,17 +134,24 @@ class Applier:
         """Request a rebuild, and run it where there is an `apply`.
 
         Raises:
-            ApplicationMismatch: there is an `apply`, but no `setup`. Nothing was requested.
+            ApplicationMismatch: there is an `apply`, but no `setup`, or its version is lower than the stored one.
+                Nothing was requested.
             RefusedMessage, CorruptLog: as `open`.
         """
-        if self._application is not None and self._application.setup is None:
+        application = self._application
+        if application is not None and application.setup is None:
             raise ApplicationMismatch(
                 "a rebuild runs `setup` first, which drops the application's tables and makes them anew: open the log"
                 " with setup="
             )
-        write(self._storage, lambda transaction: transaction.request_rebuild())
-        if self._application is not None:
-            self.catch_up(progress)
+
+        def request(transaction: Transaction) -> None:
+            if application is not None:
+                _check_version(application, transaction.position())
+            transaction.request_rebuild()
+
+        write(self._storage, request)
+        self.catch_up(progress)
 
     def catch_up(self, progress: Progress | None = None) -> None:
         """Run `apply` over the stored messages that it has not seen.
@@ -194,12 +201,7 @@ class Applier:
         Raises:
             ApplicationMismatch: as `open`.
         """
-        if position.apply_version > application.version:
-            raise ApplicationMismatch(
-                f"the application's tables were written by version {position.apply_version} of `apply`, this is version"
-                f" {application.version}: run the newer program. To go back to the older code, give it an apply_version"
-                f" above {position.apply_version}: the tables are then built anew"
-            )
+        _check_version(application, position)
         reason = self._reason(transaction, application, position, is_opening)
         if not reason:
             return False
@@ -317,6 +319,15 @@ class Applier:
         if not position.alternative:
             return ()
         return encodings.stored_duplicates(transaction, encodings.message_content_keys(messages))
+
+
+def _check_version(application: Application, position: Position) -> None:
+    if position.apply_version > application.version:
+        raise ApplicationMismatch(
+            f"the application's tables were written by version {position.apply_version} of `apply`, this is version"
+            f" {application.version}: run the newer program. To go back to the older code, give it an apply_version"
+            f" above {position.apply_version}: the tables are then built anew"
+        )
 
 
 def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:

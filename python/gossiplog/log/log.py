@@ -31,7 +31,7 @@ from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import REBUILD_REQUESTED, Position, Progress, Reader
+from gossiplog.storage.base import Progress, Reader
 from gossiplog.storage.location import is_url, storage_at
 
 if TYPE_CHECKING:
@@ -507,7 +507,7 @@ class Log:
             by_author=MappingProxyType(written),
             apply_version=position.apply_version,
             applied=position.applied,
-            is_rebuilding=_is_rebuilding(position),
+            is_rebuilding=position.is_rebuilding,
         )
 
     def verify(self, progress: Callable[[int], object] | None = None) -> VerifyResult:
@@ -581,7 +581,12 @@ class Log:
     @property
     def is_rebuilding(self) -> bool:
         """Whether a rebuild of the application's tables was requested or has not ended."""
-        return _is_rebuilding(self._replica.position())
+        return self._replica.position().is_rebuilding
+
+    @property
+    def apply_version(self) -> int:
+        """The version of the `apply` that has written the application's tables; 1 where none has."""
+        return self._replica.position().apply_version
 
     def close(self) -> None:
         """End the use of the log, and every subscription; a second call does nothing.
@@ -628,10 +633,6 @@ def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
         raise
     with log:
         yield log
-
-
-def _is_rebuilding(position: Position) -> bool:
-    return position.rebuild == REBUILD_REQUESTED or position.applied < position.rebuild
 
 
 def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes | None]:

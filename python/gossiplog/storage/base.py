@@ -65,6 +65,11 @@ class Position:
     apply_version: int = 1
     rebuild: int = 0
 
+    @property
+    def is_rebuilding(self) -> bool:
+        """Whether a rebuild of the application's tables was requested or has not ended."""
+        return self.rebuild == REBUILD_REQUESTED or self.applied < self.rebuild
+
 
 @dataclass(frozen=True, slots=True)
 class ApplicationTables:

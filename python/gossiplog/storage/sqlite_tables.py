@@ -602,7 +602,6 @@ class SQLiteTransaction(SQLiteReader, Transaction):
 
     def set_applied(self, sequence: int) -> None:
         self._set_meta("applied", sequence)
-
         self._note_tables()
 
     def application_tables(self) -> ApplicationTables:
@@ -634,6 +633,9 @@ class SQLiteTransaction(SQLiteReader, Transaction):
 
     def _note_tables(self) -> None:
         """Store the names of the tables that the application has written to, so that a missing one is noticed."""
+        # SQLite asks the guard for each statement once, when it prepares it: nearly always there is no new name.
+        if not self._guard.written:
+            return
         self._noted = frozenset(self._guard.written)
         # Those that the application dropped in this transaction are forgotten.
         self._set_meta("tables", json.dumps(sorted(self._existing(self._written_tables() | self._noted))))
