@@ -1,22 +1,26 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import struct
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+import gossiplog
 from gossiplog import (
     CorruptLog,
     LogClosed,
     NewerSchema,
     NotALog,
     OlderSchema,
+    Signer,
     SQLiteStorage,
     StorageError,
     core,
@@ -525,3 +529,103 @@ def test_a_journal_that_is_a_pipe_is_refused(storage: SQLiteStorage, path: Path)
     os.mkfifo(path.with_name("log.db-journal"))
     with pytest.raises(StorageError, match=r"log\.db-journal is no file"):
         storage.open(None, False)
+
+
+def is_missing(log: gossiplog.Log, what: str) -> None:
+    """Check that nothing is acknowledged any more, and that nothing is made under the name."""
+    count = len(log)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=f" {what} while the log was open"):
+            log.append("more")
+    assert len(log) == count
+    log._storage._close_idle()
+    with pytest.raises(StorageError, match=what):
+        len(log)
+
+
+@pytest.mark.parametrize("name", ["{}", "file:{}", "file://{}?mode=rw", "a link"])
+def test_a_file_that_was_deleted_is_not_appended_to(tmp_path: Path, signer: Signer, name: str) -> None:
+    path, link = tmp_path / "the log.db", tmp_path / "link.db"
+    gossiplog.open(path, "topic").close()
+    link.symlink_to(path)
+    location = link if name == "a link" else name.format(path if name == "{}" else quote(str(path)))
+    with gossiplog.open(location, signer=signer) as log:
+        log.append("first")
+        moved = path.rename(tmp_path / "moved.db")
+        is_missing(log, "was deleted or moved away")
+        assert not path.exists()
+        # The way back that the error names.
+        moved.rename(path)
+        log.append("second")
+    with gossiplog.open(path) as log:
+        assert [message.payload for message in log] == ["first", "second"]
+
+
+@pytest.mark.parametrize("by", ["a rename", "a link to another"])
+def test_a_file_that_was_replaced_is_not_appended_to(tmp_path: Path, signer: Signer, by: str) -> None:
+    path, other, link = tmp_path / "log.db", tmp_path / "other.db", tmp_path / "link.db"
+    for each in (path, other):
+        gossiplog.open(each, "topic").close()
+    link.symlink_to(path)
+    with gossiplog.open(path if by == "a rename" else link, signer=signer) as log:
+        log.append("first")
+        if by == "a rename":
+            other.replace(path)
+        else:
+            link.unlink()
+            link.symlink_to(other)
+        is_missing(log, "was replaced by another file")
+    with gossiplog.open(path if by == "a rename" else other) as log:
+        # SQLite takes a write-ahead log that was left there for the new file's own.
+        assert "more" not in [message.payload for message in log]
+
+
+def test_a_file_is_known_after_a_change_of_the_working_folder(
+    tmp_path: Path, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with gossiplog.open("log.db", "topic", signer=signer) as log:
+        monkeypatch.chdir(tmp_path / "folder")
+        log.append("first")
+
+
+def test_a_transaction_over_a_file_that_goes_meanwhile_is_rolled_back(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    storage = SQLiteStorage(path)
+    storage.open("topic", True)
+    with closing(storage):
+        moved = tmp_path / "moved.db"
+
+        def write_and_move() -> None:
+            with storage.transaction() as transaction:
+                transaction.execute("CREATE TABLE mine(n)")
+                path.rename(moved)
+
+        with pytest.raises(StorageError, match="was deleted"):
+            write_and_move()
+        moved.rename(path)
+        with storage.transaction() as transaction:
+            transaction.execute("CREATE TABLE mine(n)")
+
+
+def test_too_many_open_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    gossiplog.open(path, "topic").close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    # Where connections of other tests are kept, descriptors below the limit are free still.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 4, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        os.close(taken.pop())
+        with pytest.raises(StorageError, match=r"too many files open; raise the limit, as `ulimit -n \d+`") as raised:
+            gossiplog.open(path)
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "immutable" not in str(raised.value)
+    gossiplog.open(path).close()

@@ -45,7 +45,7 @@ def frontiers(
     clock, _ = core.decode_clock(key)
     allowance = _Allowance(reader, most_bytes)
     found: list[tuple[int, list[int]]] = []
-    for back in (2**step for step in range((clock - 1).bit_length())):
+    for back in (2**step for step in range(max(clock - 1, 0).bit_length())):
         with raising_corrupt_log:
             found.append((clock - back, core.frontier(sequence, clock - back, allowance.links)))
         if sum(len(sequences) for _, sequences in found) > most_ids:

@@ -106,6 +106,9 @@ class SQLiteStorage(Storage):
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
+        # The path of the file, "" in memory; and which file it was when the log was opened.
+        self._file = "" if self._path in ("", _MEMORY) else os.path.abspath(_file_of(self._path))
+        self._file_id: tuple[int, int] | None = None
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -148,12 +151,15 @@ class SQLiteStorage(Storage):
         """Return the connection that writes, and the topic of the log."""
         # Before the log is read: others may write meanwhile.
         acknowledged = None if self._count is None else self._count.read()
+        before = _file_id(self._file)
         connection = self._connect()
         try:
+            self._file_id = _file_id(self._file) if before is None else before
             with self._errors("open"):
                 self._check_place(connection)
                 stored = self._open(connection, topic, create, progress)
                 self._check_count(connection, acknowledged)
+            self._check_file()
         except BaseException:
             connection.close()
             raise
@@ -387,6 +393,7 @@ class SQLiteStorage(Storage):
             self._renew,
             self._guard,
             self._errors("write to"),
+            self._check_file,
             self._counted,
             self._identity,
         )
@@ -458,8 +465,11 @@ class SQLiteStorage(Storage):
             self._check_open()
             if self._idle:
                 return self._idle.pop()
+        # Under the name of a file that is gone, SQLite makes an empty one.
+        self._check_file()
         connection = self._connect()
         try:
+            self._check_file()
             with self._errors("read"):
                 connection.execute("PRAGMA query_only = ON")
         except StorageError:
@@ -484,8 +494,10 @@ class SQLiteStorage(Storage):
         if self._closed or self._writer is None:
             raise LogClosed(f"the log {self._path} is closed")
         if self._is_suspect:
+            self._check_file()
             connection = self._connect()
             try:
+                self._check_file()
                 with self._errors("write to"):
                     connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
@@ -496,6 +508,25 @@ class SQLiteStorage(Storage):
             former, self._writer, self._is_suspect = self._writer, connection, False
             former.close()
         return self._writer
+
+    def _check_file(self) -> None:
+        """Check that the path names the file that was opened: SQLite goes on with a file that has no name any more.
+
+        Raises:
+            StorageError: the file was deleted or moved, or another one has taken its name.
+        """
+        found = _file_id(self._file)
+        if found == self._file_id:
+            return
+        what, way = (
+            ("was deleted or moved away", "move it back to go on")
+            if found is None
+            else ("was replaced by another file", "close the log and open it again to go on with that one")
+        )
+        raise StorageError(
+            f"the file {self._file} {what} while the log was open, so nothing more is written to it: {way}. If it is"
+            " lost, restore a backup, or get its messages from a peer or a hub: gossiplog sync NEW SOURCE"
+        )
 
     def _renew(self) -> None:
         """Have the next transaction begin on a new connection: what this one has read stays in its cache."""
@@ -552,6 +583,15 @@ def _check_files(path: str) -> None:
 
 def _file_of(path: str) -> str:
     return unquote(urlsplit(path).path, errors="surrogateescape") if path.startswith("file:") else path
+
+
+def _file_id(path: str) -> tuple[int, int] | None:
+    """Return the device and the number of the file that a path names; None where there is none, and for ""."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _check_journal(path: str) -> None:
@@ -652,11 +692,23 @@ class _Writing:
         renew: is called under the lock after a transaction that met what looks like damage.
         guard: of the connection.
         errors: that the driver's errors are raised as.
+        check_file: raises StorageError before a commit that nobody would find.
         count: of acknowledged messages; None where they are not counted.
         identity: of the database.
     """
 
-    __slots__ = ("_count", "_ended", "_errors", "_guard", "_identity", "_lock", "_renew", "_transaction", "_writer")
+    __slots__ = (
+        "_check_file",
+        "_count",
+        "_ended",
+        "_errors",
+        "_guard",
+        "_identity",
+        "_lock",
+        "_renew",
+        "_transaction",
+        "_writer",
+    )
 
     def __init__(
         self,
@@ -665,9 +717,11 @@ class _Writing:
         renew: Callable[[], None],
         guard: Guard,
         errors: _Errors,
+        check_file: Callable[[], None],
         count: CommitCount | None,
         identity: bytes,
     ) -> None:
+        self._check_file = check_file
         self._count = count
         self._identity = identity
         self._lock = lock
@@ -682,7 +736,7 @@ class _Writing:
             connection = self._writer()
             if connection.in_transaction:
                 raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
-            self._ended = _Ended(connection)
+            self._ended = _Ended(connection, self._check_file)
             self._transaction = SQLiteTransaction(connection, self._guard)
             with self._errors:
                 connection.execute("BEGIN IMMEDIATE")
@@ -727,10 +781,11 @@ class _Ended:
     A class, because a generator costs each append microseconds.
     """
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_before_commit", "_connection")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, before_commit: Callable[[], None] | None = None) -> None:
         self._connection = connection
+        self._before_commit = before_commit
 
     def __enter__(self) -> None:
         pass
@@ -740,6 +795,8 @@ class _Ended:
     ) -> None:
         try:
             if error is None:
+                if self._before_commit is not None:
+                    self._before_commit()
                 self._connection.execute("COMMIT" + OURS)
         finally:
             # After some errors, as a full disk, SQLite has rolled back by itself.

@@ -92,6 +92,8 @@ _STRAYS: Mapping[str, tuple[str, str]] = {
     "alternatives": ("seq", "seq BETWEEN 1 AND :count"),
 }
 _MOST_STRAYS = 20
+# No log comes so far; what follows a sequence must be a number that SQLite holds.
+_MOST_SEQUENCE = 2**62
 # Keys or sequences in one statement.
 _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
@@ -333,6 +335,8 @@ class SQLiteReader(Reader):
                 f"another process has changed the log's schema from {self._SCHEMA} to {schema!r}: open it again, with"
                 " the version of gossiplog that did"
             )
+        if not 0 <= count <= _MOST_SEQUENCE:
+            raise CorruptLog([f"the last message has the sequence {count}: expected 0 to {_MOST_SEQUENCE}"])
         if not isinstance(applied, int) or applied < 0:
             raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
         if not isinstance(indexed, int) or not 0 <= indexed <= count:
@@ -374,7 +378,11 @@ class SQLiteReader(Reader):
             ).fetchone()
             if last is None or min(keys) > last[0]:
                 return {}
-        return dict(self._select("SELECT key, CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys))
+        found = dict(self._select("SELECT key, CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys))
+        if found and min(found.values()) < 1:
+            key = min(found, key=found.__getitem__)
+            raise CorruptLog([f"the leaf with the key {key.hex()} has the sequence {found[key]}: expected 1 or more"])
+        return found
 
     def leaf_rows(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, int]]:
         rows = self._select(
