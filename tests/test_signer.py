@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import platformdirs
@@ -210,3 +214,89 @@ def test_a_key_that_an_earlier_version_made_is_found_on_every_system(
     assert default_key_path() == earlier
     with pytest.raises(KeyFileError):
         Signer.load_or_create()
+
+
+KILLED = """
+import os, signal, sys
+from gossiplog import Signer
+
+path, is_nameless, left = sys.argv[1], sys.argv[2] == "nameless", int(sys.argv[3])
+if not is_nameless:
+    del os.O_TMPFILE
+
+def counted(function):
+    def call(*arguments, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+
+for name in ("open", "fsync", "link", "unlink", "mkdir", "close"):
+    setattr(os, name, counted(getattr(os, name)))
+print(Signer.load_or_create(path).did)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["nameless", "named"])
+def test_a_kill_leaves_no_key_that_is_not_the_key(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "keys"
+    kills = 0
+    for step in range(40):
+        shutil.rmtree(folder, ignore_errors=True)
+        process = subprocess.run(
+            [sys.executable, "-c", KILLED, str(folder / "key"), kind, str(step)], capture_output=True, text=True
+        )
+        left = [*folder.iterdir()] if folder.exists() else []
+        assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in left)
+        unpublished = [file for file in left if file.name != "key"]
+        if kind == "nameless":
+            assert not unpublished
+        for file in unpublished:
+            os.utime(file, (0, 0))
+        made = Signer.load_or_create(folder / "key")
+        assert [file.name for file in folder.iterdir()] == ["key"]
+        if process.returncode == 0:
+            assert process.stdout.split() == [made.did]
+            break
+        assert process.returncode == -signal.SIGKILL, process.stderr
+        kills += 1
+    assert kills >= 4
+
+
+def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    writing, another = (tmp_path / f".{name}.gossiplog-unpublished-abc" for name in ("key", "other"))
+    for file in (writing, another):
+        file.write_bytes(b"")
+    os.utime(another, (0, 0))
+    Signer.load_or_create(path)
+    assert writing.exists()
+    assert another.exists()
+
+
+@pytest.mark.parametrize("kind", ["nameless", "named"])
+def test_the_name_of_a_key_file_is_on_the_disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "named":
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    synced: list[bool] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        # The folder comes after the link.
+        assert (tmp_path / "key").exists() is synced[-1]
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    signer = Signer.generate()
+    signer.save(tmp_path / "key")
+    assert synced == [False, True]
+    assert Signer.load(tmp_path / "key").did == signer.did
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        Signer.generate().save(tmp_path / "key")
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]

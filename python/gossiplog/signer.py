@@ -5,13 +5,17 @@ Ed25519 is the only scheme with a verdict; the registry of schemes, by multicode
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gossiplog import core
 from gossiplog.errors import KeyFileError
@@ -19,6 +23,11 @@ from gossiplog.files import explain_denial, open_file
 
 PRIVATE_KEY_LENGTH = 32
 """Bytes of an Ed25519 private key: the seed of RFC 8032, section 5.1.5."""
+
+# Of file systems, and of systems, without O_TMPFILE.
+_NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+_DESCRIPTORS = "/proc/self/fd"
+_ABANDONED_SECONDS = 60.0
 
 _KEY_FILES = "gossiplog.Signer.load(path) reads a key file, and gossiplog.Signer.generate() makes a new key"
 
@@ -79,6 +88,7 @@ class Signer:
             KeyFileError: it cannot be read or made, is damaged, or open to others than its owner.
         """
         file = default_key_path() if path is None else Path(path)
+        remove_unpublished(file)
         if not file.exists():
             signer = cls.generate()
             if signer._write(file):
@@ -98,13 +108,8 @@ class Signer:
         """Return whether the file was made: one that is there already is left as it is."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".key-") as file:
-                file.write(self._private_key.hex().encode("ascii") + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-                # Linked when complete: a process that finds the file finds a whole key, and of two made at once one
-                # stays.
-                return _link(file.name, path)
+            # Linked when complete: a process that finds the file finds a whole key, and of two made at once one stays.
+            return publish_secret(path, self._private_key.hex().encode("ascii") + b"\n")
         except OSError as error:
             raise KeyFileError(f"cannot write the key file {path}: {error.strerror}") from error
 
@@ -257,9 +262,64 @@ def default_key_path() -> Path:
     return earlier if os.path.lexists(earlier) or not found.is_absolute() else found
 
 
-def _link(existing: str, new: Path) -> bool:
+def publish_secret(path: Path, content: bytes) -> bool:
+    """Write a file that only its owner can read, whole or not at all, unless there is one; when this returns it stays.
+
+    Where the system has files without names, one that was not published is gone with the process. Elsewhere it has a
+    name until then, and `remove_unpublished` removes what a process left that was killed.
+
+    Args:
+        path: of the file, in a folder that exists.
+        content: of the file.
+
+    Returns:
+        Whether it was made.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    # Absent from systems that lack it, and refused by file systems that do.
+    nameless = getattr(os, "O_TMPFILE", 0)
+    if nameless and os.path.isdir(_DESCRIPTORS):
+        try:
+            descriptor = os.open(path.parent, nameless | os.O_WRONLY, 0o600)
+        except OSError as error:
+            if error.errno not in _NO_NAMELESS:
+                raise
+        else:
+            with os.fdopen(descriptor, "wb") as file:
+                return _publish(file, f"{_DESCRIPTORS}/{descriptor}", path, content)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_unpublished(path)) as file:
+        return _publish(file, file.name, path, content)
+
+
+def remove_unpublished(path: Path) -> None:
+    """Remove what processes that were killed have left of a file of `publish_secret`, a minute ago or earlier.
+
+    What cannot be removed stays.
+    """
+    for left in path.parent.glob(f"{glob.escape(_unpublished(path))}*"):
+        with suppress(OSError):
+            if time.time() - left.lstat().st_mtime > _ABANDONED_SECONDS:
+                left.unlink()
+
+
+def _unpublished(path: Path) -> str:
+    return f".{path.name}.gossiplog-unpublished-"
+
+
+def _publish(file: IO[bytes], name: str, path: Path, content: bytes) -> bool:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.link(existing, new)
+        # With a folder's descriptor, so that a link in /proc is followed: linkat(2), AT_SYMLINK_FOLLOW.
+        os.link(name, path.name, dst_dir_fd=folder)
+        # The name is on the disk, too.
+        os.fsync(folder)
     except FileExistsError:
         return False
+    finally:
+        os.close(folder)
     return True

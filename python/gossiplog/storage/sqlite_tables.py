@@ -337,7 +337,7 @@ class SQLiteReader(Reader):
             )
         if not 0 <= count <= _MOST_SEQUENCE:
             raise CorruptLog([f"the last message has the sequence {count}: expected 0 to {_MOST_SEQUENCE}"])
-        if not isinstance(applied, int) or applied < 0:
+        if not isinstance(applied, int) or not 0 <= applied <= _MOST_SEQUENCE:
             raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
         if not isinstance(indexed, int) or not 0 <= indexed <= count:
             raise CorruptLog(
