@@ -12,6 +12,7 @@ import itertools
 import multiprocessing
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,10 @@ TOPIC = "org.example.write-ahead-log"
 SECONDS = 150
 PROCESSES = 5
 LIMIT = 64 * 2**20
-_TEXT = "x" * 1000
+_TEXT = "x" * 4_000
 _AT_FIRST = 5_000
+# Threads in each process.
+_READERS = 2
 # In a second.
 _LOOKS = 20
 
@@ -70,16 +73,19 @@ def sizes(path: Path, seconds: int, processes: int) -> Iterator[int]:
 
 
 def use(path: Path, number: int) -> None:
-    """Read and append, without end: every other process mostly appends, and the others mostly read."""
+    """Read and append, without end: two threads read, and the others append one message or many."""
     with gossiplog.open(path, signer=gossiplog.Signer.generate()) as log:
+        for _ in range(_READERS):
+            threading.Thread(target=read, args=(log,), daemon=True).start()
         for turn in itertools.count():
-            if number % 2 == 0:
-                log.append_many([{"turn": turn, "text": _TEXT}] * 200)
-                sum(len(message.value) for message in log.messages(reverse=True, limit=100))
-            else:
-                log.append({"turn": turn, "text": _TEXT})
-                for start in log.messages(limit=20):
-                    sum(len(message.value) for message in log.messages(after=start.id, limit=250))
+            log.append_many([{"turn": turn, "text": _TEXT}] * (1 if number else 50))
+
+
+def read(log: gossiplog.Log) -> None:
+    """Read the log again and again."""
+    while True:
+        for message in log.messages(reverse=True, limit=5_000):
+            len(message.value)
 
 
 if __name__ == "__main__":

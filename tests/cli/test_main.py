@@ -74,7 +74,7 @@ def test_help(program: Program) -> None:
     result = program()
     assert (result.code, result.err) == (0, "")
     commands = ["init", "keygen", "append", "read", "show", "graph", "info", "verify", "doctor", "repair"]
-    commands += ["recover", "rebuild"]
+    commands += ["recover", "backup", "rebuild"]
     commands += [
         "sync",
         "rebase",
@@ -288,7 +288,7 @@ def test_demo_on_a_terminal() -> None:
 def test_the_module_of_a_command_has_its_name() -> None:
     """Those of a group of small commands have the name of what they are about."""
     groups = {"keys": {"keygen"}, "logs": {"init", "info", "verify", "recover"}, "import_git": {"import-git"}}
-    groups |= {"maintenance": {"rebuild"}}
+    groups |= {"maintenance": {"backup", "rebuild"}}
     # `import` is a word of Python.
     groups |= {"messages": {"append", "export", "read", "show"}, "messages.import_values": {"import"}}
     for name, command in _command().commands.items():

@@ -84,3 +84,21 @@ def test_wrong_options_of_rebuild(program: Program, log: Path, options: list[str
     assert result.code == 2
     assert reason in result.err
     assert "rebuilding" not in program("info", log).record
+
+
+def test_backup(program: Program, log: Path, home: Path) -> None:
+    program("append", log, "1", "2")
+    found = program("backup", log, "copy.db")
+    assert (found.code, found.err) == (0, "")
+    size = (home / "copy.db").stat().st_size
+    record = found.record
+    assert (record["log"], record["backup"], record["messages"], record["bytes"]) == (str(log), "copy.db", 2, size)
+    assert program("verify", "copy.db").record["messages"] == 2
+    again = program("backup", log, "copy.db")
+    assert (again.code, again.err) == (1, "gossiplog: copy.db is there already: give the name of a new file\n")
+
+
+def test_backup_says_what_it_did_on_a_terminal(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("append", log, "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "1 message," in program("backup", log, "copy.db").out

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 import gossiplog
+from benches import write_ahead_log
 from gossiplog import (
     CorruptLog,
     LogClosed,
@@ -25,6 +26,7 @@ from gossiplog import (
     StorageError,
     core,
 )
+from gossiplog.storage import sqlite
 from gossiplog.storage.base import SCHEMA, Transaction
 from gossiplog.storage.sqlite_tables import SQLiteReader, SQLiteTransaction
 from tests.storage.damage import damage
@@ -629,3 +631,33 @@ def test_too_many_open_files_are_named(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert "immutable" not in str(raised.value)
     gossiplog.open(path).close()
+
+
+def test_the_write_ahead_log_is_kept_short(storage: SQLiteStorage, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 19, 6: it grew to 133 MB under steady readers, and stayed so. Its own checkpoints do not shorten it."""
+    monkeypatch.setattr(sqlite, "_LOG_BYTES", 100_000)
+    monkeypatch.setattr(sqlite, "_READERS_MILLISECONDS", 1)
+    monkeypatch.setattr(sqlite, "_RETRY_SECONDS", 0.0)
+    wal = path.with_name("log.db-wal")
+    writing = SQLiteStorage(path)
+    with gossiplog.open(writing, signer=Signer(bytes(32))) as log:
+        with storage.reader() as reader:
+            assert reader.position().count == 0
+            # It cannot begin anew under a reader, who holds appends up for a moment only.
+            for _ in range(5):
+                log.append_many(["x" * 1_000] * 100)
+            assert wal.stat().st_size > 500_000
+            assert reader.position().count == 0
+        log.append_many(["x"] * 100)
+        assert wal.stat().st_size == 0
+        with writing.transaction() as transaction:
+            assert transaction.execute("PRAGMA busy_timeout").fetchone() == (30_000,)
+        for _ in range(400):
+            log.append("x" * 1_000)
+            assert wal.stat().st_size < 400_000
+
+
+@pytest.mark.integration
+def test_the_write_ahead_log_is_short_under_steady_readers(tmp_path: Path) -> None:
+    """`benches/write_ahead_log.py` measures it for longer."""
+    assert max(write_ahead_log.sizes(tmp_path / "log.db", 8, 5)) <= write_ahead_log.LIMIT

@@ -1,10 +1,11 @@
-"""What a log needs from time to time: `gossiplog rebuild`."""
+"""What a log needs from time to time: `gossiplog backup`, `gossiplog rebuild`."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,6 +39,23 @@ def load_object(option: str, text: str) -> Any:
     if not hasattr(module, name):
         raise typer.BadParameter(f"{option} {text}: the module {module_name} has no {name}")
     return getattr(module, name)
+
+
+def backup(
+    path: LogPath,
+    target: Annotated[Path, typer.Argument(metavar="TO", help="The file of the copy, which must not exist.")],
+    json: Json = False,
+) -> None:
+    """Copy a log to a new file, with the application's tables, while programs write to it."""
+    output = Output(json)
+    with open_log(path, unlocked=True) as log, Stopwatch() as watch, occasional("Copying") as advance:
+        messages = log.backup(target, advance)
+    size = target.stat().st_size
+    if output.json:
+        fields = {"log": str(path), "backup": str(target), "messages": messages, "bytes": size}
+        output.record(fields | {"seconds": round(watch.seconds, 6)})
+    else:
+        output.show(f"{target} is a copy of {path}: {counted(messages, 'message')}, {size:,} bytes.")
 
 
 def rebuild(

@@ -33,6 +33,7 @@ from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Progress, Reader
 from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.sqlite import text_path
 
 if TYPE_CHECKING:
     from gossiplog.log.repair import Source
@@ -556,6 +557,23 @@ class Log:
         finally:
             self._storage.open(self.topic, create=False)
             self._begin(None)
+
+    def backup(self, path: str | os.PathLike[str], progress: Progress | None = None) -> int:
+        """Copy the log to a new file, with the application's tables. Others may write to it meanwhile.
+
+        The copy is the log as it was at one moment. It gets its name when it is whole and on the disk.
+
+        Args:
+            path: of the new file.
+            progress: `progress(done, total)` is called with numbers of pages.
+
+        Returns:
+            The number of messages in the copy.
+
+        Raises:
+            StorageError: there is a file of the name, or it cannot be written; or the log is a MemoryStorage.
+        """
+        return self._storage.backup(text_path(path), progress)
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Build the application's tables anew: run `setup`, and then `apply` over all messages from the first.

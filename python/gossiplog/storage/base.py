@@ -400,6 +400,21 @@ class Storage(ABC):
         """Return how many bytes the database takes."""
 
     @abstractmethod
+    def backup(self, target: str, progress: Progress | None = None) -> int:
+        """Copy one state of the log to a new file, with all tables that an application has beside it.
+
+        Args:
+            target: the path of the new file.
+            progress: called with the pages that are copied, and with all that there are.
+
+        Returns:
+            The number of messages in the copy.
+
+        Raises:
+            StorageError: the file is there, or cannot be written; or a storage that has no database.
+        """
+
+    @abstractmethod
     def check(self) -> list[str]:
         """Return what the database itself finds wrong with its files, one sentence each."""
 

@@ -318,6 +318,9 @@ class MemoryStorage(Storage):
         with self._lock:
             return sum(len(value) + len(links) for value, links in self._open_tables().messages)
 
+    def backup(self, target: str, progress: Progress | None = None) -> NoReturn:
+        raise StorageError("a log in memory has no database to copy: pull it into a log in a file")
+
     def check(self) -> list[str]:
         with self._lock:
             self._open_tables()

@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
@@ -34,6 +34,7 @@ from gossiplog.storage.base import (
     closing,
 )
 from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
     OURS,
@@ -58,6 +59,13 @@ _DURABLE = ("full", "extra")
 
 # Seconds to wait for another process's lock.
 _PATIENCE = 30.0
+# Bytes of the write-ahead log from which a commit has it begin anew; how long that waits for readers, in milliseconds;
+# and the seconds after which it is tried again where they went on. Its size is looked at once in so many small commits.
+_LOG_BYTES = 16 * 2**20
+_READERS_MILLISECONDS = 250
+_RETRY_SECONDS = 1.0
+_COMMITS = 16
+_MANY_MESSAGES = 32
 # Connections of readers that are kept open between uses.
 _IDLE_READERS = 4
 # Bytes in a value that is read, four times what a sync carries; and SQLite's own limit (https://sqlite.org/limits.html).
@@ -103,6 +111,8 @@ class SQLiteStorage(Storage):
         # The same, where a commit that has returned is on disk.
         self._counted = self._count if synchronous in _DURABLE and not self.read_only else None
         self._identity = b""
+        self._commits = 0
+        self._next_look = 0.0
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
@@ -394,9 +404,44 @@ class SQLiteStorage(Storage):
             self._guard,
             self._errors("write to"),
             self._check_file,
-            self._counted,
-            self._identity,
+            self._committed,
         )
+
+    def _committed(self, connection: sqlite3.Connection, first: int, last: int) -> None:
+        """Count the messages of a commit, and keep the write-ahead log short. Called under the lock of the writes.
+
+        Args:
+            connection: that has committed.
+            first: the sequence of its first message.
+            last: the sequence of its last message.
+        """
+        if self._counted is not None:
+            self._counted.write(self._identity, last)
+        self._commits += 1
+        if self._path != _MEMORY and (self._commits % _COMMITS == 0 or last - first >= _MANY_MESSAGES):
+            self._shorten_log(connection)
+
+    def _shorten_log(self, connection: sqlite3.Connection) -> None:
+        """Have the write-ahead log begin anew where it is large.
+
+        SQLite's own checkpoints move what is in it, but it begins anew only when a writer finds no reader that uses it,
+        and among several that read one after the other there is always one.
+        """
+        try:
+            size = os.stat(os.path.realpath(_file_of(self._path)) + "-wal").st_size
+        except OSError:
+            return
+        if size < _LOG_BYTES or time.monotonic() < self._next_look:
+            return
+        # The messages are committed: what fails here is tried again, or the next read or write names it.
+        with suppress(sqlite3.Error):
+            connection.execute(f"PRAGMA busy_timeout = {_READERS_MILLISECONDS}")
+            try:
+                (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if busy:
+                    self._next_look = time.monotonic() + _RETRY_SECONDS
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {int(_PATIENCE * 1000)}")
 
     def size(self) -> int:
         self._check_open()
@@ -410,6 +455,18 @@ class SQLiteStorage(Storage):
                 return int(pages * size)
         files = (Path(self._path), Path(self._path + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
+
+    def backup(self, target: str, progress: Progress | None = None) -> int:
+        with self._reading() as connection:
+            try:
+                mode = 0o600 if self._path == _MEMORY else os.stat(_file_of(self._path)).st_mode
+            except OSError as error:
+                raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
+            connection.execute("BEGIN")
+            with _Ended(connection):
+                count = self._reader_of(connection).position().count
+                back_up(connection, target, mode, progress)
+        return count
 
     def check(self) -> list[str]:
         with self._reading() as connection:
@@ -693,17 +750,17 @@ class _Writing:
         guard: of the connection.
         errors: that the driver's errors are raised as.
         check_file: raises StorageError before a commit that nobody would find.
-        count: of acknowledged messages; None where they are not counted.
-        identity: of the database.
+        committed: is called under the lock, after a commit that added messages: with the connection, and the sequences
+            of the first and the last.
     """
 
     __slots__ = (
         "_check_file",
-        "_count",
+        "_committed",
+        "_connection",
         "_ended",
         "_errors",
         "_guard",
-        "_identity",
         "_lock",
         "_renew",
         "_transaction",
@@ -718,12 +775,10 @@ class _Writing:
         guard: Guard,
         errors: _Errors,
         check_file: Callable[[], None],
-        count: CommitCount | None,
-        identity: bytes,
+        committed: Callable[[sqlite3.Connection, int, int], None],
     ) -> None:
         self._check_file = check_file
-        self._count = count
-        self._identity = identity
+        self._committed = committed
         self._lock = lock
         self._writer = writer
         self._renew = renew
@@ -733,7 +788,7 @@ class _Writing:
     def __enter__(self) -> Transaction:
         self._lock.acquire()
         try:
-            connection = self._writer()
+            connection = self._connection = self._writer()
             if connection.in_transaction:
                 raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
             self._ended = _Ended(connection, self._check_file)
@@ -754,9 +809,8 @@ class _Writing:
                 self._ended.__exit__(kind, error, traceback)
             if error is None:
                 self._transaction.committed()
-                if self._count is not None and self._transaction.last_written:
-                    # Under the lock: a later commit of this process writes a later count.
-                    self._count.write(self._identity, self._transaction.last_written)
+                if self._transaction.written is not None:
+                    self._committed(self._connection, *self._transaction.written)
             # What the block itself raised.
             self._errors.__exit__(kind, error, traceback)
         except StorageError as failure:

@@ -570,14 +570,14 @@ class SQLiteTransaction(SQLiteReader, Transaction):
     """Reads and writes within a transaction that its maker begins and ends.
 
     Attributes:
-        last_written: the sequence of the last message that it has written, 0 for none.
+        written: the sequences of the first and the last message that it has written, None for none.
     """
 
     def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
         super().__init__(connection)
         self._guard = guard
         self._ended = False
-        self.last_written = 0
+        self.written: tuple[int, int] | None = None
         # Of `Guard.written`, which a commit makes known.
         self._noted: frozenset[str] = frozenset()
         # Those that the application still holds: one that is not exhausted keeps its snapshot, and so the next
@@ -592,7 +592,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages)
         except sqlite3.IntegrityError as error:
             raise SequencesTaken from error
-        self.last_written = messages[-1][0] if messages else 0
+        self.written = (messages[0][0], messages[-1][0]) if messages else None
         many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
         if plan.alternatives:
             many("INSERT INTO gossiplog_alternatives(seq, content) VALUES (?, ?)", plan.alternatives)

@@ -1,0 +1,78 @@
+"""Copies of a log's database, consistent while others write to it.
+
+SQLite's backup interface copies the pages of one read transaction: those that other connections write meanwhile are in
+the write-ahead log, and do not belong to it. `VACUUM INTO` would read and write every row, has no progress, and may
+give the rows of an application's tables other rowids.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+from gossiplog.errors import StorageError
+from gossiplog.storage.sqlite_tables import BESIDE, storage_error
+
+# Copied between two calls of `progress`: 4 MiB.
+_PAGES = 1024
+
+
+def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callable[[int, int], object] | None) -> None:
+    """Copy the database of a connection to a new file, which has its name when it is whole and on the disk.
+
+    The copy has an identity of its own, and is one file, without a write-ahead log.
+
+    Args:
+        source: in a read transaction.
+        target: the path of the new file.
+        mode: of the new file.
+        progress: is called with the pages that are copied, and with all that there are.
+
+    Raises:
+        StorageError: there is a file of the name already, or the copy cannot be written.
+    """
+    path = Path(os.path.abspath(target))
+    if os.path.lexists(path):
+        raise StorageError(f"{target} is there already: give the name of a new file")
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot make {target}: there is no folder {path.parent}; make it first")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+
+    def report(_: int, left: int, total: int) -> None:
+        if progress is not None:
+            progress(total - left, total)
+
+    try:
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(mode)))
+        with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+            copy.execute("PRAGMA synchronous = OFF")
+            source.backup(copy, pages=_PAGES, progress=report)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (secrets.token_hex(16),))
+        _flush(partial)
+        # A name that another program has taken meanwhile is not overwritten.
+        os.link(partial, path)
+        _flush(path.parent)
+    except FileExistsError:
+        raise StorageError(f"{target} is there already: give the name of a new file") from None
+    except OSError as error:
+        raise StorageError(f"cannot make {target}: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise storage_error(target, "make", error) from error
+    finally:
+        for suffix in ("", *BESIDE):
+            with suppress(OSError):
+                os.unlink(f"{partial}{suffix}")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
