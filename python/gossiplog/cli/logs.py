@@ -249,7 +249,9 @@ def verify(path: LogPath, json: Json = False) -> None:
         verified = log.verify(advance)
     if output.json:
         root = {"level": verified.root.level, "hash": verified.root.hash.hex()}
-        output.record({"messages": verified.messages, "root": root, "seconds": round(watch.seconds, 6)})
+        forks = [{"author": fork.author, "messages": fork.messages, "first": fork.first} for fork in verified.forks]
+        more = {"forks": forks} if forks else {}
+        output.record({"messages": verified.messages, "root": root, **more, "seconds": round(watch.seconds, 6)})
     else:
         all_messages = counted(verified.messages, "message")
         rate = counted(watch.rate(verified.messages), "message")
@@ -257,6 +259,15 @@ def verify(path: LogPath, json: Json = False) -> None:
             f"{'' if verified.messages == 1 else 'All '}{all_messages}, the tree and the indexes are sound"
             f" ({rate} a second)."
         )
+        for fork in verified.forks[:_AUTHORS]:
+            output.show(
+                f"{fork.author} forked: {counted(fork.messages, 'message does', 'messages do')} not follow the one"
+                f" before, first {fork.first[0]} and {fork.first[1]}. Two machines wrote with its key, or a backup was"
+                " restored and written to."
+            )
+        hidden = len(verified.forks) - _AUTHORS
+        if hidden > 0:
+            output.show(f"{counted(hidden, 'more author', 'more authors')} forked.")
 
 
 def recover(

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, InvalidMessage, StorageError
+from gossiplog.log.forks import Forks
 from gossiplog.log.reading import named_by_key
 from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
 from gossiplog.storage import Storage
@@ -75,11 +76,20 @@ class ArrivalCheck:
         indexed: the sequence up to which the index goes in the state.
         report: takes what is wrong.
         signatures: whether they are verified.
+        forks: takes the messages, which then have to be all, up to the first that is damaged.
     """
 
     def __init__(
-        self, storage: Storage, topic: str, indexed: int, report: Callable[[Problem], None], *, signatures: bool = True
+        self,
+        storage: Storage,
+        topic: str,
+        indexed: int,
+        report: Callable[[Problem], None],
+        *,
+        signatures: bool = True,
+        forks: Forks | None = None,
     ) -> None:
+        self._forks = forks
         self._storage = storage
         self._topic = topic
         self._indexed = indexed
@@ -110,6 +120,7 @@ class ArrivalCheck:
                     break
                 for sequence, row in zip(count_up(checked + 1), rows, strict=False):
                     if row[0] != sequence:
+                        self._forks = None
                         self._say("order", f"there is no message with the sequence {sequence}")
                         break
                 for run in self._runs(rows):
@@ -149,6 +160,7 @@ class ArrivalCheck:
             index for index, (sequence, _) in enumerate(run) if leaves.get(keys[index], (b"", 0))[1] != sequence
         ]
         if wrong or misplaced:
+            self._forks = None
             self._report_wrong(run, {index: wrong.get(index) for index in sorted({*wrong, *misplaced})})
             # What comes after one of these is judged by the leaves, which say what it was.
             for piece in _without(run, {*wrong, *misplaced}):
@@ -167,11 +179,15 @@ class ArrivalCheck:
         for key in plan.heads_removed:
             self.heads.pop(key, None)
         self.heads.update(plan.heads_added)
-        children = {pair for pair in plan.children if pair[1] <= self._indexed}
+        pairs = plan.children
+        children = {pair for pair in pairs if pair[1] <= self._indexed}
         self.children.expected += len(children)
         if len(plan.order) != len(run):
             self.children.unknown = True
+            self._forks = None
             return
+        if self._forks is not None:
+            self._look_for_forks(self._forks, reader, first, batch, pairs, plan.alternatives)
         for key, hash, _ in plan.leaves:
             if leaves[key][0] != hash:
                 self._say("leaf", f"message {named_by_key(key)}: its leaf is not that of its value", key)
@@ -187,6 +203,26 @@ class ArrivalCheck:
         for parent, child in children - stored_children:
             text = f"sequence {child}: not stored as a child of sequence {parent}"
             self._say("children", text, keys[child - first])
+
+    @staticmethod
+    def _look_for_forks(
+        forks: Forks,
+        reader: Reader,
+        first: int,
+        batch: core.Batch,
+        pairs: Sequence[tuple[int, int]],
+        alternatives: Sequence[tuple[int, bytes]],
+    ) -> None:
+        if alternatives:
+            canonical = reader.sequences([content for _, content in alternatives])
+            for sequence, content in alternatives:
+                forks.add_encoding(sequence, content, canonical.get(content))
+        parents: dict[int, list[int]] = {}
+        for parent, child in pairs:
+            parents.setdefault(child, []).append(parent)
+        for sequence, message in enumerate(batch, first):
+            if not isinstance(message, InvalidMessage):
+                forks.add(sequence, message.key, message.author, parents.get(sequence, ()), reader.links)
 
     def _report_wrong(self, run: Sequence[_Row], wrong: Mapping[int, InvalidMessage | None]) -> None:
         """Report messages that are invalid, or whose keys lead elsewhere; the value or the key is what is wrong."""

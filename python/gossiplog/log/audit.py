@@ -12,6 +12,7 @@ from itertools import pairwise
 from gossiplog import core
 from gossiplog.errors import CorruptLog
 from gossiplog.log.arrival_check import ArrivalCheck, Kind, Problem, reporting, stray_rows
+from gossiplog.log.forks import Forks
 from gossiplog.log.reading import named_by_key, raising_corrupt_log
 from gossiplog.log.results import VerifyResult
 from gossiplog.log.state import State, replayed, stored_state
@@ -79,7 +80,8 @@ class Audit:
                     state = replayed(reader, indexed, position.count, self._topic)
         if position.applied > position.count:
             self._say("index", f"`apply` ran up to sequence {position.applied} of {position.count}")
-        arrivals = ArrivalCheck(self._storage, self._topic, position.indexed, self._report)
+        forks = Forks()
+        arrivals = ArrivalCheck(self._storage, self._topic, position.indexed, self._report, forks=forks)
         arrivals.run(1, position.count, self._progress)
         if (counts := arrivals.children.problem()) is not None:
             self._report(counts)
@@ -91,7 +93,7 @@ class Audit:
         self._check_tree(state.tree, state.count)
         with reporting(self._report, "tree", "the tree over the leaves"):
             self._check_held()
-        return VerifyResult(position.count, state.tree.root)
+        return VerifyResult(position.count, state.tree.root, forks.found)
 
     def _report(self, problem: Problem) -> None:
         self._problems.append(problem.text)

@@ -517,6 +517,9 @@ class Log:
         Args:
             progress: called with the number of messages checked since it was called before.
 
+        Returns:
+            What was found sound, and which authors forked, which is no damage.
+
         Raises:
             CorruptLog: something is wrong; it lists what. `repair` takes sound values from a replica.
         """

@@ -124,6 +124,21 @@ class RebaseResult:
     tables: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """An author of whom two messages are concurrent: neither is an ancestor of the other. Both are valid.
+
+    Attributes:
+        author: a did:key.
+        messages: how many of its messages do not follow the one of it that arrived here before.
+        first: the ids of the first two that are concurrent, in the order of their arrival.
+    """
+
+    author: str
+    messages: int
+    first: tuple[str, str]
+
+
 @frozen
 class VerifyResult:
     """What was found sound.
@@ -131,10 +146,12 @@ class VerifyResult:
     Attributes:
         messages: how many.
         root: of the tree that was checked.
+        forks: the authors that forked. That makes no log unsound.
     """
 
     messages: int
     root: Node
+    forks: tuple[Fork, ...] = ()
 
 
 @frozen
