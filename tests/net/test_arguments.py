@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import gossiplog
-from gossiplog import Hub, Limits, Log, Peer
+from gossiplog import Hub, Limits, Log, Peer, Signer
 
 Open = Callable[..., Log]
 
@@ -22,6 +22,10 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Hub": Hub,
     "Peer": Peer,
 }
+
+
+def rebase(log: Log, **given: Any) -> object:
+    return gossiplog.rebase("a.db", log, signer=Signer(bytes(32)), **given)
 
 
 def callbacks() -> list[tuple[str, str]]:
@@ -37,7 +41,8 @@ def callbacks() -> list[tuple[str, str]]:
 
 
 def test_the_callbacks_of_the_network() -> None:
-    assert callbacks() == [(name, on) for name in ("Hub", "Peer", "connect") for on in ("on_event", "on_message")]
+    made = [(name, on) for name in ("Hub", "Peer", "connect") for on in ("on_event", "on_message")]
+    assert callbacks() == [*made, ("rebase", "report")]
 
 
 async def later(event: object) -> None: ...
@@ -70,7 +75,8 @@ class Later:
 )
 def test_a_callback_that_would_not_run(opened: Open, name: str, callback: str, given: Any, reason: str) -> None:
     # In the words of `gossiplog.open(apply=...)`.
-    for call, called in ((MAKERS[name], callback), (partial(gossiplog.open, ":memory:", "notes"), "apply")):
+    makers = MAKERS | {"rebase": rebase}
+    for call, called in ((makers[name], callback), (partial(gossiplog.open, ":memory:", "notes"), "apply")):
         arguments = (opened(),) if called == callback else ()
         with pytest.raises(TypeError, match=f"^{called} is {re.escape(repr(given))}[:,] {reason}"):
             call(*arguments, **{called: given})

@@ -13,6 +13,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.log.rebasing import Rebased, rebase_file
 from gossiplog.log.results import RebaseResult
+from gossiplog.net.arguments import check_callbacks
 from gossiplog.net.client import connect
 from gossiplog.net.peer import Peer
 from gossiplog.net.service import background
@@ -72,6 +73,7 @@ def rebase(
         NetworkError: the target cannot be reached.
         ProtocolError: the target broke a rule of the protocols.
     """
+    check_callbacks(report=report)
     signers = [signer] if isinstance(signer, Signer) else list(signer)
     for each in signers:
         check_signer(each)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def test_as_the_log_itself(tmp_path: Path, messages: int) -> None:
     path = tmp_path / "log.db"
     gossiplog.open(path, TOPIC).close()
     insert(path, TOPIC, braided(1, messages, TOPIC))
-    assert log_metadata(str(path)) == said(path)
+    # How far the index goes, the log's own interface does not say.
+    assert replace(log_metadata(str(path)), indexed=0) == said(path)
 
 
 @pytest.mark.parametrize("messages", [40, INDEX_LAG + 40])
