@@ -625,14 +625,7 @@ class Network:
     ) -> int:
         """Begin to connect to a WebSocket, as yamux's client; return the handle. An event reports how it went.
 
-        Args:
-            url: `ws://` or `wss://`.
-            protocols: what streams that the peer opens may speak.
-            headers: more headers for the opening request.
-            ca_file: a PEM file of certificate authorities to trust beside the platform's.
-            connect_timeout: seconds.
-            keepalive: seconds between pings; after twice as long without a sign of life the connection is given up.
-            max_message: bytes of the largest message that is accepted.
+        `gossiplog.net.transport.network.Network.dial` documents the arguments.
         """
     def feed(self, connection: int, data: bytes, start: int = 0) -> int:
         """Feed bytes that came from the peer, those from `start` on; return how many were taken.

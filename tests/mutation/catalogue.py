@@ -1,6 +1,6 @@
 """The mutants: `mutants/*.txt`, read strictly.
 
-    @ pubsub/seen.py
+    @ pubsub/rpc.py
     # Seed 001, 11: copies prolong an id's time
     - if len(times) > self._limit:
     + if len(times) >= self._limit:

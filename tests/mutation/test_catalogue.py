@@ -32,7 +32,7 @@ def test_each_rule_has_mutants() -> None:
     assert len(MUTANTS) >= 400
 
 
-LIST = """@ pubsub/seen.py
+LIST = """@ pubsub/rpc.py
 # Seed 001, 11: a name, and more
 - first
 -     second
@@ -46,8 +46,8 @@ LIST = """@ pubsub/seen.py
 def test_lists_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(LIST)
     assert catalogue.read(tmp_path) == [
-        Mutant("a name, and more", ("Seed 001", 11), "pubsub/seen.py", "first\n    second", "other"),
-        Mutant("another", ("Broadcast", 3), "pubsub/seen.py", "one", "", "why"),
+        Mutant("a name, and more", ("Seed 001", 11), "pubsub/rpc.py", "first\n    second", "other"),
+        Mutant("another", ("Broadcast", 3), "pubsub/rpc.py", "one", "", "why"),
     ]
 
 

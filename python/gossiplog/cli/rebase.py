@@ -12,6 +12,7 @@ import typer
 from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, note, printable, spinner
+from gossiplog.cli.sync.command import CaFile, TokenFile
 from gossiplog.log.rebasing import Fate, Rebased
 from gossiplog.reprs import counted
 from gossiplog.signer import Signer
@@ -55,15 +56,8 @@ def rebase(
             " your own key.",
         ),
     ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     json: Json = False,
 ) -> None:
     """Sign your messages that TARGET lacks anew on top of it, without some that it refuses.

@@ -11,7 +11,7 @@ import typer
 import gossiplog.log
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
-from gossiplog.cli.sync.command import HUB, PEER
+from gossiplog.cli.sync.command import HUB, PEER, CaFile, TokenFile
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.files import explain_denial
 from gossiplog.log.repair import Source
@@ -30,15 +30,8 @@ def repair(
             help="A replica: the file of a log, a hub (ws:// or wss://) or a peer (multiaddr).",
         ),
     ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With a hub: the file with the token that it asks for.")
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     json: Json = False,
 ) -> None:
     """Repair a damaged log that no program has open: take what is lost from a replica, and build the rest anew.

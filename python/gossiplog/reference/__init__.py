@@ -1,8 +1,9 @@
 """The reference implementation of the core, in Python: its algorithms to be read, and the tests' oracle.
 
 It offers the names of `_core.pyi`, with the same types, promises and exceptions; `gossiplog.core` chooses between the
-two. Its layers, each over those before: numbers and bytes (base58, varint, blake3, ed25519); ids, links and signatures;
-values and nodes; encodings (dag-cbor, dag-json); messages, ancestors and trees; batches.
+two, and arguments are documented in one of them. Its layers, each over those before: numbers and bytes (base58, varint,
+blake3, ed25519); ids, links and signatures; values and nodes; encodings (dag-cbor, dag-json); messages, ancestors and
+trees; batches.
 """
 
 from gossiplog.reference.ancestors import frontier, is_ancestor, link_record

@@ -121,18 +121,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         work: int | None = None,
         heads: Collection[int] = (),
     ) -> Plan:
-        """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
-
-        Args:
-            sequence: the first sequence to hand out.
-            parents: those of `parents()` that are in the log.
-            links: reads link records of messages in the log.
-            refused: indices to leave out, and with them (as orphans) all that descends from them.
-            work: about how many members of link sets may be looked at: above very many concurrent messages, each new
-                one costs thousands. One message is always planned.
-            heads: sequences of those of the parents that no message of the log names as a parent, as far as they are
-                known: nothing is read then to find out that none of them is an ancestor of another.
-        """
+        """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself."""
         # A parent's clock is smaller than its child's, so ascending keys put parents first.
         order = [index for index in self._fresh.values() if index not in refused]
         ancestry = Ancestry(links, heads={*heads})
@@ -143,15 +132,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         return self._gather(sequence, parents, order, link)
 
     def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
-        """Return the plan of fresh messages that are in the log already, and stand here in the order of their arrival.
-
-        Args:
-            sequence: of the first of them.
-            parents: those of `parents()` that are in the log.
-
-        Returns:
-            The plan, with link records that are left empty.
-        """
+        """Return the plan of fresh messages that are in the log, and stand here in the order of their arrival."""
         return self._gather(sequence, parents, sorted(self._fresh.values()), lambda sequence, clock, parents: b"")
 
     def _gather(

@@ -20,21 +20,7 @@ _Value = TypeVar("_Value")
 
 @final
 class MessageJson:
-    """The dag-json of stored messages, in pieces.
-
-    Args:
-        values: stored values, whose signatures are not verified again.
-        topic: of the log.
-        is_list: whether a list is written; otherwise there must be one value, which is written by itself.
-
-    Attributes:
-        count: how many of the messages are written: those before the first that has no dag-json form.
-        held: bytes that are kept in memory for it, about.
-
-    Raises:
-        EncodeError: the first message has no dag-json form: a link in it has no text.
-        InvalidMessage: a value that no message has.
-    """
+    """The dag-json of stored messages, in pieces."""
 
     def __init__(self, values: Sequence[bytes], topic: str, is_list: bool = True) -> None:
         texts: list[bytes] = []

@@ -18,13 +18,13 @@ from gossiplog.cli.main import main
 from gossiplog.errors import CorruptLog, OptionError, StorageError, TopicMismatch
 from gossiplog.spark import write_repairs
 from gossiplog.spark.jobs.reconcile import (
-    AuthorShare,
     MissingMessages,
     ReconcileResult,
     differences,
     reconcile,
     set_names,
 )
+from gossiplog.spark.jobs.summary import AuthorShare
 from tests.spark.conftest import ADA, BEN, EVE
 from tests.spark.jobs.test_fetch_values import lose
 from tests.storage.damage import damage

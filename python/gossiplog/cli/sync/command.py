@@ -26,6 +26,17 @@ _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
 PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
 
 
+TokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
+    ),
+]
+
+
 class PullFailed(GossipLogError):
     """A pull between two logs that ended early: what came before is in the log."""
 
@@ -55,15 +66,8 @@ def sync(
         str | None,
         typer.Option(help="With a hub or a peer: the topic of a new log, which is made if LOG does not exist."),
     ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     accept_loss: AcceptLoss = False,
     json: Json = False,
 ) -> None:

@@ -30,7 +30,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.jobs.summary import author_figures
+from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 
 COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canonical", "content_id")
 """The columns of the data source that an analysis looks at; `payload` only for hot keys."""
@@ -125,24 +125,16 @@ class Width:
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
-    """An author's part.
+class Author(AuthorShare):
+    """An author's part, beside those of the others.
 
     Attributes:
-        author: a did:key URI.
-        messages: how many.
-        bytes: of their stored values.
-        first_clock: the least of their clocks.
-        last_clock: the largest.
+        messages_ratio: its messages, in those of the median author.
         messages_score: the modified z-score by messages, None where all authors are alike.
-        bytes_score: the same by bytes.
+        bytes_ratio: the same by bytes.
+        bytes_score: likewise.
     """
 
-    author: str
-    messages: int
-    bytes: int
-    first_clock: int
-    last_clock: int
     messages_ratio: float
     messages_score: float | None
     bytes_ratio: float

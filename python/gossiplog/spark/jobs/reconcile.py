@@ -25,7 +25,7 @@ from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
-from gossiplog.spark.jobs.summary import author_figures
+from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import check_logs
 
@@ -33,25 +33,6 @@ from gossiplog.spark.source.locations import check_logs
 _LONG_CLOCKS = ((8, 0xFE), (7, 0xFC), (6, 0xF8), (5, 0xF0), (4, 0xE0))
 # How many of the authors of what a replica lacks are named.
 _NAMED_AUTHORS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class AuthorShare:
-    """What one author has among the messages that a replica lacks.
-
-    Attributes:
-        author: a did:key URI.
-        messages: how many.
-        bytes: of their stored values.
-        first_clock: the least of their clocks.
-        last_clock: the largest.
-    """
-
-    author: str
-    messages: int
-    bytes: int
-    first_clock: int
-    last_clock: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,25 @@ def expression(frame: DataFrame, name: str, text: str) -> Column:
     return parsed
 
 
+@dataclass(frozen=True, slots=True)
+class AuthorShare:
+    """What one author has among some messages.
+
+    Attributes:
+        author: a did:key URI.
+        messages: how many.
+        bytes: of their stored values.
+        first_clock: the least of their clocks.
+        last_clock: the largest.
+    """
+
+    author: str
+    messages: int
+    bytes: int
+    first_clock: int
+    last_clock: int
+
+
 def author_figures() -> tuple[Column, ...]:
     """Return what is counted for each author: `messages`, `bytes`, `first_clock` and `last_clock`."""
     return (
