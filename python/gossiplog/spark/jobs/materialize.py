@@ -174,7 +174,7 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
             )
         new = count - (former.messages if former else 0)
         if former is None or new:
-            state = _advanced(session, location, place, former, count, recipe)
+            state = _advanced(session, location, place, former, count, recipe, generation)
             place.publish(state, topic, count, last, recipe.describe(), generation)
         return MaterializeResult(count, new, read_state(session, folder, recipe.fold).count())
 
@@ -190,15 +190,21 @@ def check_state(location: str, folder: str) -> None:
 
 
 def _advanced(
-    session: SparkSession, location: str, place: StateFolder, former: Checkpoint | None, count: int, recipe: Recipe
+    session: SparkSession,
+    location: str,
+    place: StateFolder,
+    former: Checkpoint | None,
+    count: int,
+    recipe: Recipe,
+    generation: int,
 ) -> DataFrame:
     if former is None:
-        return recipe.fold.combine(recipe.rows(changes(session, location, 0, count), distinct=True))
+        return recipe.fold.combine(recipe.rows(changes(session, location, 0, count, generation), distinct=True))
     state = place.read(session)
-    rows = recipe.rows(changes(session, location, former.messages, count), distinct=True)
+    rows = recipe.rows(changes(session, location, former.messages, count, generation), distinct=True)
     late = recipe.fold.late(state, rows)
     if late is not None and late.count():
-        history = recipe.rows(changes(session, location, 0, count), distinct=True)
+        history = recipe.rows(changes(session, location, 0, count, generation), distinct=True)
         again = history.join(late, "key", "left_semi")
         return recipe.fold.combine(
             state.join(late, "key", "left_anti").unionByName(rows.join(late, "key", "left_anti")).unionByName(again)

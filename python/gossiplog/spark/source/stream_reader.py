@@ -237,7 +237,7 @@ def _another(log: str, reason: str) -> StorageError:
 _LEAST = 2**13
 
 
-def changes(session: SparkSession, location: str, after: int, last: int) -> DataFrame:
+def changes(session: SparkSession, location: str, after: int, last: int, generation: int = 0) -> DataFrame:
     """Return the messages with sequences from after + 1 to last, in the columns of `SCHEMA`.
 
     Those of which another encoding arrived before are left out. The messages are always the same ones, since what has a
@@ -248,9 +248,11 @@ def changes(session: SparkSession, location: str, after: int, last: int) -> Data
         location: of the log.
         after: a sequence, 0 for the start of the log.
         last: a sequence that the log has.
+        generation: of the log when it had them.
 
     Raises:
         CorruptLog: on use, a damaged value.
+        CursorOutdated: the log has been rebased since.
         StorageError: the log cannot be read.
     """
     fewest = min(session.sparkContext.defaultParallelism, -(-(last - after) // _LEAST))
@@ -258,7 +260,8 @@ def changes(session: SparkSession, location: str, after: int, last: int) -> Data
     options = {"path": location, "encodings": "first", "mode": "failfast", "partitions": partitions}
     reader = LogStreamReader(read_options(options, STREAM_OPTIONS), SCHEMA)
     log = identity(location)
-    parts = list(reader.partitions({log: after}, {log: last}))
+    start, end = ({log: {"sequence": each, "digest": None, "generation": generation}} for each in (after, last))
+    parts = list(reader.partitions(start, end))
     numbers = session.range(0, len(parts), 1, max(1, len(parts)))
     return numbers.mapInArrow(_Stretches(reader, parts), SCHEMA)
 
