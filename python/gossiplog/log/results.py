@@ -124,7 +124,7 @@ class RebaseResult:
     tables: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fork:
     """An author of whom two messages are concurrent: neither is an ancestor of the other. Both are valid.
 
