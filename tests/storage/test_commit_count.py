@@ -116,6 +116,25 @@ def test_every_opening_names_the_loss(cut: dict[str, bytes], tmp_path: Path, opt
         assert len(log) == COUNT - 1
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_refused_opening_leaves_the_write_ahead_log_for_repair(
+    killed: dict[str, bytes], tmp_path: Path, read_only: bool
+) -> None:
+    """Messages behind the damage are whole: SQLite does not read them, and `repair` does."""
+    wal = bytearray(killed["-wal"])
+    # The checksum of a frame; its page is sound. https://sqlite.org/fileformat2.html#walformat
+    frames = (len(wal) - 32) // (24 + 4096)
+    wal[32 + (frames // 2) * (24 + 4096) + 16] ^= 1
+    path = put(tmp_path / "log.db", killed | {"-wal": bytes(wal)})
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match="acknowledged"):
+            gossiplog.open(path, read_only=read_only)
+    assert Path(f"{path}-wal").read_bytes() == bytes(wal)
+    repair(path)
+    with opened(path) as log:
+        assert log.verify().messages == COUNT
+
+
 def test_a_loss_that_was_accepted_is_not_named_again(cut: dict[str, bytes], tmp_path: Path) -> None:
     path = put(tmp_path / "log.db", cut)
     with gossiplog.open(path, read_only=True, accept_loss=True):

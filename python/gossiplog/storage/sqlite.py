@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import closing as closing_connection
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
@@ -245,6 +246,7 @@ class SQLiteStorage(Storage):
         if lost <= 0:
             return
         if not self._accept_loss:
+            self._close_leaving_log(connection)
             place = self._path
             lost_messages = f"{counted(lost, 'acknowledged message')} of {place} {'is' if lost == 1 else 'are'}"
             raise CorruptLog(
@@ -260,6 +262,17 @@ class SQLiteStorage(Storage):
             )
         if self._counted is not None:
             self._counted.write(self._identity, last)
+
+    def _close_leaving_log(self, connection: sqlite3.Connection) -> None:
+        """Close a connection, and have SQLite leave the write-ahead log as it is.
+
+        Otherwise the last connection moves what SQLite reads of it into the file, and removes the rest, from which
+        `repair` may get back what was lost.
+        """
+        uri = f"{Path(os.path.realpath(_file_of(self._path))).as_uri()}?mode=ro"
+        with suppress(sqlite3.Error), closing_connection(sqlite3.connect(uri, uri=True)) as last:
+            last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            connection.close()
 
     def _upgrade(self, connection: sqlite3.Connection, progress: Progress | None) -> None:
         """Bring the tables to SCHEMA; leave them as they are where the file cannot be written."""
