@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 from websockets.asyncio.client import connect
 
 from gossiplog.net.http.listener import Address
@@ -23,6 +23,6 @@ def websocket(address: Address, path: str = "/", **settings: Any) -> connect:
     return connect(address.url("ws") + path, ping_interval=None, proxy=None, **settings)
 
 
-async def request(stream: SocketStream, text: str) -> bytes:
+async def request(stream: ByteStream, text: str) -> bytes:
     await stream.send(text.encode())
     return await stream.receive()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any
@@ -9,17 +11,19 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketStream
+from anyio.streams.tls import TLSStream
 from starlette.types import Receive, Scope, Send
 from websockets.exceptions import InvalidMessage
 
-from gossiplog.net.http import connections
+from gossiplog.net.http import connections, uvicorn_internals
 from gossiplog.net.http.addresses import RENEWAL_SECONDS
 from gossiplog.net.http.connections import MAX_REFUSALS, MIN_READ_BYTES, ConnectionTable, ReadTimeout
 from gossiplog.net.http.listener import Address
+from gossiplog.net.http.tls import TLS
 from gossiplog.net.rate_limited_log import SERVER_KEY
 from gossiplog.net.transport.limits import Limits
 from tests.net.http.clients import HANDSHAKE, PATIENCE, request, websocket
-from tests.net.support import bundled_server, echo
+from tests.net.support import TLS_FILES, bundled_server, echo
 
 pytestmark = pytest.mark.anyio
 
@@ -175,24 +179,126 @@ async def test_an_address_that_goes_on_connecting_without_a_request_is_not_accep
         assert await answers(address, 200)
 
 
-async def test_websockets_that_ended_are_counted_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_CONNECTIONS", 1)
-    tables: list[ConnectionTable] = []
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> list[ConnectionTable]:
+    """The tables of the servers that begin during the test."""
+    made: list[ConnectionTable] = []
     make = ConnectionTable.__init__
 
     def remember(self: ConnectionTable, *arguments: Any) -> None:
         make(self, *arguments)
-        tables.append(self)
+        made.append(self)
 
     monkeypatch.setattr(ConnectionTable, "__init__", remember)
+    return made
+
+
+async def become(table: ConnectionTable, count: int) -> None:
+    """Wait until a table has so many connections."""
+    with anyio.fail_after(PATIENCE):
+        while len(table._sources) != count:
+            await anyio.sleep(0.01)
+
+
+async def test_websockets_that_ended_are_counted_no_more(
+    monkeypatch: pytest.MonkeyPatch, tables: list[ConnectionTable]
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_CONNECTIONS", 1)
     async with bundled_server(limits=Limits(connections_per_address=1)) as address:
         for _ in range(4):
             async with websocket(address) as client:
                 await client.send(b"hi")
                 assert await client.recv() == b"hi"
-            with anyio.fail_after(PATIENCE):
-                while tables[0]._by_source:
-                    await anyio.sleep(0.01)
+            await become(tables[0], 0)
+            assert not tables[0]._by_source
+
+
+CERTIFICATE = TLS(TLS_FILES / "localhost.pem", TLS_FILES / "localhost.key")
+TRUSTING = ssl.create_default_context(cafile=TLS_FILES / "ca.pem")
+
+
+def secured(address: Address, source: str = "127.0.0.1") -> Awaitable[TLSStream]:
+    """A connection with TLS, from a loopback address."""
+    options: dict[str, Any] = {"ssl_context": TRUSTING, "tls_hostname": "localhost", "tls_standard_compatible": False}
+    return anyio.connect_tcp(address.host, address.port, local_host=source, **options)
+
+
+async def is_ended(stream: SocketStream) -> None:
+    with anyio.fail_after(PATIENCE), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+        await stream.receive()
+
+
+async def test_handshakes_of_one_address_are_limited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tables: list[ConnectionTable]
+) -> None:
+    """The oldest gives way, and what goes on without a request is not accepted."""
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(connections, "REQUEST_CONNECTIONS", 1)
+    async with bundled_server(tls=CERTIFICATE, limits=Limits(connections_per_address=1)) as address:
+        async with AsyncExitStack() as stack:
+            streams: list[SocketStream] = []
+            for number in range(2 + MAX_REFUSALS):
+                streams.append(await stack.enter_async_context(await half_open(address, "127.0.0.2")))
+                if number >= 2:
+                    await is_ended(streams[-3])
+            assert len(tables[0]._sources) == 2
+            assert tables[0].is_blocked("127.0.0.2")
+            await is_ended(await stack.enter_async_context(await half_open(address, "127.0.0.2")))
+            # Others do not notice.
+            async with await secured(address) as other:
+                assert (await request(other, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await become(tables[0], 0)
+        assert not tables[0]._handshakes
+    assert "there are 2 connections from its address" in caplog.text
+
+
+async def test_handshakes_count_among_all_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tables: list[ConnectionTable]
+) -> None:
+    """A flood of them gives way to others, and the connections that stand stay."""
+    monkeypatch.setattr(connections, "REQUEST_CONNECTIONS", 4)
+    async with (
+        bundled_server(tls=CERTIFICATE, limits=Limits(connections=4)) as address,
+        websocket(address, ssl=TRUSTING, server_hostname="localhost") as client,
+        AsyncExitStack() as stack,
+    ):
+        flood = [await stack.enter_async_context(await half_open(address, "127.0.0.2")) for _ in range(20)]
+        await is_ended(flood[0])
+        async with await secured(address) as late:
+            assert (await request(late, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert len(tables[0]._sources) <= 8
+        await client.send(b"hi")
+        assert await client.recv() == b"hi"
+    assert "there are 8 connections" in caplog.text
+
+
+async def test_a_connection_counts_once_before_and_after_its_handshake(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tables: list[ConnectionTable]
+) -> None:
+    monkeypatch.setattr(connections, "REQUEST_CONNECTIONS", 1)
+    async with bundled_server(tls=CERTIFICATE, limits=Limits(connections_per_address=1)) as address:
+        for _ in range(3):
+            async with await secured(address) as first, await secured(address) as second:
+                for stream in (first, second):
+                    assert (await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")).startswith(b"HTTP/1.1 200")
+                assert len(tables[0]._sources) == 2
+            await become(tables[0], 0)
+        for _ in range(3):
+            # No TLS: the handshake fails.
+            async with await half_open(address, "127.0.0.1") as stream:
+                await stream.send(bytes(100))
+                await is_ended(stream)
+            await become(tables[0], 0)
+    assert "there are" not in caplog.text
+
+
+async def test_handshakes_end_with_the_server(tables: list[ConnectionTable]) -> None:
+    async with AsyncExitStack() as stack:
+        async with bundled_server(tls=CERTIFICATE) as address:
+            stream = await stack.enter_async_context(await half_open(address, "127.0.0.1"))
+            await become(tables[0], 1)
+        with anyio.fail_after(uvicorn_internals.REQUEST_SECONDS / 2):
+            await is_ended(stream)
 
 
 async def half_open(address: Address, source: str) -> SocketStream:

@@ -2,18 +2,22 @@
 
 A connection is dropped when there are too many and it is the oldest idle one, or when its client does not read what is
 sent to it. An address that goes on after many refusals is blocked: its connections are closed as they are accepted.
+With TLS a connection counts from its acceptance on, as an idle one until its handshake has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, Self, TypeAlias
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossiplog.net.http.addresses import Rates, host_of, is_within, limit_of, read_networks, source_of
+from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
 from gossiplog.net.transport.limits import Limits
 
 REQUEST_CONNECTIONS = 64
@@ -28,6 +32,9 @@ MIN_READ_BYTES = 2**14
 """Bytes, or all that waits."""
 # https://www.rfc-editor.org/rfc/rfc6585#section-4
 _TOO_MANY_REQUESTS = 429
+
+
+_Handle: TypeAlias = asyncio.Transport | socket.socket
 
 
 class Connection(Protocol):
@@ -69,12 +76,36 @@ class ConnectionTable:
         self._per_address = limits.connections_per_address
         self._proxies = read_networks(trusted_proxies)
         # The oldest first.
-        self._by_source: dict[str, dict[asyncio.Transport, Connection]] = {}
-        self._sources: dict[asyncio.Transport, str] = {}
+        self._by_source: dict[str, dict[_Handle, Connection]] = {}
+        self._sources: dict[_Handle, str] = {}
+        # By file descriptor, by which a transport names its socket.
+        self._handshakes: dict[int, Handshake] = {}
         self._refusals = Rates(time.monotonic)
+
+    def begin_handshake(self, handshake: Handshake) -> None:
+        """Add a connection that was accepted, until its socket is closed or `admit` gets its transport."""
+        self._handshakes[handshake.fileno()] = handshake
+        self._add(handshake, handshake, handshake.host)
+
+    def end_handshake(self, descriptor: int) -> None:
+        """Forget the handshake on a file descriptor, if there is one."""
+        handshake = self._handshakes.pop(descriptor, None)
+        if handshake is not None:
+            self.remove(handshake)
+
+    def drop_handshakes(self) -> None:
+        """End all connections whose handshakes have not ended."""
+        for handshake in [*self._handshakes.values()]:
+            handshake.shut_down()
 
     def admit(self, transport: asyncio.Transport, connection: Connection, host: str | None) -> None:
         """Add a connection; where there are too many, drop the oldest idle one, or else this one."""
+        accepted = transport.get_extra_info("socket")
+        if accepted is not None:
+            self.end_handshake(accepted.fileno())
+        self._add(transport, connection, host)
+
+    def _add(self, handle: _Handle, connection: Connection, host: str | None) -> None:
         source = source_of(host)
         own = self._by_source.setdefault(source, {})
         limit = self.limit_of(host)
@@ -87,15 +118,15 @@ class ConnectionTable:
         elif len(self._sources) >= self.capacity:
             dropped = self._oldest_idle() or connection
             dropped.drop("too_many_connections", f"there are {len(self._sources)} connections")
-        own[transport] = connection
-        self._sources[transport] = source
+        own[handle] = connection
+        self._sources[handle] = source
 
-    def remove(self, transport: asyncio.Transport) -> None:
+    def remove(self, handle: _Handle) -> None:
         """Forget a connection that has ended."""
-        source = self._sources.pop(transport, None)
+        source = self._sources.pop(handle, None)
         if source is not None:
             own = self._by_source[source]
-            del own[transport]
+            del own[handle]
             if not own:
                 del self._by_source[source]
 
@@ -118,6 +149,67 @@ class ConnectionTable:
         """Return the oldest idle connection of the address with the most connections that has one."""
         by_count = sorted(self._by_source.values(), key=len, reverse=True)
         return next(filter(None, (_first_idle(connections.values()) for connections in by_count)), None)
+
+
+class Handshake(socket.socket):
+    """An accepted socket whose TLS handshake has not ended; asyncio closes it when that fails.
+
+    asyncio has no transport for it until the handshake has ended, and calls nothing when it fails.
+    """
+
+    host: str
+    _address: tuple[str, int]
+    _table: ConnectionTable
+    _incidents: RateLimitedLog
+    _is_shut_down = False
+
+    @classmethod
+    def begin(
+        cls, accepted: socket.socket, address: tuple[str, int], table: ConnectionTable, incidents: RateLimitedLog
+    ) -> Self:
+        """Take the place of a socket that was accepted, and of its connection in the table.
+
+        Args:
+            accepted: of no use any more.
+            address: host and port of the client.
+            table: that counts it.
+            incidents: counts and logs that it is dropped.
+        """
+        handshake = cls(accepted.family, accepted.type, accepted.proto, accepted.detach())
+        handshake.host, handshake._address, handshake._table, handshake._incidents = (
+            address[0],
+            address,
+            table,
+            incidents,
+        )
+        table.begin_handshake(handshake)
+        return handshake
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open: no request can have begun on it."""
+        return not self._is_shut_down
+
+    @property
+    def has_request(self) -> bool:
+        """False, always."""
+        return False
+
+    def drop(self, kind: str, text: str) -> None:
+        """End it at once; asyncio sees the end of its bytes."""
+        self._incidents.note(kind, client_name(self._address), f"dropped: {text}")
+        self.shut_down()
+
+    def shut_down(self) -> None:
+        """End it at once, without a line in the log."""
+        self._is_shut_down = True
+        # The client may have left.
+        with contextlib.suppress(OSError):
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._table.end_handshake(self.fileno())
+        super().close()
 
 
 def _first_idle(connections: Iterable[Connection]) -> Connection | None:

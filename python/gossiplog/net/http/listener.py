@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from gossiplog.net.http.connections import ConnectionTable
+from gossiplog.net.http.connections import ConnectionTable, Handshake
 from gossiplog.net.http.tls import CLIENT_NAME
 from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
 
@@ -89,25 +89,29 @@ def bind(host: str, port: int) -> Listener:
 class Listener(socket.socket):
     """A socket with a backlog of its own: asyncio has one number for it and for the connections it accepts at once.
 
-    It sets `gossiplog.net.http.tls.CLIENT_NAME` for each connection, and closes those of blocked addresses. Where no
-    file descriptor is left, it closes a connection as soon as it is accepted, with a descriptor kept for that: a client
-    that waits without an answer would wait until its own time limit.
+    It sets `gossiplog.net.http.tls.CLIENT_NAME` for each connection, and closes those of blocked addresses. With TLS it
+    has the table count connections from here on. Where no file descriptor is left, it closes a connection as soon as it
+    is accepted, with a descriptor kept for that: a client that waits without an answer would wait until its own time
+    limit.
     """
 
     _incidents: RateLimitedLog | None = None
     _table: ConnectionTable | None = None
+    _is_secure = False
     # Set where it is reached: `accept` of this socket runs on the event loop alone.
     _spare: int | None = None
 
-    def begin(self, incidents: RateLimitedLog, table: ConnectionTable) -> None:
+    def begin(self, incidents: RateLimitedLog, table: ConnectionTable, *, secure: bool) -> None:
         """Listen.
 
         Args:
             incidents: counts and logs the connections that are not accepted.
-            table: says which addresses are blocked.
+            table: says which addresses are blocked, and counts handshakes.
+            secure: whether connections begin with a handshake of TLS.
         """
         self._incidents = incidents
         self._table = table
+        self._is_secure = secure
         self.listen()
 
     def listen(self, backlog: int = _BACKLOG, /) -> None:
@@ -133,6 +137,8 @@ class Listener(socket.socket):
             self._note("too_many_from_address", client, "not accepted: it went on after many refusals")
             raise BlockingIOError
         CLIENT_NAME.set(client)
+        if self._is_secure and self._table is not None and self._incidents is not None:
+            connection = Handshake.begin(connection, address[:2], self._table, self._incidents)
         return connection, address
 
     def close(self) -> None:

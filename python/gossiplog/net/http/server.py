@@ -78,7 +78,7 @@ async def serve(
     if listener is None:
         listener = await anyio.to_thread.run_sync(bind, host, port)
     with listener, noting_accept_errors(loop, incidents):
-        listener.begin(incidents, table)
+        listener.begin(incidents, table, secure=tls is not None)
         bound_host, bound_port, *_ = listener.getsockname()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_run, server, listener)

@@ -98,6 +98,8 @@ class Config(uvicorn.Config):
 class Server(uvicorn.Server):
     """uvicorn's server, which leaves signals to the program and ends within GRACE_SECONDS and a second."""
 
+    config: Config
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the program: one that has an event loop handles them already."""
@@ -124,6 +126,7 @@ class Server(uvicorn.Server):
 
     async def drop_connections(self) -> None:
         """End what is left after the time of grace: connections whose peers do not read, tasks that were cancelled."""
+        self.config.table.drop_handshakes()
         state = self.server_state
         for connection in list(state.connections):
             if connection.transport is not None:
