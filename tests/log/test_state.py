@@ -12,6 +12,7 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.log import state, writing
+from gossiplog.message import MAX_PARENTS
 from gossiplog.storage.sqlite_tables import SQLiteReader
 
 TOPIC = "org.example.test"
@@ -157,7 +158,7 @@ def test_messages_that_are_scattered_are_indexed_with_those_that_come_with_them(
     # Messages that follow each other stand at the end.
     rows.taken()
     log.append_many(range(state.INDEX_LAG // 2))
-    assert rows.taken() <= writing.MAX_PARENTS
+    assert rows.taken() <= MAX_PARENTS
 
 
 def test_what_another_process_wrote_is_read_without_the_whole_index(
@@ -187,4 +188,4 @@ def test_heads_are_found_among_very_many(signer: Signer, opened: Callable[..., L
         log.insert(signer.sign(TOPIC, 2, [message.id], "above")[1])
         assert message.id not in log.heads
     assert len(log.heads) == 1000
-    assert len(log.append("next").parents) == writing.MAX_PARENTS
+    assert len(log.append("next").parents) == MAX_PARENTS

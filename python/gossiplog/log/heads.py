@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right, insort
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -24,6 +23,8 @@ Head: TypeAlias = tuple[bytes, int]
 _Run: TypeAlias = tuple[Head, ...]
 # Heads in a run, up to twice as many: a change copies one run, and the list of all runs.
 _RUN = 128
+# Keys in a run that are looked for one by one: of more, it takes less time to look at the whole run.
+_FEW = 16
 
 
 @final
@@ -57,12 +58,18 @@ class HeadRows:
     def __repr__(self) -> str:
         return f"<HeadRows: {self._count}>"
 
-    def __contains__(self, key: object) -> bool:
-        if not self._runs or not isinstance(key, bytes):
-            return False
-        run = self._runs[self._place(key)]
-        at = bisect_left(run, (key,))
-        return at < len(run) and run[at][0] == key
+    def among(self, keys: Iterable[bytes]) -> dict[bytes, int]:
+        """Return those of the keys that are heads, with their sequences."""
+        ascending = sorted(keys)
+        found: dict[bytes, int] = {}
+        for place, start, end in self._by_run(ascending) if self._runs else ():
+            run, named = self._runs[place], ascending[start:end]
+            if len(named) > _FEW:
+                known = dict(run)
+                found.update((key, known[key]) for key in named if key in known)
+            else:
+                found.update(run[at] for key in named if (at := _place(run, key)) is not None)
+        return found
 
     def last(self, count: int) -> list[Head]:
         """Return the heads with the largest keys, ascending: so many, or all if there are fewer."""
@@ -83,37 +90,56 @@ class HeadRows:
             heads._count = sum(map(len, heads._runs))
             return heads
         # By the run in which they stand, or would.
-        changes: dict[int, tuple[list[bytes], list[Head]]] = defaultdict(lambda: ([], []))
-        for key in removed:
-            changes[self._place(key)][0].append(key)
-        for head in added:
-            changes[self._place(head[0])][1].append(head)
+        keys, heads_added = sorted(removed), sorted(added)
+        gone = {place: keys[start:end] for place, start, end in self._by_run(keys)}
+        parts = self._by_run([key for key, _ in heads_added])
+        fresh = {place: heads_added[start:end] for place, start, end in parts}
         runs: list[_Run] = []
         count = self._count
         copied = 0
-        for place, (gone, fresh) in sorted(changes.items()):
+        for place in sorted(gone.keys() | fresh.keys()):
             runs += self._runs[copied:place]
-            new = _changed(self._runs[place], gone, fresh)
+            new = _changed(self._runs[place], gone.get(place, ()), fresh.get(place, ()))
             runs += new
             count += sum(map(len, new)) - len(self._runs[place])
             copied = place + 1
         heads._runs, heads._count = [*runs, *self._runs[copied:]], count
         return heads
 
-    def _place(self, key: bytes) -> int:
-        """Return the index of a key's run, present or not: the last that does not begin after the key, or the first."""
-        # Compared as tuples: a key function would be called some times for each of a message's parents.
-        return max(0, bisect_right(self._runs, ((key, sys.maxsize),)) - 1)
+    def _by_run(self, keys: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+        """Yield, for ascending keys, the index of each run where some stand, or would, and the slice of these keys.
+
+        A key's run is the last that does not begin after it, or the first.
+        """
+        start = 0
+        while start < len(keys):
+            # Compared as tuples: a key function would be called for each comparison.
+            following = max(1, bisect_right(self._runs, ((keys[start], sys.maxsize),)))
+            end = len(keys)
+            if following < len(self._runs):
+                end = bisect_left(keys, self._runs[following][0][0], start)
+            yield following - 1, start, end
+            start = end
+
+
+def _place(run: _Run, key: bytes) -> int | None:
+    """Return the index of a key in a run; None if it is not there."""
+    at = bisect_left(run, (key,))
+    return at if at < len(run) and run[at][0] == key else None
 
 
 def _changed(run: _Run, removed: Collection[bytes], added: Collection[Head]) -> list[_Run]:
     """Return the runs that take the place of one from which some heads are removed, and to which others are added."""
     heads = [*run]
-    for key in removed:
-        at = bisect_left(heads, (key,))
-        if at < len(heads) and heads[at][0] == key:
-            del heads[at]
-    if len(added) > _RUN:
+    if len(removed) > _FEW:
+        keys = set(removed)
+        heads = [head for head in heads if head[0] not in keys]
+    else:
+        for key in removed:
+            at = bisect_left(heads, (key,))
+            if at < len(heads) and heads[at][0] == key:
+                del heads[at]
+    if len(added) > _FEW:
         heads = sorted(chain(heads, added))
     else:
         for head in added:
@@ -150,8 +176,11 @@ class Heads:
         """All of them, ascending by key."""
         return merge(self.unique, self.duplicates)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self.unique or key in self.duplicates
+    def among(self, keys: Iterable[bytes]) -> dict[bytes, int]:
+        """Return those of the keys that are heads, with their sequences."""
+        keys = [*keys]
+        found = self.unique.among(keys)
+        return found | self.duplicates.among(keys) if self.duplicates else found
 
     def next_parents(self) -> list[Head]:
         """Return the heads that an own message follows, ascending: the last MAX_PARENTS."""

@@ -15,7 +15,7 @@ from gossiplog.log.heads import Heads
 from gossiplog.log.reading import raising_corrupt_log, write
 from gossiplog.log.results import without_frames
 from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States
-from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, SignedMessage
+from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
@@ -216,7 +216,7 @@ class Writer:
                 return transaction.links(sequences)
 
         first = position.count + 1
-        unnamed = [sequence for key, sequence in parents.items() if key in heads]
+        unnamed = [*heads.among(parents).values()]
         with raising_corrupt_log:
             plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, unnamed)
         late: Collection[int] = plan.late
@@ -255,11 +255,8 @@ class Writer:
     @staticmethod
     def _parents(transaction: Transaction, keys: Sequence[bytes], heads: Heads) -> dict[bytes, int]:
         """Return the sequences of those of the keys that are in the log: mostly they are its heads."""
-        if len(heads.unique) <= MAX_PARENTS:
-            known = dict(heads.unique)
-            if known.keys() >= set(keys):
-                return {key: known[key] for key in keys}
-        return transaction.sequences(keys)
+        known = heads.among(keys)
+        return known if len(known) == len(keys) else transaction.sequences(keys)
 
     def _publish(self, written: _Written) -> None:
         if not written.plan.order:
