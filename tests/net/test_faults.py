@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from gossiplog import Log, Signer, core
-from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused
+from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
 from gossiplog.net import events
-from gossiplog.net.replicator import sessions
+from gossiplog.net.replicator import driver, sessions
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.sync import serve_sync
 from gossiplog.net.replicator.workers import WorkerPool
@@ -213,6 +213,50 @@ async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, s
         assert ours.root == theirs.root
         assert server.counters.orphans == 1
         assert server.counters.inserted["sync"] == 50
+
+
+async def answer(connection: Connection, driver: Driver, request: wire.Request) -> wire.Answer:
+    """The answer to a request on a sync stream of its own."""
+    frames = wire.FrameReader(wire.MAX_FRAME)
+    async with await connection.open_stream(driver.protocols.sync) as stream:
+        await stream.send(wire.encode_request(request))
+        while (frame := frames.next()) is None:
+            frames.feed(await stream.receive())
+        return wire.decode_answer(frame)
+
+
+async def test_who_asks_again_for_what_has_no_answer_is_refused_for_a_while(
+    network: Network, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As canvas-js does at a node with very many leaves."""
+    monkeypatch.setattr(sessions, "_FRUITLESS_AT_ONCE", 2)
+    monkeypatch.setattr(sessions, "_FIRST_PAUSE", 300.0)
+    absent = wire.GetChildren(60, None)
+    async with Driver(opened()) as server, guest(network, server) as connection:
+        await push(connection, server, wire.encode_push(wire.Update([])))
+        answers = [await answer(connection, server, absent) for _ in range(3)]
+        assert answers == [wire.Abort(0), wire.Abort(0), wire.Abort(300_000)]
+        for request in (absent, wire.GetRoot()):
+            with pytest.raises(StreamReset):
+                await answer(connection, server, request)
+
+
+async def test_who_was_refused_for_a_while_is_sent_the_heads_when_it_is_served_again(
+    network: Network, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_FRUITLESS_AT_ONCE", 0)
+    monkeypatch.setattr(sessions, "_FIRST_PAUSE", 0.3)
+    monkeypatch.setattr(driver, "_RESUMPTION_SECONDS", 0.01)
+    async with Driver(opened()) as server, guest(network, server) as connection:
+        update = wire.encode_push(wire.Update([]))
+        stream = await push(connection, server, update)
+        assert await stream.receive() == update
+        for pause in (0.3, 0.6):
+            begin = anyio.current_time()
+            assert await answer(connection, server, wire.GetChildren(60, None)) == wire.Abort(round(1000 * pause))
+            assert await stream.receive() == update
+            assert anyio.current_time() - begin >= pause
+        assert isinstance(await answer(connection, server, wire.GetRoot()), wire.Root)
 
 
 async def test_children_pushed_before_their_parents_are_forwarded_after_them(

@@ -61,3 +61,19 @@ async def test_a_hub_and_its_client_list_each_other(opened: Callable[..., Log]) 
         assert listed == PeerInfo(listed.name, "client", replicates=True, dialer=False)
         assert listed.name.startswith("127.0.0.1:")
     assert (hub.peers, client.peers) == ((), ())
+
+
+async def test_the_pause_after_fruitless_syncs_doubles_until_it_gets_a_message(network: Network) -> None:
+    client, _ = connect_pair(network, ["/sync"])
+    peer = PeerSession(1, "the client", client, may_write=True)
+    pauses = []
+    for number in range(2000):
+        pauses.append(peer.next_pause)
+        peer.note_fruitless(float(number))
+        assert peer.served_from == number + pauses[-1]
+    assert pauses[:20] == [0.0] * 8 + [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]
+    assert set(pauses[20:]) == {600}
+    peer.note_served(0)
+    assert peer.next_pause == 600
+    peer.note_served(1)
+    assert peer.next_pause == 0

@@ -76,6 +76,20 @@ def test_what_has_no_answer_aborts(request_: wire.Request) -> None:
     assert ask(server, wire.GetRoot()) == []
 
 
+def test_what_has_no_answer_before_any_value_was_fruitless() -> None:
+    """Sync server, 3: the client is told for how long it is refused."""
+    log = Entries(messages(range(5)))
+    absent, values = wire.GetChildren(60, None), wire.GetValues(sorted(log.entries))
+    for requests, is_fruitless in (([absent], True), ([values, absent], False)):
+        server = Server(log, now=0.0, config=SyncServerConfig(cooldown=7), pause=2.5)
+        assert not server.fruitless
+        assert ask(server, *requests)[-1] == wire.Abort(2500 if is_fruitless else 7)
+        assert server.fruitless is is_fruitless
+    server = Server(log, now=0.0, config=SyncServerConfig(idle=1.0), pause=2.5)
+    assert ask(server, now=1.0) == [wire.Abort(0)]
+    assert not server.fruitless
+
+
 @pytest.mark.parametrize(
     ("data", "named"),
     [

@@ -439,9 +439,18 @@ class Driver(Service):
                 raise
 
     async def _serve(self, peer: PeerSession, stream: Stream) -> None:
+        if anyio.current_time() < peer.served_from:
+            # canvas-js comes again at once after an Abort, whatever cooldown it is told, but not after this.
+            stream.reset()
+            return
         peer.served += 1
         self._serving += 1
         served = peer.served
+
+        def note(messages: int, size: int) -> None:
+            peer.note_served(messages)
+            self.telemetry.emit(events.Served(peer.name, messages, size))
+
         try:
             aborted = await serve_sync(
                 stream,
@@ -449,7 +458,9 @@ class Driver(Service):
                 self._workers,
                 self._sync_server,
                 blame=peer.drop,
-                served=lambda messages, size: self.telemetry.emit(events.Served(peer.name, messages, size)),
+                served=note,
+                fruitless=lambda: peer.note_fruitless(anyio.current_time()),
+                pause=peer.next_pause,
             )
         except (CorruptLog, StorageError) as error:
             self._fail(f"serving {peer.name}", error)
@@ -461,7 +472,7 @@ class Driver(Service):
         finally:
             self._serving -= 1
         if aborted:
-            await anyio.sleep(_RESUMPTION_SECONDS)
+            await anyio.sleep_until(max(anyio.current_time() + _RESUMPTION_SECONDS, peer.served_from))
             if served == peer.served:
                 self._report(broadcast.ServingAborted(peer.number))
 

@@ -20,6 +20,10 @@ _MOST_WAITING = 2**20
 """Bytes that wait to be written to a peer before it counts as behind."""
 _WRITE_SECONDS = 60.0
 """How long a peer may take to read CHUNK bytes of what is pushed to it."""
+_FRUITLESS_AT_ONCE = 8
+"""Fruitless sync streams in a row without a pause: a client may have to ask for half as much so often."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 600.0
+"""After further ones. Each is twice the one before."""
 
 
 @short_repr
@@ -39,7 +43,9 @@ class PeerSession:
         waiting: what is to be written to it,
         size: in bytes.
         behind: whether that was much, and some of it still waits.
-        served: how many sync streams it has opened.
+        served: how many of its sync streams were served.
+        fruitless: how many of them ended in a row at a request without an answer, before it got a message.
+        served_from: the time from which it is served again.
         more: set when something waits.
         changed: set when a push stream has begun or ended.
         scope: of the exchange with it.
@@ -69,6 +75,8 @@ class PeerSession:
     size: int = 0
     behind: bool = False
     served: int = 0
+    fruitless: int = 0
+    served_from: float = 0.0
     more: anyio.Event = field(default_factory=anyio.Event)
     changed: Signal = field(default_factory=Signal)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -86,6 +94,22 @@ class PeerSession:
     def writer(self) -> str:
         """The one whose share of the time its messages cost (see `fairness`)."""
         return MESH if self.gossips else self.origin
+
+    @property
+    def next_pause(self) -> float:
+        """The seconds for which it is not served after one more fruitless sync stream."""
+        doublings = self.fruitless - _FRUITLESS_AT_ONCE
+        return 0.0 if doublings < 0 else min(_FIRST_PAUSE * 2.0 ** min(doublings, 30), _LONGEST_PAUSE)
+
+    def note_served(self, messages: int) -> None:
+        """Note that an answer was written, with so many messages."""
+        if messages:
+            self.fruitless = 0
+
+    def note_fruitless(self, now: float) -> None:
+        """Note that a sync stream has ended as fruitless."""
+        self.served_from = now + self.next_pause
+        self.fruitless += 1
 
     def drop(self, reason: str) -> None:
         """End the connection; the first reason counts."""

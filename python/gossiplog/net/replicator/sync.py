@@ -270,6 +270,8 @@ async def serve_sync(
     config: SyncServerConfig,
     blame: Callable[[str], None],
     served: Callable[[int, int], None],
+    fruitless: Callable[[], None] = lambda: None,
+    pause: float = 0.0,
 ) -> bool:
     """Serve the log, as it is now, on a stream that a peer opened, and close it.
 
@@ -280,6 +282,8 @@ async def serve_sync(
         config: the limits.
         blame: is called with what the peer did wrong.
         served: is called after each answer that was written: how many messages it held, and its bytes.
+        fruitless: is called before the peer learns that the stream was fruitless (see `Server`).
+        pause: seconds for which the peer is to be refused then, which it is told.
 
     Returns:
         Whether the stream was aborted.
@@ -292,14 +296,14 @@ async def serve_sync(
         async with stream:
             snapshot = await workers.read(replica.snapshot)
             complete = CompleteSnapshot(snapshot.storage, snapshot.state)
-            server = Server(complete, now=anyio.current_time(), config=config)
+            server = Server(complete, now=anyio.current_time(), config=config, pause=pause)
             while not server.closed:
                 data: bytes | None = None
                 with anyio.move_on_at(server.deadline):
                     data = await stream.receive()
                 if data == b"":
                     return False
-                await _answer(stream, server, workers, data or b"", served)
+                await _answer(stream, server, workers, data or b"", served, fruitless)
         return True
     except ProtocolError as error:
         blame(f"it broke the sync protocol: {error}")
@@ -312,11 +316,18 @@ async def serve_sync(
 
 
 async def _answer(
-    stream: Stream, server: Server, workers: WorkerPool, data: bytes, served: Callable[[int, int], None]
+    stream: Stream,
+    server: Server,
+    workers: WorkerPool,
+    data: bytes,
+    served: Callable[[int, int], None],
+    fruitless: Callable[[], None],
 ) -> None:
     values = server.values
     while answer := await workers.read(_receive, server, data, anyio.current_time()):
         data = b""
+        if server.fruitless:
+            fruitless()
         stream.reserve_memory(server.held + len(answer))
         # In pieces: a slow line takes an answer of megabytes, too, as long as it takes something.
         for start in range(0, len(answer), CHUNK):

@@ -7,7 +7,8 @@ The rules, from the wire format, "Sync", and the limits that are our own:
    not there has no answer in the protocol: Abort.
 3. An answer of more than MAX_FRAME bytes could not be read by canvas-js: Abort, and the client comes back asking for
    less. Two answers are not made smaller by asking for less: the children of one node, and one value. They may reach
-   MAX_ANSWER. A client of ours comes back asking for the children in parts (`GetChildren.after`), of PART each.
+   MAX_ANSWER. A client of ours comes back asking for the children in parts (`GetChildren.after`), of PART each. One
+   that comes back asking for the same is to be refused for a while: who serves it counts streams that were `fruitless`.
 4. A stream has a budget of time, requests and bytes. When one is used up, or no request comes for some time: Abort,
    with the cooldown. Bytes that come after an Abort are passed over: they were on their way. canvas-js aborts after
    seconds, because it holds a transaction meanwhile; a snapshot of ours holds nothing that others wait for, a browser
@@ -20,6 +21,7 @@ The rules, from the wire format, "Sync", and the limits that are our own:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -104,20 +106,25 @@ class Server:
         served: what is served; it must not change while the server is in use.
         now: the time, in seconds, on any clock that never goes back.
         config: the limits.
+        pause: seconds for which the client is refused if the stream ends as `fruitless`.
 
     Attributes:
         closed: nothing more will be answered; the stream may be closed once the bytes returned so far are written.
+        fruitless: whether it was closed by a request without an answer, before any answer held a value.
         values: how many the answers have held; one that is asked for again counts again.
     """
 
-    def __init__(self, served: Served, *, now: float, config: SyncServerConfig | None = None) -> None:
+    def __init__(
+        self, served: Served, *, now: float, config: SyncServerConfig | None = None, pause: float = 0.0
+    ) -> None:
         self._served = served
         self._config = config or SyncServerConfig()
         self._frames = wire.FrameReader(wire.MAX_FRAME)
         self._requests = 0
         self._bytes = 0
         self._started = self._asked = now
-        self.closed = False
+        self._pause = pause
+        self.closed = self.fruitless = False
         self.values = 0
 
     @property
@@ -186,6 +193,7 @@ class Server:
                 case wire.GetRoot():
                     return wire.encode_answer(wire.Root(self._served.tree.root))
         except _UnanswerableError:
+            self.fruitless = not self.values
             return self._abort()
 
     def _encode(self, answer: wire.Answer, limit: int) -> bytes:
@@ -196,7 +204,8 @@ class Server:
 
     def _abort(self) -> bytes:
         self.closed = True
-        return wire.encode_answer(wire.Abort(self._config.cooldown))
+        pause = math.ceil(1000 * self._pause) if self.fruitless else 0
+        return wire.encode_answer(wire.Abort(max(self._config.cooldown, pause)))
 
     def _node(self, level: int, key: bytes | None) -> Node | None:
         tree = self._served.tree
