@@ -252,6 +252,21 @@ def test_values_that_do_not_fit_into_an_answer_are_asked_for_one_by_one(monkeypa
     assert 1 <= aborts <= 3
 
 
+def test_a_long_value_comes_although_others_come_before_it_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync client, 7: anybody can make messages that stand in front, as fast as they are taken."""
+    monkeypatch.setattr(wire, "MAX_FRAME", 2500)
+    local = Entries({})
+    remote = Entries(messages(range(20), clock=5) | messages([1000], clock=5, size=2400))
+    clients = [Client(local, TOPIC)]
+    while not isinstance((outcome := run(clients[-1], serve(Server(remote, now=0.0)))).end, Finished):
+        assert len(clients) < 8
+        local.insert(outcome.received)
+        remote.insert(messages(range(100 * len(clients), 100 * len(clients) + 20)))
+        clients.append(Client(local, TOPIC, config=clients[-1].next_config))
+    local.insert(outcome.received)
+    assert local.entries == remote.entries
+
+
 # Nodes with more children than an answer has room for
 
 

@@ -41,7 +41,8 @@ that have come are not asked for again: they are taken up to the last one used, 
 requests are under way, and about half as many as the earlier stream answered, or this one so far, so that few are lost
 at the next end. A stream that answers twice its number lets the next one try half as many again. Of values it asks
 first for as many as came in one answer, and then for twice as many each time; where none came, for fewer than those
-that were asked for. Nothing is guessed.
+that were asked for. Values that were to come next at the end of two streams in a row may be too long for an answer: of
+these it asks for a quarter as many at a time, whatever came before them, and for none beside them. Nothing is guessed.
 
 8. *Parts.* Anybody can make messages of which one node has so many leaves that no answer holds them. After an Abort
 children are asked for part by part (`GetChildren.after`), and handled as they come. That a part is right shows when the
@@ -193,9 +194,13 @@ class Client:
         complete = frozenset(itertools.islice(found, _MOST_COMPLETE))
         # The answer that was cut off may have been too large, whatever is asked for beside it.
         parts = self._config.parts or bool(self._asked and isinstance(self._asked[0].request, wire.GetChildren))
+        unanswered = self._asked[0].request if self._asked else None
+        long = frozenset(unanswered.keys if isinstance(unanswered, wire.GetValues) else ())
         return dataclasses.replace(
             self._config,
             keys=self._next_keys(),
+            long=long,
+            long_keys=MOST_KEYS if long.isdisjoint(self._config.long) else max(1, len(long) // 4),
             most_asked=self._next_most_asked(),
             complete=complete,
             known=dict(self._known),
@@ -322,7 +327,7 @@ class Client:
     def _ask_next(self) -> bool:
         limit = min(self._keys, max(1, int(self._config.window / 8 / self._value_size)))
         if self._to_request and (len(self._to_request) >= limit or self._passed >= self._stride or not self._path):
-            count = min(limit, len(self._to_request))
+            count = self._up_to_long(min(limit, len(self._to_request)))
             size = int(count * self._value_size)
             if not self._fits(size) or (self._values_asked > 1 and self._keys < MOST_KEYS):
                 return False
@@ -350,6 +355,16 @@ class Client:
         after = span.after if self._config.parts else None
         self._ask(wire.GetChildren(span.node.level, span.node.key, after), span.depth + 1, size, span)
         return True
+
+    def _up_to_long(self, count: int) -> int:
+        """Return how many of the next keys to ask for at once, `count` at most: some long ones, or those before one."""
+        long = self._config.long
+        if self._config.long_keys >= MOST_KEYS:
+            return count
+        following = [key in long for key in itertools.islice(self._to_request, count)]
+        first = following[0]
+        alike = following.index(not first) if (not first) in following else len(following)
+        return min(alike, self._config.long_keys) if first else alike
 
     def _fits(self, size: int) -> bool:
         if not self._asked:

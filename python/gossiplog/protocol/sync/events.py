@@ -41,6 +41,8 @@ class SyncClientConfig:
         known: children that an earlier stream has brought, by their node: they are not asked for again. It need not be
             the same server either.
         parts: whether children are asked for in parts, as after an Abort: an answer of all may be too large.
+        long: keys whose values were to come next where an earlier stream was cut off: perhaps they are too long.
+        long_keys: how many of them a GetValues asks for, at most.
     """
 
     window: int = 4 * 2**20
@@ -51,6 +53,8 @@ class SyncClientConfig:
     complete: frozenset[Node] = frozenset()
     known: Mapping[Node, Nodes] = field(default_factory=dict)
     parts: bool = False
+    long: frozenset[bytes] = frozenset()
+    long_keys: int = MOST_KEYS
 
     @property
     def resumes(self) -> bool:
