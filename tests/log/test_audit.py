@@ -280,3 +280,28 @@ def test_links_that_earlier_versions_wrote_are_sound(path: Path, opened: Callabl
         database.execute("UPDATE gossiplog_messages SET links = ? WHERE seq = ?", (wrong, count))
     with pytest.raises(CorruptLog, match=f"sequence {count}: its links"):
         log.verify()
+
+
+def test_links_that_were_left_out_for_their_cost_are_sound(
+    path: Path, opened: Callable[..., Log], signer: Signer
+) -> None:
+    """The cores search for them in different ways. Those to the parents are always there."""
+    log = opened(path)
+    log.append_many(range(8), signer=signer)
+    with closing(sqlite3.connect(path)) as database, database:
+        (record,) = database.execute("SELECT links FROM gossiplog_messages WHERE seq = 8").fetchone()
+    assert core.link_record(8, record) == (8, [[7], [6], [4]])
+    for links, is_sound in (
+        ([[7], [], []], True),
+        ([[7], [6], []], True),
+        ([[7], [6], [3]], False),
+        ([[6], [], []], False),
+    ):
+        with closing(sqlite3.connect(path)) as database, database:
+            changed = write_links(8, 8, links)
+            database.execute("UPDATE gossiplog_messages SET links = ? WHERE seq = 8", (changed,))
+        if is_sound:
+            assert log.verify().messages == 8
+        else:
+            with pytest.raises(CorruptLog, match="sequence 8: its links"):
+                log.verify()

@@ -3,6 +3,7 @@ from types import ModuleType
 import pytest
 
 from gossiplog.errors import DecodeError
+from gossiplog.reference import ancestors
 from gossiplog.reference.ancestors import MAX_SHORTCUT, Ancestry, link_distances
 
 
@@ -61,6 +62,34 @@ def test_a_message_above_many_heads_looks_at_these_and_no_further(core: ModuleTy
         # What is more than one step away is wider than is stored.
         _, links = core.link_record(sequence, records[-1])
         assert links == [parents, *[[] for _ in links[1:]]]
+
+
+def test_a_search_that_looks_at_too_much_leaves_the_rest_out(core: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chains, each message on two fresh roots and on both last messages; frontiers stay what they are."""
+    records: dict[int, list[bytes]] = {}
+    for most in (2**14, 40):
+        monkeypatch.setattr(ancestors, "MAX_LOOKS", most)
+        ancestry = Ancestry(lambda sequences: [b"" for _ in sequences])
+        records[most] = [ancestry.add(sequence, 1, []) for sequence in range(1, 65)]
+        for number in range(32):
+            sequence = 65 + number
+            parents = [2 * number + 1, 2 * number + 2, *range(max(65, sequence - 2 + number % 2), sequence)]
+            clock = 1 + max(core.link_record(each, records[most][each - 1])[0] for each in parents)
+            records[most].append(ancestry.add(sequence, clock, parents))
+    whole, cut = (
+        [core.link_record(sequence, record) for sequence, record in enumerate(records[most], 1)] for most in records
+    )
+    assert whole != cut
+    for (clock, links), (same, fewer) in zip(whole, cut, strict=True):
+        kept = [each for each in fewer if each]
+        assert (clock, links[: len(kept)]) == (same, kept)
+        assert not any(fewer[len(kept) :])
+    for clock in range(1, 18):
+        found = [
+            core.frontier(96, clock, lambda wanted, most=most: [records[most][each - 1] for each in wanted])
+            for most in records
+        ]
+        assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

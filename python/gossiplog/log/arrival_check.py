@@ -193,7 +193,7 @@ class ArrivalCheck:
                 self._say("leaf", f"message {named_by_key(key)}: its leaf is not that of its value", key)
         links = reader.links([sequence for sequence, _ in run])
         for key, (sequence, _, record), kept in zip(keys, plan.messages, links, strict=True):
-            if kept != record and kept != _earlier_links(reader, sequence, record):
+            if not _is_expected(sequence, kept, record) and kept != _earlier_links(reader, sequence, record):
                 self._say("links", f"sequence {sequence}: its links are not those to its ancestors", key)
         contents = reader.contents([sequence for sequence, _ in run])
         for sequence, content in contents.items() ^ dict(plan.alternatives).items():
@@ -279,6 +279,23 @@ def _without(run: Sequence[_Row], indices: Collection[int]) -> Iterator[Sequence
         if start < index:
             yield run[start:index]
         start = index + 1
+
+
+def _is_expected(sequence: int, stored: bytes, expected: bytes) -> bool:
+    """Return whether a stored link record is the one expected, but for frontiers that were left out for their cost.
+
+    The cores search in different ways, and so leave out different ones.
+    """
+    if stored == expected:
+        return True
+    clock, frontiers = core.link_record(sequence, expected)
+    try:
+        stored_clock, found = core.link_record(sequence, stored)
+    except DecodeError:
+        return False
+    return clock == stored_clock and all(
+        each == wanted or (k > 0 and not each) for k, (each, wanted) in enumerate(zip(found, frontiers, strict=True))
+    )
 
 
 def _earlier_links(reader: Reader, sequence: int, record: bytes) -> bytes | None:

@@ -6,7 +6,9 @@ k = 0, 1, … with 2^k dividing c and 2^k < c: uvarint(n), and the n sequences o
 as uvarint(s - sequence). That is two frontiers on average; k = 0 holds the maximal elements among the parents. Where
 the way to a frontier for k > 0 leads to more than MAX_SHORTCUT messages it is left out, which n = 0 says, and so are
 those for larger k: else a chain on top of many concurrent messages would store their whole width again and again, and
-look through it.
+look through it. So is one whose search, with those for smaller k > 0, has looked at more than MAX_LOOKS members of link
+sets, and those for larger k: else a chain whose messages follow a few fresh roots each would be searched whole for each
+next one.
 
 To descend to a clock, each message above it is replaced by the widest of its links that does not lead below. All of its
 ancestors at or before the clock are kept in this, since a frontier covers every ancestor at or before its own clock; a
@@ -30,6 +32,8 @@ _Clocks: TypeAlias = Mapping[int, int]
 
 #: The most messages that are found on the way to a frontier that is stored for k > 0.
 MAX_SHORTCUT: Final = 256
+#: Members of link sets that are looked at for the frontiers for k > 0 of one message.
+MAX_LOOKS: Final = 2**14
 
 
 def link_distances(clock: int) -> list[int]:
@@ -99,11 +103,17 @@ class Ancestry:
         distances = link_distances(clock)
         frontiers: list[list[int]] = [[] for _ in distances]
         members = sorted(set(parents))
+        looks = 0
         for k, distance in enumerate(distances):
             found = self._descend(members, clock - distance)
             if k > 0 and len(found) > MAX_SHORTCUT:
                 break
-            frontiers[k] = members = sorted(self._maximal(found, self.heads if k == 0 else ()))
+            maximal = self._maximal(found, self.heads if k == 0 else ())
+            if k == 0:
+                looks = self.work
+            elif self.work > looks + MAX_LOOKS:
+                break
+            frontiers[k] = members = sorted(maximal)
         self.heads.difference_update(parents)
         self.heads.add(sequence)
         self._records[sequence] = clock, frontiers

@@ -6,7 +6,7 @@ mod random;
 
 use std::collections::{BTreeSet, HashSet};
 
-use gossiplog_core::ancestors::{Linker, MAX_SHORTCUT, Record, frontier};
+use gossiplog_core::ancestors::{Linker, MAX_LOOKS, MAX_SHORTCUT, Record, frontier};
 use gossiplog_core::error::Error;
 use random::Random;
 
@@ -282,6 +282,34 @@ fn a_chain_whose_messages_follow_many_roots_each_looks_at_no_more_than_these() {
         assert_eq!(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap(), records[index]);
         assert!(linker.work() <= 3 * wide, "{} looks for message {index}", linker.work());
     }
+}
+
+#[test]
+fn a_long_chain_whose_messages_follow_a_few_roots_each_looks_at_no_more_than_it_may() {
+    // Two such chains, which every message joins: which roots of one are ancestors of the other has to be searched.
+    let (wide, long) = (4, 1200);
+    let mut graph: Graph = (0..2 * wide * long).map(|_| vec![]).collect();
+    for message in 0..2 * long {
+        let mut parents: Vec<u64> = (message * wide + 1..=(message + 1) * wide).collect();
+        parents.extend((message > 1).then_some(graph.len() as u64 - 1));
+        parents.extend((message % 2 == 1).then_some(graph.len() as u64));
+        graph.push(parents);
+    }
+    let clocks = clocks(&graph);
+    let records = linked(&graph, 100);
+    let mut load =
+        |asked: &[u64]| Ok::<_, Error>(asked.iter().map(|&sequence| records[sequence as usize - 1].clone()).collect());
+    let mut most = 0;
+    for index in graph.len() - 300..graph.len() {
+        let mut linker = Linker::new(graph[index].iter().copied().collect(), &mut load);
+        assert_eq!(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap(), records[index]);
+        most = most.max(linker.work());
+    }
+    assert!(most <= MAX_LOOKS + 3 * MAX_SHORTCUT as u64, "{most} looks");
+    // Roots are in every set that was stored, so they are found at any clock.
+    let last = graph.len() as u64;
+    let (found, _, _) = asked(&records, last, 1);
+    assert_eq!(found.len() as u64, 2 * wide * long);
 }
 
 #[test]
