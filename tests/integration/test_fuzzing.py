@@ -11,7 +11,7 @@ from tests.fuzzing.encodings import text
 from tests.fuzzing.judging import Difference, parse_alike
 from tests.fuzzing.messages import TOPIC, Payload, fields_of, meant_by, read_by_reference, stored
 from tests.fuzzing.shrinking import shrink
-from tests.integration.javascript import SharedProcess
+from tests.integration.javascript import JavaScriptPeer, SharedProcess
 
 pytestmark = pytest.mark.integration
 
@@ -53,3 +53,15 @@ def test_a_signature_that_the_encoder_moved_says_nothing() -> None:
         parsed = parse(stored(Payload(data, "dag-cbor")), TOPIC)
         meant = meant_by(encode_in_chunks(fields_of(parsed)), parsed, bytes(64))
         assert meant == (read_by_reference(parsed, bytes(64)) if is_said else None)
+
+
+def test_canvas_js_is_not_asked_for_what_it_never_answers(javascript: SharedProcess) -> None:
+    """A link whose codec adds up to Infinity, which both cores refuse; one group less is a number."""
+    values = []
+    for last in (4, 3):
+        link = b"\x00\x01" + b"\x80" * 146 + bytes([last]) + b"\x00\x00"
+        values.append(stored(Payload(b"\xd8\x2a\x58" + bytes([len(link)]) + link, "dag-cbor")))
+    with JavaScriptPeer(TOPIC, bytes(32), process=javascript.get()) as peer:
+        (endless, reason), (finite, _) = peer.judge(values)()
+    assert (endless, reason) == (None, "untried")
+    assert finite is not None

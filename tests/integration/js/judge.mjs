@@ -73,8 +73,35 @@ const encodeOver = (byte, codec, message) => {
   }
 };
 
+// As multiformats reads it, and where it ends.
+const readVarint = (bytes, start) => {
+  let [at, sum, shift] = [start, 0, 0];
+  for (;;) {
+    if (at >= bytes.length) return [NaN, at];
+    const byte = bytes[at++];
+    sum += shift < 28 ? (byte & 0x7f) << shift : (byte & 0x7f) * 2 ** shift;
+    if (byte < 0x80) return [sum, at];
+    shift += 7;
+  }
+};
+
+const TAG = Buffer.from([0xd8, 42]);
+// How many bytes of a byte string's length follow its first byte.
+const LENGTHS = { 0x58: 1, 0x59: 2, 0x5a: 4, 0x5b: 8 };
+
+// Whether bytes have a link whose codec adds up to Infinity: multiformats divides that by 128 for ever as it reads it.
+const hasEndlessLink = (value) => {
+  const bytes = Buffer.from(value.buffer, value.byteOffset, value.length);
+  for (let at = bytes.indexOf(TAG); at !== -1; at = bytes.indexOf(TAG, at + 1)) {
+    const [version, end] = readVarint(bytes, at + 4 + (LENGTHS[bytes[at + 2]] ?? 0));
+    if (version === 1 && readVarint(bytes, end)[0] === Infinity) return true;
+  }
+  return false;
+};
+
 // The bytes that a value is signed over, or why it is refused.
 const judge = (log, value) => {
+  if (hasEndlessLink(value)) throw new Untried();
   const { signature, message } = log.decode(value);
   const codec = codecs[signature.codec];
   if (codec === undefined) throw new Error("unknown codec");
