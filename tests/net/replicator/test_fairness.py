@@ -53,13 +53,13 @@ def numbers(turn: Turn, writer: str) -> list[int]:
 
 
 def test_a_turn_has_a_part_of_each_writer() -> None:
-    waiting = queue(shares("a", "b", "c"), a=1000, b=2, c=TURN_MESSAGES + 30)
+    waiting = queue(shares("a", "b", "c"), a=1000, b=2, c=2 * TURN_MESSAGES - 2)
     turn = waiting.take(0, long=False)
     assert counts(turn) == {"a": TURN_MESSAGES, "b": 2, "c": TURN_MESSAGES}
     assert numbers(turn, "a") == list(range(TURN_MESSAGES))
     waiting.finish(turn, 0, 0)
     turn = waiting.take(0, long=False)
-    assert numbers(turn, "c") == list(range(TURN_MESSAGES, TURN_MESSAGES + 30))
+    assert numbers(turn, "c") == list(range(TURN_MESSAGES, 2 * TURN_MESSAGES - 2))
     assert numbers(turn, "a")[0] == TURN_MESSAGES
 
 
@@ -75,12 +75,12 @@ def test_the_writer_whose_turn_was_longest_ago_comes_first() -> None:
 
 
 def test_a_writer_takes_part_in_one_turn_at_a_time() -> None:
-    waiting = queue(shares("a", "b"), a=TURN_MESSAGES + 30)
+    waiting = queue(shares("a", "b"), a=2 * TURN_MESSAGES - 2)
     turn = waiting.take(0, long=False)
     assert not waiting.take(0, long=False)
     assert waiting.next_due(0, long=False) == math.inf
     waiting.finish(turn, 0, 0)
-    assert counts(waiting.take(0, long=False)) == {"a": 30}
+    assert counts(waiting.take(0, long=False)) == {"a": TURN_MESSAGES - 2}
 
 
 def test_long_messages_have_turns_of_their_own_one_writer_at_a_time() -> None:

@@ -43,7 +43,7 @@ BURST_SECONDS = 0.25
 """What a writer may owe before it waits."""
 MOST_SECONDS = 1.0
 """What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
-TURN_MESSAGES = 32
+TURN_MESSAGES = 8
 TURN_BYTES = 2**16
 MOST_MESSAGES = 1024
 """In a turn of all writers, and in the queue of one that is not limited; others' queues have four turns."""
@@ -51,7 +51,7 @@ MOST_BYTES = 8 * 2**20
 _QUEUED_TURNS = 4
 TURN_SECONDS = 0.002
 """What a part of a turn costs at least, on two cores that hub and clients share,"""
-MESSAGE_SECONDS = 0.00025
+MESSAGE_SECONDS = 0.0005
 """and each message in it,"""
 BYTE_SECONDS = 1e-7
 """and each byte."""
