@@ -467,7 +467,7 @@ def test_the_command() -> None:
     assert rebase_command("log.db", "ws://hub", []) == ""
 
 
-def test_a_log_that_has_lost_messages_is_not_rebased(path: Path, target: Log, tmp_path: Path) -> None:
+def test_a_log_that_has_lost_messages_is_left_for_repair(path: Path, target: Log, tmp_path: Path) -> None:
     crashed = tmp_path / "crashed"
     crashed.mkdir()
     with gossiplog.open(path, TOPIC, signer=US) as log:
@@ -482,6 +482,7 @@ def test_a_log_that_has_lost_messages_is_not_rebased(path: Path, target: Log, tm
     for _ in range(2):
         with pytest.raises(CorruptLog, match="acknowledged message"):
             rebase(crashed / "mine.db", target, bad)
+        assert wal.read_bytes() == damaged
     assert not (crashed / "mine.db.generation-0").exists()
 
 

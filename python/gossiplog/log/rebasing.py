@@ -252,7 +252,10 @@ def rebase_file(
         report: is called with what becomes of each message that the target lacks, parents first.
     """
     drop = list(drop)
-    with Replacement(os.fspath(path)) as replacement, open(replacement.path, read_only=True) as log:
+    replacement = Replacement(os.fspath(path))
+    # Before its write-ahead log is moved into the file: a damaged one is what `gossiplog repair` starts from.
+    open(replacement.path, read_only=True).close()
+    with replacement, open(replacement.path, read_only=True) as log:
         position = log.replica.position()
         tables = replacement.other_tables
         # The disk need not have it before it gets its name.
