@@ -1,4 +1,4 @@
-"""A log as the driver of a network uses it: verifies, checks and inserts batches of stored values, and reads by key."""
+"""A log as the driver of a network uses it: verifies, checks and inserts encoded messages, and reads by key."""
 
 from __future__ import annotations
 
@@ -198,10 +198,10 @@ class Replica:
         return Snapshot(self._storage, self._states.current())
 
     def verify(self, values: Sequence[bytes], *, signed: bool = False) -> VerifiedBatch:
-        """Verify stored values, but for the signatures of known messages.
+        """Verify encoded messages. The signatures of those that the log has already are not checked again.
 
         Args:
-            values: of peers, or of the application.
+            values: as peers, or the application, gave them.
             signed: whether all signatures are known to be valid.
         """
         # Read first: what is committed after it is looked up again under the lock.

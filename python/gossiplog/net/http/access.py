@@ -4,8 +4,8 @@
   loopback address (DNS rebinding), and talk to a hub that listens there as if it were its own server.
 - *Origin* comes from browsers alone: it must be the hub's own, or one that was allowed. Browsers let any page open a
   WebSocket to anywhere, and send simple requests; nothing but the server's look at the origin keeps them out.
-- *Tokens*: one that allows reading, and one that allows writing, which includes reading. Without a token for it,
-  reading is open to all who come this far, and writing to all who may read.
+- *Tokens*: one that allows reading, and one that allows writing, which includes reading. On a hub that has no token for
+  reading, all who come this far may read; on one that has none for writing, all who may read may write.
 
 An address that shows wrong tokens has to wait before it may show another one (`gossiplog.net.http.addresses`).
 
@@ -340,7 +340,7 @@ class Access:
         return asks and _Headers(scope).bearer() is not None
 
     def rights(self, token: Token | None) -> Allowed:
-        """Return what a caller may do who shows this token, or none; nothing if the token is not one of these."""
+        """Return what a caller may do who shows this token, or none; nothing if the token is none of the hub's."""
         is_writer = token is not None and token in (self.write_token or ())
         is_reader = is_writer or (token is not None and token in (self.read_token or ()))
         is_unknown = token is not None and not is_reader

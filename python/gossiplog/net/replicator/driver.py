@@ -1,8 +1,9 @@
 """Drives the broadcast machine of one log over connections: the one place where protocol, log and network meet.
 
-The machine (`protocol.broadcast`) decides; a driver reads streams, runs the log's calls on worker threads, keeps the
-timers, and notifies the machine of what happened. Messages that peers push (`push`) or publish (`gossip`) go into the
-log by `inserts`, those of a sync by `sync`, both through `log_writer`; `change_feed` reports what others commit to it.
+The machine (`protocol.broadcast`) decides about messages; a driver reads streams, runs the log's calls on worker
+threads, keeps the timers, and notifies the machine of what happened. Messages that peers push (`push`) or publish
+(`gossip`) go into the log by `inserts`, those of a sync by `sync`, both through `log_writer`; `change_feed` reports
+what others commit to it.
 
 Nothing here waits for a peer that does not read: what is pushed to one waits in a queue of its own, and when that is
 long the machine learns that the peer is behind (its rule 10). No peer is read from faster than the log takes it.

@@ -42,7 +42,7 @@ class Verdict(Enum):
     ORPHAN = "orphan"
     """It is valid, and parents of it are missing."""
     REFUSED = "refused"
-    """It is valid, and the local application refuses it."""
+    """It is valid, and the local application refuses it; or it could not be judged, because the log failed."""
     INVALID = "invalid"
     """Every peer refuses it, or its key is not the message's."""
 
@@ -106,7 +106,7 @@ class PeerCaughtUp:
 
 @frozen
 class Appended:
-    """The log has these messages (key, value) by its owner's doing, not by this machine's; in causal order."""
+    """The log has these messages (key, value), and no `Insert` of the machine named their keys; in causal order."""
 
     messages: Sequence[tuple[bytes, bytes]]
 

@@ -99,7 +99,7 @@ class _Peer:
 
 
 class Broadcast:
-    """Decides what is sent to whom, and whom to sync with.
+    """Decides what is sent to whom, whom to sync with, what gossip is answered, and who is blamed.
 
     Args:
         random: for the jitter of back-offs.
