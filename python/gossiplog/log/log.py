@@ -228,7 +228,8 @@ class Log:
             UnknownMessage: it is not in the log.
         """
         key = key_of(id)
-        found = read(self._storage, lambda reader: read_message(reader, self.topic, key, reader.position().count))
+        # Whatever the count: one statement, which needs no transaction.
+        found = read(self._storage, lambda reader: read_message(reader, self.topic, key, _MOST_MESSAGES), single=True)
         if found is None:
             raise UnknownMessage(id)
         return found

@@ -8,7 +8,6 @@ that passes looks the same. The audit, the recovery and the Spark jobs, which lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -60,8 +59,12 @@ def read(storage: Storage, call: Callable[[Reader], _Result], *, single: bool = 
         CorruptLog: the second time, too, it met damage.
         StorageError: the database failed.
     """
-    with suppress(CorruptLog, DiskFailure):
+    # No context manager, which would take longer than a small read; and not in the handler: the second error does not
+    # bear the first.
+    try:
         return _read_once(storage, call, single)
+    except (CorruptLog, DiskFailure):
+        pass
     return _read_once(storage, call, single)
 
 

@@ -21,6 +21,8 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES, Position, Reader, Transaction
 
 _PAGE = 256
+# What SQLite's integers hold.
+_MOST_MESSAGES = 2**63 - 1
 _KEYS = 4096
 """Keys that are compared with another log's at a time."""
 
@@ -129,7 +131,7 @@ class Replica:
             UnknownMessage: it is not in the log.
         """
         key = key_of(id)
-        found = read(self._storage, lambda reader: read_values(reader, [key], reader.position().count))
+        found = read(self._storage, lambda reader: read_values(reader, [key], _MOST_MESSAGES), single=True)
         if key not in found:
             raise UnknownMessage(id)
         return found[key]
