@@ -9,7 +9,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.storage import salvage
+from gossiplog.storage import write_ahead_log
 from tests.cli.support import Program
 from tests.rot.shapes import SCHEMAS
 
@@ -60,7 +60,7 @@ def test_a_damaged_write_ahead_log_is_not_opened(program: Program, home: Path) -
         for suffix in ("", "-wal"):
             Path(f"{path}{suffix}").write_bytes(Path(f"{home / 'made.db'}{suffix}").read_bytes())
     wal = Path(f"{path}-wal")
-    assert salvage.unread_commits(wal) == 0
+    assert write_ahead_log.unread_commits(wal) == 0
     content = bytearray(wal.read_bytes())
     content[len(content) // 2] ^= 4
     wal.write_bytes(content)

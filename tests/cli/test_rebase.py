@@ -121,4 +121,4 @@ def test_mistakes(program: Program, home: Path, bad: str) -> None:
     assert "there is no log none.db" in program(*given).err
     with gossiplog.open(home / "mine.db"):
         result = program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key")
-    assert "is open in another program, or elsewhere in this one: close it there first" in result.err
+    assert "is open in another program, or elsewhere in this one: close it there (stop the server)" in result.err

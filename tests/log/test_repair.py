@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -129,21 +130,30 @@ def test_a_damaged_header(path: Path, intact: Path, offset: int) -> None:
     assert contents(path)[1] == contents(intact)[1]
 
 
-def test_what_is_behind_damage_in_the_write_ahead_log(tmp_path: Path) -> None:
-    """SQLite reads it up to the first wrong checksum, and would drop the rest."""
-    path = tmp_path / "log.db"
-    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32))) as log:
+def crashed(folder: Path) -> tuple[Path, Path]:
+    """Make a log of 50 messages as a crash leaves it, with a write-ahead log; and a sound one."""
+    whole, path = folder / "whole.db", folder / "log.db"
+    with gossiplog.open(whole, TOPIC, signer=Signer(bytes(32))) as log:
         for number in range(50):
             log.append(number)
-        root = log.root
-        copy = tmp_path / "copy.db"
         for suffix in ("", "-wal"):
-            shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
-    wal = bytearray(Path(f"{copy}-wal").read_bytes())
+            shutil.copy(f"{whole}{suffix}", f"{path}{suffix}")
+    return path, whole
+
+
+def flip_in_the_midst(path: Path) -> None:
+    wal = bytearray(Path(f"{path}-wal").read_bytes())
     wal[len(wal) // 2] ^= 1
-    Path(f"{copy}-wal").write_bytes(wal)
-    repaired = repair(copy, path)
-    assert (repaired.root, repaired.messages) == (root, 50)
+    Path(f"{path}-wal").write_bytes(wal)
+
+
+def test_what_is_behind_damage_in_the_write_ahead_log(tmp_path: Path) -> None:
+    """SQLite reads it up to the first wrong checksum, and would drop the rest."""
+    path, whole = crashed(tmp_path)
+    flip_in_the_midst(path)
+    repaired = repair(path, whole)
+    with gossiplog.open(whole) as log:
+        assert (repaired.root, repaired.messages) == (log.root, 50)
     assert any("write-ahead log" in problem for problem in repaired.damaged)
     assert repaired.fetched <= 1
 
@@ -203,10 +213,64 @@ def test_a_log_that_a_program_has_open_is_not_repaired(path: Path, intact: Path)
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(StorageError, match="a program has it open"):
+        with pytest.raises(StorageError, match="is open in another program"):
             repair(path, intact)
         other.communicate()
     repair(path, intact)
+
+
+@pytest.mark.integration
+def test_a_second_repair_leaves_the_files_of_the_first(path: Path, intact: Path) -> None:
+    """It learns that the log is locked before it removes what killed repairs have left."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq = 7")
+    status = []
+
+    def fetch(place: str) -> None:
+        pid = os.fork()
+        if not pid:
+            try:
+                repair(path, intact)
+            except StorageError:
+                os._exit(3)
+            os._exit(4)
+        status.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        assert Path(place).exists()
+        shutil.copy(intact, place)
+
+    assert repair(path, fetch).fetched == 1
+    assert status == [3]
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["in one file", "with a damaged write-ahead log"])
+def test_a_file_system_without_hard_links(tmp_path: Path, behind: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, whole = crashed(tmp_path)
+    if not behind:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM gossiplog_heads")
+    else:
+        flip_in_the_midst(path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    repaired = repair(path, whole)
+    assert repaired.messages == 50
+    with gossiplog.open(path) as log, gossiplog.open(whole) as sound:
+        assert log.verify().root == sound.root
+    assert Path(repaired.kept).exists()
+
+
+def test_the_owner_stays(path: Path, intact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sudo gossiplog repair` must not leave a file that its server cannot open. Only root may call chown."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_heads")
+    owners = []
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    monkeypatch.setattr(os, "chown", lambda place, user, group: owners.append((user, group)))
+    repair(path, intact)
+    assert owners == [(path.stat().st_uid, path.stat().st_gid)]
 
 
 @pytest.mark.integration

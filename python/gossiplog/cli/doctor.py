@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shlex
 import shutil
@@ -21,7 +22,9 @@ from gossiplog.files import explain_denial
 from gossiplog.reprs import counted
 from gossiplog.storage import salvage
 from gossiplog.storage.base import SCHEMA
+from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
+from gossiplog.storage.write_ahead_log import log_of, unread_commits
 
 # Named of what is damaged.
 _PROBLEMS = 5
@@ -87,7 +90,7 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     yield from _permissions(path)
     yield from _leftovers(path)
     yield _disk_space(path)
-    open_elsewhere = salvage.is_open_elsewhere(path)
+    open_elsewhere = is_open_elsewhere(path)
     yield _programs(open_elsewhere)
     wal = _write_ahead_log(path, bool(open_elsewhere))
     yield wal
@@ -111,10 +114,10 @@ def _permissions(path: Path) -> Iterator[Finding]:
 
 def _leftovers(path: Path) -> Iterator[Finding]:
     place = path.resolve()
-    for folder in sorted(place.parent.glob(f"{place.name}{salvage.LEFTOVER}*")):
+    for folder in salvage.leftovers(place):
         finding = f"a repair that was killed has left {folder}"
         yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", "-r", str(folder)]))
-    for kept in sorted(place.parent.glob(f"{place.name}.damaged*")):
+    for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.damaged*")):
         finding = f"{kept} is the file before a repair: remove it when you do not need it any more"
         yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", str(kept)]))
 
@@ -136,9 +139,9 @@ def _programs(open_elsewhere: bool | None) -> Finding:
 
 
 def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
-    log = path.resolve().with_name(f"{path.resolve().name}-wal")
+    log = log_of(path.resolve())
     size = log.stat().st_size if log.exists() else 0
-    if not open_elsewhere and (lost := salvage.unread_commits(log)):
+    if not open_elsewhere and (lost := unread_commits(log)):
         finding = (
             f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
             f" {counted(lost, 'transaction')}"

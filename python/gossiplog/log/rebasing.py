@@ -29,8 +29,8 @@ from gossiplog.log.opening import open
 from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
 from gossiplog.signer import Signer
+from gossiplog.storage.replacement import Replacement
 from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.sqlite_replacement import Replacement
 
 _BATCH = 1024
 _MOST_COMPARED = 16
@@ -252,7 +252,7 @@ def rebase_file(
         report: is called with what becomes of each message that the target lacks, parents first.
     """
     drop = list(drop)
-    replacement = Replacement(os.fspath(path))
+    replacement = Replacement(os.fspath(path), ".rebasing")
     # Before its write-ahead log is moved into the file: a damaged one is what `gossiplog repair` starts from.
     open(replacement.path, read_only=True).close()
     with replacement, open(replacement.path, read_only=True) as log:
@@ -276,15 +276,18 @@ def rebase_file(
                         batch.clear()
             _insert(new, batch)
             messages = len(new) + (counts[Fate.KEPT] + len(set(mapping.values())) if dry_run else 0)
-        kept = replacement.publish(position) if rebase.changes and not dry_run else None
+        former = None
+        if rebase.changes and not dry_run:
+            meta = {"generation": position.generation + 1, "apply_version": position.apply_version}
+            former = replacement.publish(f".generation-{position.generation}", meta)
     return RebaseResult(
         signed=MappingProxyType(mapping),
         dropped=counts[Fate.DROPPED],
         kept=counts[Fate.KEPT],
         messages=messages,
-        generation=position.generation + (kept is not None),
-        former=kept,
-        tables=tuple(tables) if kept is not None else (),
+        generation=position.generation + (former is not None),
+        former=former,
+        tables=tuple(tables) if former is not None else (),
     )
 
 

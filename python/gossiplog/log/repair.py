@@ -31,6 +31,7 @@ from gossiplog.errors import (
     TopicMismatch,
     TreeError,
 )
+from gossiplog.files import explain_denial
 from gossiplog.log.applying import Applier
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
@@ -40,11 +41,12 @@ from gossiplog.log.state import Snapshot, States
 from gossiplog.log.writing import Writer
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
-from gossiplog.storage import SQLiteStorage, Storage, salvage
+from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.location import is_url, storage_at
-from gossiplog.storage.sqlite_tables import TABLES, new_meta, stored_identity
+from gossiplog.storage.replacement import locked_alone
+from gossiplog.storage.sqlite_tables import TABLES, foreign_objects, new_meta, stored_identity
 
 
 class OpenLog(Protocol):
@@ -126,15 +128,18 @@ def repair(
     if not path.is_file():
         raise NotALog(f"there is no log {path}")
     path = path.resolve()
-    for leftover in path.parent.glob(f"{path.name}{salvage.LEFTOVER}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
     with ExitStack() as stack:
+        # First: what another repair has made is in use until that has ended.
+        descriptor = stack.enter_context(locked_alone(path))
+        for leftover in salvage.leftovers(path):
+            shutil.rmtree(leftover, ignore_errors=True)
         try:
             folder = Path(tempfile.mkdtemp(prefix=f"{path.name}{salvage.LEFTOVER}", dir=path.parent))
+        except PermissionError as error:
+            raise StorageError(f"cannot repair {path}: {explain_denial(path.parent, 'write to')}") from error
         except OSError as error:
             raise StorageError(f"cannot repair {path}: no folder can be made beside it: {error.strerror}") from error
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        descriptor = stack.enter_context(salvage.locked_alone(path))
         try:
             return _Repair(path, folder, descriptor, progress).run(source)
         except OSError as error:
@@ -183,21 +188,21 @@ class _Repair:
     def run(self, source: Source | None) -> RepairResult:
         """Repair the log."""
         copy = self._folder / "copy.db"
-        salvage.copy_with_log(self._descriptor, self._path, copy)
+        merged = self._folder / "merged.db"
+        write_ahead_log.copy_with_log(self._descriptor, self._path, merged)
+        shutil.copyfile(merged, copy)
         problems, sound = _look(copy)
         problems = [problem.replace(str(copy), str(self._path)) for problem in problems]
-        merged: Path | None = None
-        if _has_content(self._path.with_name(f"{self._path.name}-wal")):
-            merged = self._folder / "merged.db"
-            shutil.copyfile(copy, merged)
-            problems += self._write_ahead_log(copy)
+        if unread := write_ahead_log.unread_commits(write_ahead_log.log_of(self._path)):
+            transactions = counted(unread, "transaction")
+            problems.append(f"the write-ahead log is damaged: SQLite does not read its last {transactions}")
         acknowledged, there = _counts(self._path, copy)
         if acknowledged > there:
             are = counted(acknowledged - there, "acknowledged message is", "acknowledged messages are")
             problems.append(f"the last {are} lost")
         if sound is not None and not problems:
             return RepairResult(messages=sound.messages, root=sound.root)
-        readable, found, unread = salvage.readable(copy, self._folder)
+        readable, found, lost = salvage.readable(copy, self._folder)
         problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in found)])]
         with ExitStack() as stack:
             base = stack.enter_context(closing(_connection(readable)))
@@ -210,8 +215,8 @@ class _Repair:
             own = _Values(base, remains.rows)
             if callable(source):
                 replica = stack.enter_context(self._fetched(source, remains, own))
-            if unread:
-                unread.append("gossiplog rebuild makes the application's tables anew from the messages")
+            if lost:
+                lost.append("gossiplog rebuild makes the application's tables anew from the messages")
             build = _Build(own, replica, remains)
             built = self._folder / "built.db"
             with _replica(built, remains.topic) as log:
@@ -219,32 +224,16 @@ class _Repair:
             new = self._finished(base, readable, built, remains, build)
         with _storage(new) as (storage, topic):
             verified = _verified(storage, topic)
-        kept = salvage.take_place(new, self._path, merged)
+        kept = salvage.take_place(new, self._path, self._descriptor, merged)
         return RepairResult(
             messages=verified.messages,
             root=verified.root,
             damaged=tuple(problems),
             fetched=build.fetched,
             moved=build.moved,
-            notes=(*unread, *build.notes),
+            notes=(*lost, *build.notes),
             kept=str(kept),
         )
-
-    def _write_ahead_log(self, merged: Path) -> list[str]:
-        """Return what is wrong where SQLite, which stops at the first wrong checksum, does not read all of it."""
-        plain = self._folder / "plain.db"
-        with plain.open("wb") as file:
-            salvage.copy_bytes(self._descriptor, file)
-        shutil.copyfile(self._path.with_name(f"{self._path.name}-wal"), plain.with_name("plain.db-wal"))
-        counts = []
-        for path in (plain, merged):
-            try:
-                with closing(_connection(path)) as connection:
-                    counts += connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
-            except sqlite3.Error:
-                return []
-        lost = counts[1] - counts[0]
-        return [f"the write-ahead log is damaged: SQLite does not read its last {lost} messages"] if lost else []
 
     @contextmanager
     def _fetched(self, fetch: Fetch, remains: _Remains, own: _Values) -> Iterator[_Replica]:
@@ -302,10 +291,6 @@ def _connection(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
-
-
-def _has_content(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
 
 
 @contextmanager
@@ -453,7 +438,7 @@ class _Reading:
             NotALog: no message is left, nor the topic.
         """
         remains = self._remains
-        remains.tables = bool(salvage.foreign_objects(self._base))
+        remains.tables = bool(foreign_objects(self._base))
         remains.incomplete = incomplete
         self._acknowledged = acknowledged
         if not self._has("gossiplog_messages", "seq", "value"):

@@ -19,6 +19,8 @@ _MAGIC = b"SQLite format 3\0"
 _DEFAULT_PAGE = 4096
 _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 _INTERIOR_INDEX, _INTERIOR_TABLE, _LEAF_INDEX, _LEAF_TABLE = 2, 5, 10, 13
+# In a sound file no two cells share bytes. Damage may make some do; a hostile file would have all of them do.
+_MOST_SHARED = 4
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
@@ -67,13 +69,18 @@ class Pages:
         self._file = path.open("rb")
         self._size = page_size(self._file.read(_HEADER))
         self._count = self._file.seek(0, 2) // self._size
+        # How many overflow pages may still be read.
+        self._overflow_left = _MOST_SHARED * self._count
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
     def rows(self) -> Iterator[tuple[int | None, Sequence[Value]]]:
-        """Yield the rows of all tables: their rowids, None in those without, and the values of their columns."""
+        """Yield the rows of all tables: their rowids, None in those without, and the values of their columns.
+
+        The rows of a hostile file have up to eight times as many bytes as the file.
+        """
         for number in range(1, self._count + 1):
             page = self._page(number)
             start = _HEADER if number == 1 else 0
@@ -81,45 +88,55 @@ class Pages:
             if kind not in (_INTERIOR_INDEX, _LEAF_INDEX, _LEAF_TABLE):
                 continue
             first = start + (12 if kind == _INTERIOR_INDEX else 8)
+            left = _MOST_SHARED * self._size
             for index in range(min(cells, self._size // 4)):
                 pointer = first + 2 * index
                 at = int.from_bytes(page[pointer : pointer + 2])
                 try:
-                    yield self._row(page, at, kind)
-                except (_Damaged, IndexError, struct.error, UnicodeDecodeError):
+                    rowid, payload, own = self._cell(page, at, kind)
+                    left -= own
+                    if left < 0:
+                        break
+                    yield rowid, _record(payload)
+                except (_Damaged, IndexError, UnicodeDecodeError):
                     continue
 
     def _page(self, number: int) -> bytes:
         self._file.seek((number - 1) * self._size)
         return self._file.read(self._size)
 
-    def _row(self, page: bytes, at: int, kind: int) -> tuple[int | None, Sequence[Value]]:
+    def _cell(self, page: bytes, at: int, kind: int) -> tuple[int | None, bytes, int]:
+        """Return a cell's rowid, its payload, and how many bytes of that are in its page."""
         if kind == _INTERIOR_INDEX:
             at += 4
         length, at = _varint(page, at)
         rowid: int | None = None
         if kind == _LEAF_TABLE:
             rowid, at = _varint(page, at)
-        return rowid, _record(self._payload(page, at, length, kind))
+        return rowid, *self._payload(page, at, length, kind)
 
-    def _payload(self, page: bytes, at: int, length: int, kind: int) -> bytes:
+    def _payload(self, page: bytes, at: int, length: int, kind: int) -> tuple[bytes, int]:
         """Return a cell's payload, with what overflows its page ("Cell Payload Overflow Pages")."""
         usable = self._size
         most = usable - 35 if kind == _LEAF_TABLE else (usable - 12) * 64 // 255 - 23
+        if not 0 <= length <= self._count * usable:
+            raise _Damaged
         if length <= most:
-            return _cut(page, at, length)
+            return _cut(page, at, length), length
         least = (usable - 12) * 32 // 255 - 23
         local = least + (length - least) % (usable - 4)
         local = local if local <= most else least
         payload = bytearray(_cut(page, at, local))
         following = int.from_bytes(_cut(page, at + local, 4))
         while len(payload) < length:
-            if not 1 <= following <= self._count:
+            # Pages that name each other have no end.
+            if not 1 <= following <= self._count or not self._overflow_left:
                 raise _Damaged
+            self._overflow_left -= 1
             overflow = self._page(following)
             following = int.from_bytes(overflow[:4])
             payload += overflow[4 : 4 + length - len(payload)]
-        return bytes(payload)
+        return bytes(payload), local
 
 
 def _cut(data: bytes, at: int, length: int) -> bytes:

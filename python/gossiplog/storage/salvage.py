@@ -6,179 +6,31 @@ that is complete takes the place of the log.
 
 from __future__ import annotations
 
+import glob
 import os
-import shutil
 import sqlite3
-import struct
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.pages import Pages, mended_header, page_size
+from gossiplog.storage import write_ahead_log
+from gossiplog.storage.pages import Pages, mended_header
+from gossiplog.storage.replacement import put_in_place
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, new_meta
 
 LEFTOVER = ".repair-"
 """What follows a log's name in that of the folder in which it is repaired; a repair that was killed leaves it."""
 
-# Where SQLite locks a database (https://sqlite.org/src/file/src/os.h, "PENDING_BYTE"): a connection to one with a
-# write-ahead log holds a read lock on the shared range for as long as it is open.
-_SHARED_FIRST = 0x40000002
-_SHARED_SIZE = 510
-_CHUNK = 2**20
-# https://sqlite.org/fileformat2.html, "WAL File Format"
-_WAL_HEADER = 32
-_FRAME_HEADER = 24
 _HEADER = 100
 _META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})
 # A damaged schema is compared with the statements of a log's tables: so many characters may differ.
 _FLIPPED = 2
 
 
-@contextmanager
-def locked_alone(path: Path) -> Iterator[int]:
-    """Keep all programs from a database for a block.
-
-    The block must not open the file by its path: when a process closes a file, its locks on it end.
-
-    Args:
-        path: of the file.
-
-    Yields:
-        A descriptor of the file.
-
-    Raises:
-        StorageError: a program has it open, or this user may not write to it.
-    """
-    # Windows has no such module.
-    import fcntl
-
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError as error:
-        raise StorageError(f"cannot repair {path}: {error.strerror}") from error
-    try:
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
-        except OSError as error:
-            raise StorageError(
-                f"cannot repair {path}: a program has it open; end it, as a server of it, and repeat the command"
-            ) from error
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def is_open_elsewhere(path: Path) -> bool | None:
-    """Return whether another program has a database open; None where this user may not find out."""
-    try:
-        with locked_alone(path):
-            return False
-    except StorageError:
-        return True if os.access(path, os.W_OK) else None
-
-
-def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
-    """Copy a database, with what its write-ahead log holds in its place.
-
-    SQLite ends where a checksum of the write-ahead log is wrong, and what was committed after that is lost. Here each
-    page is taken over as it stands there, up to the last commit, and its damage is left to the checks of the database.
-
-    Args:
-        descriptor: of the database.
-        path: of the database.
-        target: the copy, to be made.
-
-    Raises:
-        StorageError: SQLite has yet to undo a transaction of another kind.
-    """
-    journal = path.with_name(f"{path.name}-journal")
-    if journal.exists() and journal.stat().st_size:
-        raise StorageError(f"{journal} has a transaction to be undone: gossiplog info {path} does that; then repeat")
-    with target.open("wb") as copy:
-        copy_bytes(descriptor, copy)
-        wal = path.with_name(f"{path.name}-wal")
-        if wal.exists():
-            with wal.open("rb") as log:
-                _write_frames(log.read(_WAL_HEADER), log, copy)
-        copy.flush()
-        os.fsync(copy.fileno())
-
-
-def copy_bytes(descriptor: int, copy: BinaryIO) -> None:
-    """Copy what a descriptor has open."""
-    offset = 0
-    while chunk := os.pread(descriptor, _CHUNK, offset):
-        copy.write(chunk)
-        offset += len(chunk)
-
-
-def _write_frames(header: bytes, log: BinaryIO, copy: BinaryIO) -> None:
-    """Write the pages of a write-ahead log to their places, up to its last commit."""
-    size = page_size(bytes(16) + header[10:12])
-    frames: list[tuple[bytes, int, int, int]] = []
-    while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
-        page, pages = int.from_bytes(frame[:4]), int.from_bytes(frame[4:8])
-        frames.append((frame[8:16], page, pages, log.tell() - size))
-    # Those of an earlier use of the file have other salts. The header's may be what is damaged.
-    salts = Counter([header[16:24], *(salt for salt, *_ in frames[:2])])
-    salt = salts.most_common(1)[0][0]
-    current = [frame for frame in frames if frame[0] == salt]
-    commits = [index for index, (_, _, pages, _) in enumerate(current) if pages]
-    if not commits:
-        return
-    current = current[: commits[-1] + 1]
-    length = current[-1][2]
-    for _, page, _, start in current:
-        if 0 < page <= length:
-            log.seek(start)
-            copy.seek((page - 1) * size)
-            copy.write(log.read(size))
-    # A damaged length may be anything; SQLite passes over pages that no table has.
-    if length * size <= max(os.fstat(copy.fileno()).st_size, 1):
-        copy.truncate(length * size)
-
-
-def unread_commits(path: Path) -> int:
-    """Return how many transactions of a write-ahead log SQLite would not read, because a checksum is wrong.
-
-    Args:
-        path: of the write-ahead log, which need not exist.
-    """
-    if not path.exists():
-        return 0
-    with path.open("rb") as log:
-        header = log.read(_WAL_HEADER)
-        if len(header) < _WAL_HEADER:
-            return 0
-        size = page_size(bytes(16) + header[10:12])
-        order = ">" if header[3] & 1 else "<"
-        checksum = _checksum(header[:24], (0, 0), order)
-        sound = checksum == struct.unpack(">II", header[24:32])
-        unread = 0
-        while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
-            if frame[8:16] != header[16:24]:
-                # What an earlier use left, unless it is the damage.
-                sound = False
-                continue
-            if sound:
-                checksum = _checksum(frame[:8] + frame[_FRAME_HEADER:], checksum, order)
-                sound = checksum == struct.unpack(">II", frame[16:24])
-            # The last page of a transaction has the size of the database.
-            unread += not sound and any(frame[4:8])
-    return unread
-
-
-def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
-    """Return the checksum of a write-ahead log ("WAL File Format", "Checksum Algorithm")."""
-    one, two = before
-    words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for first, second in zip(words[::2], words[1::2], strict=True):
-        one = (one + first + two) & 0xFFFFFFFF
-        two = (two + second + one) & 0xFFFFFFFF
-    return one, two
+def leftovers(path: Path) -> list[Path]:
+    """Return the folders that killed repairs of a log have left."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}{LEFTOVER}*"))
 
 
 def readable(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
@@ -335,49 +187,33 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def foreign_objects(database: sqlite3.Connection) -> list[str]:
-    """Return the names of what is in a database beside a log's tables."""
-    return [
-        name
-        for name, table in database.execute("SELECT name, tbl_name FROM sqlite_schema")
-        if not str(table).lower().startswith(PREFIX) and not name.startswith("sqlite_")
-    ]
-
-
-def take_place(new: Path, path: Path, merged: Path | None) -> Path:
-    """Put a complete file in the place of a database, which is kept under another name beside it.
+def take_place(new: Path, path: Path, descriptor: int, merged: Path) -> Path:
+    """Put a complete file in the place of a damaged database, which is kept under another name beside it.
 
     A kill at any point leaves the old database or the new one under its name, whole.
 
     Args:
         new: the file, in the same file system, closed.
-        path: of the database, which no program has open.
-        merged: a copy of the database with what is in its write-ahead log, where it has one.
+        path: of the database.
+        descriptor: of the database, which this process has locked.
+        merged: a copy of the database with what was committed to its write-ahead log.
 
     Returns:
-        The name under which the old database is kept.
+        The path of the former database.
+
+    Raises:
+        StorageError: the file system failed.
     """
-    number = 1
-    while (kept := path.with_name(f"{path.name}.damaged{f'-{number}' if number > 1 else ''}")).exists():
-        number += 1
-    shutil.copystat(path, new)
-    _sync(new)
-    if merged is not None:
-        shutil.copystat(path, merged)
-        os.replace(merged, path)
-    os.link(path, kept)
-    # From here on the database is all in its file, and SQLite would read these beside the new one.
-    for companion in ("-wal", "-shm", "-journal"):
-        path.with_name(f"{path.name}{companion}").unlink(missing_ok=True)
-    _sync(path.parent)
-    os.replace(new, path)
-    _sync(path.parent)
-    return kept
 
+    def copy(target: str) -> None:
+        with open(target, "wb") as file:
+            write_ahead_log.copy_bytes(descriptor, file)
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        write_ahead_log.move_into_database(descriptor, path, merged)
+        return Path(put_in_place(str(new), str(path), ".damaged", copy))
+    except OSError as error:
+        raise StorageError(
+            f"the repaired log cannot take the place of {path}: {error}. What is there is whole, the damaged log or the"
+            " repaired one: repeat the command"
+        ) from error

@@ -240,6 +240,20 @@ def schema_of_log(connection: sqlite3.Connection) -> list[SchemaRow]:
     ]
 
 
+def foreign_objects(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return the types and the names of what is in a database beside a log's tables and their indices."""
+    return [
+        (str(kind), str(name))
+        for kind, name, table in connection.execute("SELECT type, name, tbl_name FROM sqlite_schema")
+        if not str(table).lower().startswith(PREFIX) and not str(name).startswith("sqlite_")
+    ]
+
+
+def foreign_tables(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the tables in a database that are no log's."""
+    return [name for kind, name in foreign_objects(connection) if kind == "table"]
+
+
 def check_tables(found: Sequence[SchemaRow], expected: Sequence[str]) -> None:
     """Refuse everything but the tables that this package makes.
 

@@ -17,8 +17,7 @@ import pytest
 
 import gossiplog
 from gossiplog import NotALog, Signer, StorageError
-from gossiplog.storage.base import Position
-from gossiplog.storage.sqlite_replacement import Replacement
+from gossiplog.storage.replacement import Replacement
 
 TOPIC = "org.example.test"
 SIGNER = Signer(bytes(32))
@@ -45,9 +44,9 @@ def names(path: Path) -> list[str]:
 
 
 def replace(path: Path, *payloads: str) -> str:
-    with Replacement(str(path)) as replacement:
+    with Replacement(str(path), ".new") as replacement:
         write(replacement.new, *payloads)
-        return replacement.publish(Position())
+        return replacement.publish(".generation-0", {"generation": 1})
 
 
 def test_the_new_file_has_the_name_and_the_former_one_another(path: Path) -> None:
@@ -70,7 +69,7 @@ def test_what_is_in_the_write_ahead_log_is_kept(path: Path, tmp_path: Path) -> N
 
 def test_a_block_that_raises_leaves_the_file_as_it_is(path: Path) -> None:
     def fail() -> None:
-        with Replacement(str(path)) as replacement:
+        with Replacement(str(path), ".new") as replacement:
             write(replacement.new, "new")
             raise ZeroDivisionError
 
@@ -83,12 +82,12 @@ def test_a_block_that_raises_leaves_the_file_as_it_is(path: Path) -> None:
 
 
 def test_a_file_that_is_open_here_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.storage.sqlite_replacement._PATIENCE", 0.0)
+    monkeypatch.setattr("gossiplog.storage.replacement._PATIENCE", 0.0)
     for read_only in (False, True):
         with (
             gossiplog.open(path, read_only=read_only),
             pytest.raises(StorageError, match=f"{path} is open in another program, or elsewhere in this one: close it"),
-            Replacement(str(path)),
+            Replacement(str(path), ".new"),
         ):
             pass
         assert payloads(path) == ["old"]
@@ -111,8 +110,8 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_file_that_another_process_has_open_is_refused(
     path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gossiplog.storage.sqlite_replacement._PATIENCE", 0.0)
-    with pytest.raises(StorageError, match="is open in another program"), Replacement(str(path)):
+    monkeypatch.setattr("gossiplog.storage.replacement._PATIENCE", 0.0)
+    with pytest.raises(StorageError, match="is open in another program"), Replacement(str(path), ".new"):
         pass
     holder.communicate("\n")
     assert replace(path, "new")
@@ -120,13 +119,13 @@ def test_a_file_that_another_process_has_open_is_refused(
 
 def test_nobody_opens_the_file_to_write_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossiplog.storage.sqlite._PATIENCE", 0.0)
-    with Replacement(str(path)) as replacement:
+    with Replacement(str(path), ".new") as replacement:
         with pytest.raises(StorageError, match="locked"), gossiplog.open(path) as log:
             log.append("lost", signer=SIGNER)
         # Readers read what is there.
         assert payloads(path) == ["old"]
         write(replacement.new, "new")
-        replacement.publish(Position())
+        replacement.publish(".generation-0", {"generation": 1})
     assert payloads(path) == ["new"]
 
 
@@ -136,18 +135,18 @@ def test_a_file_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr(os, "access", lambda place, mode, refused=refused, **_: place != refused)
             with pytest.raises(StorageError, match=f"cannot replace {path}"):
-                Replacement(str(path))
+                Replacement(str(path), ".new")
 
 
 @pytest.mark.parametrize("location", [":memory:", "file:log.db"])
 def test_what_is_no_file(location: str) -> None:
     with pytest.raises(StorageError, match="names no file that could be replaced"):
-        Replacement(location)
+        Replacement(location, ".new")
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="there is no log"):
-        Replacement(str(tmp_path / "log.db"))
+        Replacement(str(tmp_path / "log.db"), ".new")
 
 
 def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
@@ -167,8 +166,8 @@ def test_the_mode_stays(path: Path) -> None:
 
 
 def test_what_an_attempt_left_is_removed(path: Path) -> None:
-    write(f"{path}.rebasing", "half")
-    Path(f"{path}.rebasing-wal").write_bytes(b"half")
+    write(f"{path}.new", "half")
+    Path(f"{path}.new-wal").write_bytes(b"half")
     # It had come as far as the name of the former file.
     os.link(path, f"{path}.generation-0")
     assert replace(path, "new") == f"{path}.generation-0"
@@ -208,5 +207,5 @@ def test_a_file_system_that_fails(path: Path, call: str, monkeypatch: pytest.Mon
 def test_tables_of_an_application_are_named(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT)")
-    with Replacement(str(path)) as replacement:
+    with Replacement(str(path), ".new") as replacement:
         assert replacement.other_tables == ["notes"]

@@ -1,0 +1,213 @@
+"""A write-ahead log of SQLite, read and written byte by byte (https://sqlite.org/fileformat2.html, "WAL File Format").
+
+SQLite ends where a checksum is wrong, and what was committed after that is lost. Here each page is taken as it stands,
+up to the last commit, and its damage is left to the checks of the database.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from gossiplog.errors import StorageError
+from gossiplog.storage.pages import page_size
+from gossiplog.storage.replacement import copy_owner, sync
+
+_CHUNK = 2**20
+_HEADER = 32
+_FRAME_HEADER = 24
+# Of a file whose checksums are over words with the smallest byte first.
+_MAGIC = 0x377F0682
+_FORMAT = 3007000
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """What was committed to a write-ahead log.
+
+    Attributes:
+        page_size: in bytes.
+        places: by the number of a page, from 1 on, where the latest version of it begins in the file.
+        length: how many pages the database has after the last commit; the number may be damaged.
+    """
+
+    page_size: int
+    places: Mapping[int, int]
+    length: int
+
+
+def _committed(log: BinaryIO) -> _Committed:
+    """Find what was committed to a write-ahead log."""
+    header = log.read(_HEADER)
+    size = page_size(bytes(16) + header[10:12])
+    frames: list[tuple[bytes, int, int, int]] = []
+    while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+        page, pages = int.from_bytes(frame[:4]), int.from_bytes(frame[4:8])
+        frames.append((frame[8:16], page, pages, log.tell() - size))
+    salt = _salt(header, [salt for salt, *_ in frames[:2]])
+    current = [frame for frame in frames if frame[0] == salt]
+    commits = [index for index, (_, _, pages, _) in enumerate(current) if pages]
+    if not commits:
+        return _Committed(size, {}, 0)
+    current = current[: commits[-1] + 1]
+    length = current[-1][2]
+    return _Committed(size, {page: start for _, page, _, start in current if 0 < page <= length}, length)
+
+
+def _salt(header: bytes, first: Sequence[bytes]) -> bytes:
+    """Return the salts of the frames that belong to a header: those of an earlier use of the file have others.
+
+    Args:
+        header: of the write-ahead log; its own salts may be what is damaged.
+        first: the salts of the first two frames.
+    """
+    return Counter([header[16:24], *first]).most_common(1)[0][0]
+
+
+def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
+    """Copy a database, with what was committed to its write-ahead log in its place.
+
+    Args:
+        descriptor: of the database.
+        path: of the database.
+        target: the copy, to be made.
+
+    Raises:
+        StorageError: SQLite has yet to undo a transaction of another kind.
+    """
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.exists() and journal.stat().st_size:
+        raise StorageError(f"{journal} has a transaction to be undone: gossiplog info {path} does that; then repeat")
+    with target.open("wb") as copy:
+        copy_bytes(descriptor, copy)
+        wal = log_of(path)
+        if wal.exists():
+            with wal.open("rb") as log:
+                committed = _committed(log)
+                size = committed.page_size
+                for page, start in sorted(committed.places.items()):
+                    log.seek(start)
+                    copy.seek((page - 1) * size)
+                    copy.write(log.read(size))
+                copy.flush()
+                # A damaged length may be anything; SQLite passes over pages that no table has.
+                if 0 < committed.length * size <= os.fstat(copy.fileno()).st_size:
+                    copy.truncate(committed.length * size)
+        copy.flush()
+        os.fsync(copy.fileno())
+
+
+def copy_bytes(descriptor: int, copy: BinaryIO) -> None:
+    """Copy what a descriptor has open."""
+    offset = 0
+    while chunk := os.pread(descriptor, _CHUNK, offset):
+        copy.write(chunk)
+        offset += len(chunk)
+
+
+def log_of(path: Path) -> Path:
+    """Return the path of the write-ahead log of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def move_into_database(descriptor: int, path: Path, merged: Path) -> None:
+    """Move what was committed to a write-ahead log into its database, and remove the log.
+
+    First another log takes its place, in one step, with the same pages and checksums that are right: from then on
+    SQLite reads all of it, and reads the same before, while and after the pages are written to the database.
+
+    Args:
+        descriptor: of the database, which this process has locked.
+        path: of the database.
+        merged: what `copy_with_log` made; another file is made beside it.
+
+    Raises:
+        OSError: the file system failed. The database is whole.
+    """
+    wal = log_of(path)
+    if wal.exists():
+        with wal.open("rb") as log:
+            committed = _committed(log)
+        if committed.places:
+            rewritten = log_of(merged)
+            _write(rewritten, merged, committed)
+            copy_owner(str(path), str(rewritten))
+            sync(str(rewritten))
+            # The index of the former one.
+            path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+            os.replace(rewritten, wal)
+            sync(str(path.parent))
+            with merged.open("rb") as pages:
+                for page in committed.places:
+                    offset = (page - 1) * committed.page_size
+                    os.pwrite(descriptor, os.pread(pages.fileno(), committed.page_size, offset), offset)
+                os.ftruncate(descriptor, os.fstat(pages.fileno()).st_size)
+            os.fsync(descriptor)
+    for companion in ("-shm", "-wal"):
+        path.with_name(f"{path.name}{companion}").unlink(missing_ok=True)
+    sync(str(path.parent))
+
+
+def _write(wal: Path, merged: Path, committed: _Committed) -> None:
+    """Write a write-ahead log of one transaction, with the pages that another one has, as they are in a file."""
+    size = committed.page_size
+    salts = os.urandom(8)
+    header = struct.pack(">IIII", _MAGIC, _FORMAT, size, 0) + salts
+    checksum = _checksum(header, (0, 0), "<")
+    with merged.open("rb") as source, wal.open("wb") as target:
+        target.write(header + struct.pack(">II", *checksum))
+        numbers = sorted(committed.places)
+        for page in numbers:
+            content = os.pread(source.fileno(), size, (page - 1) * size)
+            length = os.fstat(source.fileno()).st_size // size if page == numbers[-1] else 0
+            frame = struct.pack(">II", page, length)
+            checksum = _checksum(frame + content, checksum, "<")
+            target.write(frame + salts + struct.pack(">II", *checksum) + content)
+
+
+def unread_commits(path: Path) -> int:
+    """Return how many transactions of a write-ahead log SQLite would not read, because a checksum is wrong.
+
+    Args:
+        path: of the write-ahead log, which need not exist.
+    """
+    if not path.exists():
+        return 0
+    with path.open("rb") as log:
+        header = log.read(_HEADER)
+        if len(header) < _HEADER:
+            return 0
+        size = page_size(bytes(16) + header[10:12])
+        order = ">" if header[3] & 1 else "<"
+        checksum = _checksum(header[:24], (0, 0), order)
+        sound = checksum == struct.unpack(">II", header[24:32])
+        first = [log.read(_FRAME_HEADER + size)[8:16] for _ in range(2)]
+        salt = _salt(header, [each for each in first if each])
+        log.seek(_HEADER)
+        unread = 0
+        while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+            if frame[8:16] != salt:
+                # What an earlier use left, unless it is the damage.
+                sound = False
+                continue
+            if sound:
+                checksum = _checksum(frame[:8] + frame[_FRAME_HEADER:], checksum, order)
+                sound = checksum == struct.unpack(">II", frame[16:24])
+            # The last page of a transaction has the size of the database.
+            unread += not sound and any(frame[4:8])
+    return unread
+
+
+def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
+    """Return the checksum of a write-ahead log ("WAL File Format", "Checksum Algorithm")."""
+    one, two = before
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for first, second in zip(words[::2], words[1::2], strict=True):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return one, two
