@@ -8,7 +8,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from tests.cli.support import Program
+from tests.cli.support import Program, Server
 
 
 @pytest.fixture
@@ -42,3 +42,14 @@ def test_what_cannot_be_repaired(program: Program, damaged: Path) -> None:
     assert program("repair", "no.db").err == "gossiplog: there is no log no.db\n"
     assert program("repair", damaged, "--from", "no.db").err == "gossiplog: there is no log no.db to repair from\n"
     assert program("repair", damaged, "--from", "whole.db", "--token-file", "t").code == 2
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["hub", "peer"])
+def test_from_a_hub_or_a_peer(program: Program, damaged: Path, home: Path, port: int, kind: str) -> None:
+    options = ["--hub", f"127.0.0.1:{port}"] if kind == "hub" else ["--listen", f"/ip4/127.0.0.1/tcp/{port}"]
+    with Server(home / "whole.db", *options) as server:
+        address = f"ws://127.0.0.1:{port}" if kind == "hub" else server.ready["listen"][0]
+        record = program("repair", damaged, "--from", address).record
+    assert (record["messages"], record["fetched"], record["moved"]) == (40, 2, 0)
+    assert record["root"] == program("verify", home / "whole.db").record["root"]

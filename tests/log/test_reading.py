@@ -17,6 +17,7 @@ import gossiplog
 from gossiplog import CorruptLog, CorruptSource, Log, MemoryStorage, Signer, StorageError
 from gossiplog.log import writing
 from gossiplog.storage.sqlite_tables import SQLiteReader
+from tests.damage import make_log
 from tests.storage.faults import Faults, inject
 from tests.strategies import repeatable
 
@@ -314,3 +315,23 @@ def test_messages_are_read_where_they_are_held_against_their_keys() -> None:
             and call.attr in ("page", "values", "arrivals")
         }
         assert not raw, f"{source} reads without a look at the keys: use gossiplog.log.reading"
+
+
+@pytest.mark.parametrize(
+    ("sql", "use"),
+    [
+        ("UPDATE gossiplog_leaves SET seq = 9999 WHERE seq = 20", list),
+        ("UPDATE gossiplog_leaves SET seq = 9999 WHERE seq = 20", lambda log: log.count(after=next(iter(log)).id)),
+        ("UPDATE gossiplog_messages SET seq = 9999 WHERE seq = 20", list),
+        ("DELETE FROM gossiplog_children", lambda log: [log.children(message.id) for message in log.messages(limit=9)]),
+        ("INSERT INTO gossiplog_children VALUES (1, 40)", lambda log: log.children(next(log.subscribe(after=0))[0].id)),
+    ],
+)
+def test_rows_without_their_message_are_named(tmp_path: Path, sql: str, use: Callable[[Log], object]) -> None:
+    """Each was passed over, so that messages or children were missing without an error."""
+    path = tmp_path / "log.db"
+    make_log(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql)
+    with gossiplog.open(path) as log, pytest.raises(CorruptLog):
+        use(log)

@@ -123,9 +123,11 @@ class ArrivalCheck:
                         self._forks = None
                         self._say("order", f"there is no message with the sequence {sequence}")
                         break
-                for run in self._runs(rows):
+                parsed = core.read_batch([value for _, value in rows], self._topic)
+                for run in _runs(rows, parsed.keys):
                     with reporting(self._report, "order", f"sequences {run[0][0]} to {run[-1][0]}"):
-                        self._check_run(reader, run)
+                        # Mostly all of a page is one run.
+                        self._check_run(reader, run, parsed if len(run) == len(rows) else None)
                 own: Sequence[int] = range(checked + 1, rows[-1][0] + 1)
                 if len(own) > 2 * _PAGE:
                     # The sequence of a damaged row may be any number.
@@ -140,19 +142,12 @@ class ArrivalCheck:
     def _say(self, kind: Kind, text: str, key: bytes | None = None) -> None:
         self._report(Problem(kind, text, key))
 
-    def _runs(self, rows: Sequence[_Row]) -> Iterator[Sequence[_Row]]:
-        """Cut rows where keys do not ascend: within a run a batch gets the sequences that its messages have."""
-        start = 0
-        keys = core.read_batch([value for _, value in rows], self._topic).keys
-        for index in range(1, len(rows)):
-            if keys[index] <= keys[index - 1] or rows[index][0] != rows[index - 1][0] + 1:
-                yield rows[start:index]
-                start = index
-        yield rows[start:]
-
-    def _check_run(self, reader: Reader, run: Sequence[_Row]) -> None:
+    def _check_run(self, reader: Reader, run: Sequence[_Row], parsed: core.Batch | None = None) -> None:
         values = [value for _, value in run]
-        batch = core.verify_batch(values, self._topic) if self._signatures else core.read_batch(values, self._topic)
+        if self._signatures:
+            batch = core.verify_batch(values, self._topic)
+        else:
+            batch = parsed or core.read_batch(values, self._topic)
         keys = batch.keys
         leaves = reader.leaf_rows([key for key in keys if key])
         wrong = dict(batch.invalid)
@@ -270,6 +265,16 @@ def reporting(report: Callable[[Problem], None], kind: Kind, where: str) -> Iter
         raise
     except GossipLogError as error:
         report(Problem(kind, f"{where}: {error}"))
+
+
+def _runs(rows: Sequence[_Row], keys: Sequence[bytes]) -> Iterator[Sequence[_Row]]:
+    """Cut rows where keys do not ascend: within a run a batch gets the sequences that its messages have."""
+    start = 0
+    for index in range(1, len(rows)):
+        if keys[index] <= keys[index - 1] or rows[index][0] != rows[index - 1][0] + 1:
+            yield rows[start:index]
+            start = index
+    yield rows[start:]
 
 
 def _without(run: Sequence[_Row], indices: Collection[int]) -> Iterator[Sequence[_Row]]:

@@ -453,9 +453,16 @@ class Log:
             (sequence,) = self._sequences(reader, [key])
             position = reader.position()
             pairs = reader.children([sequence], 1, position.indexed)
-            indexed = self._ids(reader, [child for _, child in pairs])
+            rows = self._rows(reader, [child for _, child in pairs])
+            indexed = ids_of_sequences(reader, self.topic, rows)
+            named = core.read_batch([value for _, value in rows], self.topic)
+            if any(isinstance(message, SignedMessage) and id not in message.parents for message in named):
+                raise CorruptLog([f"a message is stored as a child of {id} and does not name it as a parent"])
             late = unindexed(reader, position, self.topic)
-            return tuple(sorted({*indexed, *(message.id for message in late if id in message.parents)}))
+            found = {*indexed, *(message.id for message in late if id in message.parents)}
+            if not found and all(key != head for head, _ in self._states.heads(reader, position)):
+                raise CorruptLog([f"message {id} has no children, and is no head"])
+            return tuple(sorted(found))
 
         return read(self._storage, look_up)
 
@@ -468,10 +475,14 @@ class Log:
         return [found[key] for key in keys]
 
     def _ids(self, reader: Reader, sequences: Sequence[int]) -> tuple[str, ...]:
+        return ids_of_sequences(reader, self.topic, self._rows(reader, sequences))
+
+    @staticmethod
+    def _rows(reader: Reader, sequences: Sequence[int]) -> list[tuple[int, bytes]]:
         rows = [row for sequence in sequences for row in reader.arrivals(sequence - 1, 1)]
         if [sequence for sequence, _ in rows] != [*sequences]:
             raise CorruptLog(["a record names a message that is not there"])
-        return ids_of_sequences(reader, self.topic, rows)
+        return rows
 
     # The log as a whole
 

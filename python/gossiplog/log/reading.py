@@ -22,6 +22,7 @@ Row = tuple[int, bytes]
 """A sequence and a stored value."""
 
 _ANOTHER = "the value that is stored for it has another hash"
+_MISSING = "it is not there"
 
 
 class _RaisingCorruptLog:
@@ -121,7 +122,7 @@ def read_messages(
         try:
             message = core.read_message(value, topic)
         except InvalidMessage as error:
-            raise _damaged(named_by_key(key), error) from error
+            raise _damaged(named_by_key(key), error if value else _MISSING) from error
         if message.key != key:
             raise _damaged(named_by_key(key), _ANOTHER)
         found[key] = message
@@ -136,7 +137,8 @@ def read_values(reader: Reader, keys: Sequence[bytes], count: int, limit: int | 
     """
     found = reader.values(keys, count, limit)
     for index in core.misplaced([*found], [*found.values()]):
-        raise _damaged(named_by_key([*found][index]), _ANOTHER)
+        key = [*found][index]
+        raise _damaged(named_by_key(key), _ANOTHER if found[key] else _MISSING)
     return found
 
 
@@ -150,10 +152,16 @@ def read_rows(
     """
     rows = reader.page(after, before, reverse, limit, count)
     for index in core.misplaced([key for key, _ in rows], [value for _, value in rows]):
-        if index == 0:
-            raise _damaged(named_by_key(rows[0][0]), _ANOTHER)
+        key, value = rows[index]
+        if index == 0 or _is_out_of_order(rows, index, reverse):
+            raise _damaged(named_by_key(key), _ANOTHER if value else _MISSING)
         return rows[:index]
     return rows
+
+
+def _is_out_of_order(rows: Sequence[tuple[bytes, bytes]], index: int, reverse: bool) -> bool:
+    """Return whether a damaged key is not between those around it, so that no later page would have it."""
+    return (rows[index][0] < rows[index - 1][0]) is not reverse
 
 
 def read_page(
@@ -167,10 +175,11 @@ def read_page(
     rows = reader.page(after, before, reverse, limit, count)
     batch = core.read_batch([value for _, value in rows], topic)
     messages: list[SignedMessage] = []
-    for (key, _), message in zip(rows, batch, strict=True):
+    for index, ((key, value), message) in enumerate(zip(rows, batch, strict=True)):
         if not isinstance(message, SignedMessage) or message.key != key:
-            if not messages:
-                raise _damaged(named_by_key(key), _ANOTHER if isinstance(message, SignedMessage) else message)
+            if not messages or _is_out_of_order(rows, index, reverse):
+                reason = _ANOTHER if isinstance(message, SignedMessage) else message if value else _MISSING
+                raise _damaged(named_by_key(key), reason)
             break
         messages.append(message)
     return messages

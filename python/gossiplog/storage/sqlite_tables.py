@@ -74,7 +74,8 @@ def new_meta() -> Mapping[str, int | str]:
     }
 
 
-_KEY_HASH = "CAST(key AS BLOB), CAST(hash AS BLOB)"
+# What is null in a damaged row is empty: no key and no hash is.
+_KEY_HASH = "coalesce(CAST(key AS BLOB), x''), coalesce(CAST(hash AS BLOB), x'')"
 _SCANNED: Mapping[ScanColumn, str] = {
     "seq": "CAST(seq AS INTEGER)",
     "key": "CAST(key AS BLOB)",
@@ -388,7 +389,7 @@ class SQLiteReader(Reader):
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
         if len(keys) >= _MANY:
             last = self._connection.execute(
-                "SELECT CAST(key AS BLOB) FROM gossiplog_leaves ORDER BY key DESC LIMIT 1"
+                "SELECT coalesce(CAST(key AS BLOB), x'') FROM gossiplog_leaves ORDER BY key DESC LIMIT 1"
             ).fetchone()
             if last is None or min(keys) > last[0]:
                 return {}
@@ -405,13 +406,17 @@ class SQLiteReader(Reader):
         return {key: (hash, sequence) for key, hash, sequence in rows}
 
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
-        columns = "SELECT key, CAST(value AS BLOB) FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
+        columns = (
+            "SELECT key, coalesce(CAST(value AS BLOB), x'')"
+            " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+        )
         room = sys.maxsize if limit is None else limit
         found: dict[bytes, bytes] = {}
         if len(keys) >= _MANY:
             # Keys that stand one behind the other, as a sync asks for them, are read in one go up to where they do not.
             rows = self._connection.execute(
-                f"{columns} WHERE key BETWEEN ? AND ? AND seq <= ? ORDER BY key", (keys[0], keys[-1], count)
+                f"{columns} WHERE key BETWEEN ? AND ? AND (seq <= ? OR value IS NULL) ORDER BY key",
+                (keys[0], keys[-1], count),
             )
             with closing(rows):
                 for wanted, (key, value) in zip(keys, rows, strict=False):
@@ -421,7 +426,9 @@ class SQLiteReader(Reader):
                     room -= len(value)
                     if room < 0:
                         return found
-        rest = self._statements(f"{columns} WHERE key IN ({{}}) AND seq <= ?", keys[len(found) :], (count,))
+        rest = self._statements(
+            f"{columns} WHERE key IN ({{}}) AND (seq <= ? OR value IS NULL)", keys[len(found) :], (count,)
+        )
         with closing(rest):
             for key, value in chain.from_iterable(rest):
                 found[key] = value
@@ -435,9 +442,10 @@ class SQLiteReader(Reader):
     ) -> Sequence[tuple[bytes, bytes]]:
         condition, bounds = _between(after, before)
         rows = self._connection.execute(
-            "SELECT CAST(key AS BLOB), CAST(value AS BLOB)"
-            " FROM gossiplog_leaves JOIN gossiplog_messages USING (seq)"
-            f" WHERE {condition} seq <= ? ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
+            "SELECT CAST(key AS BLOB), coalesce(CAST(value AS BLOB), x'')"
+            " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+            # A leaf without its message is damaged, whatever its sequence is.
+            f" WHERE {condition} (seq <= ? OR value IS NULL) ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
             (*bounds, count, limit),
         )
         return _take(rows)
@@ -473,9 +481,14 @@ class SQLiteReader(Reader):
 
     def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
         condition, bounds = _between(after, before)
-        (found,) = self._connection.execute(
-            f"SELECT COUNT(*) FROM gossiplog_leaves WHERE {condition} seq <= ?", (*bounds, count)
+        found, strays = self._connection.execute(
+            "SELECT count(*) FILTER (WHERE seq <= ?),"
+            " count(*) FILTER (WHERE typeof(seq) <> 'integer' OR seq > (SELECT max(seq) FROM gossiplog_messages))"
+            f" FROM gossiplog_leaves WHERE {condition} TRUE",
+            (count, *bounds),
         ).fetchone()
+        if strays:
+            raise CorruptLog([f"{counted(strays, 'leaf has', 'leaves have')} the sequence of no message"])
         return int(found)
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
@@ -519,7 +532,8 @@ class SQLiteReader(Reader):
 
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return self._connection.execute(
-            "SELECT CAST(key AS BLOB), CAST(seq AS INTEGER) FROM gossiplog_heads ORDER BY key"
+            "SELECT coalesce(CAST(key AS BLOB), x''), coalesce(CAST(seq AS INTEGER), 0)"
+            " FROM gossiplog_heads ORDER BY key"
         ).fetchall()
 
     def strays(self, position: Position) -> Sequence[tuple[str, str]]:

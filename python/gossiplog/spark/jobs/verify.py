@@ -27,6 +27,7 @@ from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.root import entries_fragment, in_order, joined
 from gossiplog.spark.jobs.row_check import check_rows
 from gossiplog.spark.source.data_source import read
+from gossiplog.spark.source.locations import opened
 
 DEFECTS = "kind string, id string, detail string"
 """The columns of a report. The kinds:
@@ -83,8 +84,7 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
     with worker_errors():
         problems = check_rows(session, location, own)
     messages = read(session, location, columns="seq,key,value")
-    keys = read(session, location, columns="key")
-    return verify(messages, own.topic, own, keys=keys, problems=problems, ascending=True)
+    return verify(messages, own.topic, own, location=location, problems=problems, ascending=True)
 
 
 def verify(
@@ -92,7 +92,7 @@ def verify(
     topic: str,
     own: LogMetadata | None = None,
     *,
-    keys: DataFrame | None = None,
+    location: str | None = None,
     problems: Sequence[Problem] = (),
     ascending: bool = False,
 ) -> VerifyResult:
@@ -108,7 +108,7 @@ def verify(
         messages: with the columns `key` and `value`; with `seq`, those after `own.count` are passed over.
         topic: of the log.
         own: what the log says of itself; None looks at messages and parents alone.
-        keys: all keys of the log, where a second look at `messages` would cost more.
+        location: of the log, in which parents in other partitions are looked up; None joins them with all keys.
         problems: that were found elsewhere, to be reported as well.
         ascending: as for `root`.
 
@@ -129,7 +129,12 @@ def verify(
             fragments = found.where(F.col("kind") == _FRAGMENT).select("other").collect()
             whole = joined(bytes(row.other) for row in fragments)
             parts = [found.where(F.col("kind").isin("value", "signature"))]
-            parts.append(_missing_parents(found, messages.select("key") if keys is None else keys))
+            outer = found.where(F.col("kind") == _OUTER)
+            if location is None:
+                missing = _not_among(outer, messages.select("key"))
+            else:
+                missing = outer.mapInArrow(partial(_not_stored, location, topic), _FOUND)
+            parts.append(_missing_parents(missing))
             if own is not None and own.heads is not None:
                 parts += _wrong_heads(found, own.heads)
             parts.append(_local(found.sparkSession, [*_of_the_whole(whole, own), *map(_row, problems)]))
@@ -150,11 +155,22 @@ def reports(checked: Sequence[tuple[str, VerifyResult]]) -> DataFrame:
     return reduce(DataFrame.union, frames)
 
 
-def _missing_parents(found: DataFrame, keys: DataFrame) -> DataFrame:
-    outer = found.where(F.col("kind") == _OUTER)
+def _not_among(outer: DataFrame, keys: DataFrame) -> DataFrame:
     # Few, whatever the log's length: so its keys are compared where they are read, and none is shuffled.
-    named = keys.select("key").join(F.broadcast(outer.select("key").distinct()), "key", "left_semi")
-    missing = outer.join(named, "key", "left_anti")
+    named = keys.join(F.broadcast(outer.select("key").distinct()), "key", "left_semi")
+    return outer.join(named, "key", "left_anti").select(*outer.columns)
+
+
+def _not_stored(location: str, topic: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows whose keys are not in a log."""
+    with opened(location, topic) as (storage, _):
+        for batch in batches:
+            with storage.reader(single=True) as reader:
+                found = [*reader.sequences(pc.unique(batch.column("key")).to_pylist())]
+            yield batch.filter(pc.invert(pc.is_in(batch.column("key"), pa.array(found, pa.binary()))))
+
+
+def _missing_parents(missing: DataFrame) -> DataFrame:
     return missing.select(
         F.lit("parent"), F.col("other").alias("key"), F.col("key").alias("other"), "detail"
     ).distinct()
