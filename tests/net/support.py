@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,8 @@ import hypercorn.asyncio
 import hypercorn.config
 import hypercorn.trio
 import sniffio
+import trio
+from hypercorn.trio.tcp_server import TCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog import Log, SignedMessage, _core
@@ -234,6 +236,18 @@ async def guest(
     async with background() as tasks:
         tasks.start_soon(partial(server.exchange, theirs, name, **{"dialer": False, **options}))
         yield ours
+
+
+_protocol_send = TCPServer.protocol_send
+
+
+async def _send_unless_closing(server: TCPServer, event: Any) -> None:
+    """Send; what comes while hypercorn 0.18.0 closes the connection is lost, instead of ending the whole server."""
+    with suppress(trio.BusyResourceError):
+        await _protocol_send(server, event)
+
+
+TCPServer.protocol_send = _send_unless_closing  # type: ignore[method-assign]
 
 
 @asynccontextmanager
