@@ -83,6 +83,7 @@ def test_what_logs_return_says_how_much_there_is() -> None:
         log.insert_many(Signer.generate().sign("notes", 1, [], number)[1] for number in range(5))
         found = log.info()
         assert f"heads=({', '.join(map(repr, found.heads[:3]))}, ...) of 5, " in repr(found)
+        assert "by_author={...} of 5, generation=0" in repr(found)
         arrivals = next(iter(log.subscribe(after=0)))
         assert repr(arrivals) == f"<Arrivals: 5 messages, cursor {arrivals.cursor}>"
 
@@ -92,6 +93,13 @@ def test_a_view_of_a_mapping_is_shown_as_the_mapping() -> None:
         1, gossiplog.Node(0, None, bytes(16)), 1, MappingProxyType({"ws://a": 1}), ("did:key:z6Mk",)
     )
     assert "sources={'ws://a': 1}" in repr(committed)
+
+
+def test_a_view_of_a_mapping_shows_its_items_whole() -> None:
+    with gossiplog.open(":memory:", "notes") as log:
+        log.insert_many(Signer.generate().sign("notes", 1, [], number)[1] for number in range(2))
+        found = log.info()
+        assert f"by_author={dict(found.by_author)!r}, " in repr(found)
 
 
 def test_fields_that_are_none_are_left_out() -> None:

@@ -58,7 +58,9 @@ def frozen(kind: type[_Value]) -> type[_Value]:
 
 def _shown(value: object) -> str:
     if isinstance(value, MappingProxyType):
-        return _SHORT.repr_instance(dict(value), _SHORT.maxlevel)
+        if len(value) > _MOST_ITEMS:
+            return f"{{...}} of {len(value):,}"
+        value = dict(value)
     text = _SHORT.repr(value)
     if isinstance(value, (tuple, list, set, frozenset, dict)) and len(value) > _MOST_ITEMS:
         text += f" of {len(value):,}"

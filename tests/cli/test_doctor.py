@@ -97,3 +97,18 @@ def test_commands_can_be_pasted_where_a_path_has_spaces(program: Program, path: 
     Path(f"{spaced}.damaged").write_bytes(b"")
     (run,) = [row["run"] for row in program("doctor", spaced).records if row["about"] == "leftovers"]
     assert shlex.split(run) == ["rm", f"{spaced}.damaged"]
+
+
+def test_leftovers_of_a_log_whose_name_is_a_pattern(program: Program, home: Path) -> None:
+    path = home / "notes[1]*.db"
+    with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append(1)
+    (home / "notes1.db.damaged").touch()
+    assert "leftovers" not in found(program, path, 0)
+    kept = home / "notes[1]*.db.damaged"
+    kept.touch()
+    assert found(program, path, 0)["leftovers"] == (
+        "note",
+        f"{kept} is the file before a repair: remove it when you no longer need it",
+        shlex.join(["rm", str(kept)]),
+    )

@@ -93,6 +93,14 @@ def test_help(program: Program) -> None:
     assert re.findall(r"^  ([a-z-]+)  ", result.out, re.MULTILINE)[-len(commands) :] == commands
 
 
+def test_the_readme_has_every_exit_status() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| exit code | |\n")[2].partition("\n\n")[0]
+    statuses = re.findall(r"(?m)^(\d+) ", main.__doc__ or "")
+    assert re.findall(r"(?m)^\| (\d+) \|", table) == statuses
+    assert {main.FAILED, main.REFUSED, main.INTERRUPTED, main.UNREAD} < {*map(int, statuses)}
+
+
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_version(program: Program, option: str) -> None:
     assert program(option) == Result(0, f"gossiplog {metadata.version('gossiplog')}\n", "")

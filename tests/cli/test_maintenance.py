@@ -54,7 +54,14 @@ def test_rebuild_without_the_application_is_a_request(program: Program, log: Pat
     program("append", log, "1", "2")
     for _ in range(2):
         assert not program("rebuild", log).record["rebuilt"]
-    assert program("info", log).record["rebuilding"] == {"applied": 0, "apply_version": 1}
+    assert program("info", log).record["rebuilding"] == {"requested": True, "applied": 0, "apply_version": 1}
+
+
+def test_a_requested_rebuild_has_applied_nothing_anew(program: Program, log: Path, application: str) -> None:
+    program("append", log, "1", "2")
+    program("rebuild", log, "--apply", f"{application}:apply", "--setup", f"{application}:setup")
+    program("rebuild", log)
+    assert program("info", log).record["rebuilding"] == {"requested": True, "applied": 0, "apply_version": 1}
 
 
 def test_rebuild_says_what_it_did_on_a_terminal(
@@ -62,8 +69,9 @@ def test_rebuild_says_what_it_did_on_a_terminal(
 ) -> None:
     program("append", log, "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
     assert "when it next opens or writes" in program("rebuild", log).out
-    assert "0 of 1 message" in program("info", log).out
+    assert "requested; the application begins when it next opens" in program("info", log).out
     options = ("--apply", f"{application}:apply", "--setup", f"{application}:setup")
     assert "built anew from 1 message." in program("rebuild", log, *options).out
 

@@ -53,6 +53,8 @@ def test_a_rebase(program: Program, home: Path, bad: str) -> None:
         result.err == "gossiplog: peers that hold the dropped messages bring them back when they sync with this log\n"
     )
     mapping = [json.loads(line) for line in (home / "ids.jsonl").read_text().splitlines()]
+    assert program("info", "mine.db").record["generation"] == 1
+    assert "generation" not in program("info", "theirs.db").record
     assert mapping == [{"old": row["old"], "new": row["new"]} for row in rows[1:]]
     with gossiplog.open(home / "mine.db") as log:
         log.verify()
@@ -112,6 +114,12 @@ def test_tables_of_an_application_are_named(program: Program, home: Path, bad: s
     result = program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key")
     assert result.record["tables"] == ["notes"]
     assert f"tables of an application stay in {home / 'mine.db.generation-0'}: notes; its `apply` fills" in result.err
+
+
+def test_help_says_once_that_an_option_may_be_repeated(program: Program) -> None:
+    text = " ".join(program("rebase", "--help").out.split())
+    assert text.count("several times") == 2  # --drop and --key
+    assert "may be given several times. The" not in text
 
 
 def test_mistakes(program: Program, home: Path, bad: str) -> None:

@@ -118,7 +118,7 @@ def _leftovers(path: Path) -> Iterator[Finding]:
         finding = f"a repair that was killed has left {folder}"
         yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", "-r", str(folder)]))
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.damaged*")):
-        finding = f"{kept} is the file before a repair: remove it when you do not need it any more"
+        finding = f"{kept} is the file before a repair: remove it when you no longer need it"
         yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", str(kept)]))
 
 

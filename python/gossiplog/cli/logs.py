@@ -214,8 +214,18 @@ def info(
         found = log.info(advance)
     by_author = sorted(found.by_author.items(), key=lambda item: (-item[1].bytes, item[0])) if authors else []
     root = {"level": found.root.level, "hash": found.root.hash.hex()}
-    rebuild = {"applied": found.applied, "apply_version": found.apply_version} if found.is_rebuilding else None
+    rebuild = None
+    if found.is_rebuilding:
+        # Of a rebuild that has yet to begin, `applied` counts what went into the former tables.
+        applied = 0 if found.rebuild_requested else found.applied
+        rebuild = {
+            "requested": found.rebuild_requested,
+            "applied": applied,
+            "apply_version": found.apply_version,
+        }
     figures = {"messages": found.messages, "clock": found.clock, "authors": found.authors, "bytes": found.bytes}
+    if found.generation:
+        figures["generation"] = found.generation
     if output.json:
         listed = [{"author": author, "messages": by.messages, "bytes": by.bytes} for author, by in by_author]
         more: dict[str, object] = {"by_author": listed} if authors else {}
@@ -228,7 +238,9 @@ def info(
     for name, figure in figures.items():
         table.add_row("next clock" if name == "clock" else name, f"{figure:,}")
     if rebuild is not None:
-        done = f"{found.applied:,} of {counted(found.messages, 'message')}"
+        done = f"{applied:,} of {counted(found.messages, 'message')}"
+        if found.rebuild_requested:
+            done = "requested; the application begins when it next opens or writes to the log"
         table.add_row("rebuilding", f"the application's tables, version {found.apply_version} of apply: {done}")
     table.add_row("root", f"{root['hash']} at level {root['level']}")
     hidden = len(found.heads) - _HEADS

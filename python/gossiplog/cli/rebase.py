@@ -30,9 +30,7 @@ def rebase(
             help="The log to rebase onto: its file, a hub's ws:// address, or a peer's multiaddr, /ip4/… or /dns4/….",
         ),
     ],
-    drop: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Leave this message out; may be given several times.")
-    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="ID", help="Leave this message out.")] = None,
     drop_descendants: Annotated[
         bool,
         typer.Option(
@@ -52,8 +50,7 @@ def rebase(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Sign the messages of the author with the key in this file; may be given several times. The default is"
-            " your own key.",
+            help="Sign the messages of the author with the key in this file. The default is your own key.",
         ),
     ] = None,
     token_file: TokenFile = None,

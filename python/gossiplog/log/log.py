@@ -31,7 +31,7 @@ from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Progress, Reader
+from gossiplog.storage.base import REBUILD_REQUESTED, Progress, Reader
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.sqlite import text_path
 
@@ -518,9 +518,11 @@ class Log:
             authors=len(written),
             bytes=self._storage.size(),
             by_author=MappingProxyType(written),
+            generation=position.generation,
             apply_version=position.apply_version,
             applied=position.applied,
             is_rebuilding=position.is_rebuilding,
+            rebuild_requested=position.rebuild == REBUILD_REQUESTED,
         )
 
     def verify(self, progress: Callable[[int], object] | None = None) -> VerifyResult:

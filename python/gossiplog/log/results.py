@@ -83,9 +83,11 @@ class Info:
         authors: how many different ones there are.
         bytes: that the database takes.
         by_author: what each author wrote.
+        generation: how often the log was rebased.
         apply_version: the version of the `apply` that wrote the application's tables.
         applied: how many messages `apply` has run over, in the order of their arrival.
         is_rebuilding: whether a rebuild of the application's tables was requested or has not ended.
+        rebuild_requested: whether it has yet to begin: `applied` then counts for the tables as they are.
     """
 
     topic: str
@@ -96,9 +98,11 @@ class Info:
     authors: int
     bytes: int
     by_author: Mapping[str, Written]
+    generation: int
     apply_version: int
     applied: int
     is_rebuilding: bool
+    rebuild_requested: bool
 
 
 @frozen
