@@ -37,8 +37,24 @@ def test_from_a_file(program: Program, damaged: Path) -> None:
 def test_what_cannot_be_repaired(program: Program, damaged: Path) -> None:
     result = program("repair", damaged)
     assert (result.code, result.out) == (1, "")
-    assert "is in no source; and" not in result.err
-    assert "is in no source; the log is as it was" in result.err
+    assert f"is lost here; the log is as it was. No replica was named: gossiplog repair {damaged} --from" in result.err
+    assert result.err.index(f"gossiplog repair {damaged} --from") < result.err.index(f"gossiplog recover {damaged} NEW")
+    with gossiplog.open("empty.db", "org.example.test"):
+        pass
+    result = program("repair", damaged, "--from", "empty.db")
+    assert result.err.startswith(f"gossiplog: {damaged}, from empty.db: the log is damaged: message ")
+    assert "is neither here nor in the source; the log is as it was. Name another replica: " in result.err
+
+
+def test_messages_beyond_those_named_are_counted_once(program: Program, damaged: Path) -> None:
+    with closing(sqlite3.connect(damaged)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = zeroblob(100) WHERE seq > 10")
+    err = program("repair", damaged).err
+    assert err.count(" more") == 1
+    assert "; and 27 more; the log is as it was" in err
+
+
+def test_mistakes(program: Program, damaged: Path) -> None:
     assert program("repair", "no.db").err == "gossiplog: there is no log no.db\n"
     assert program("repair", damaged, "--from", "no.db").err == "gossiplog: there is no log no.db to repair from\n"
     assert program("repair", damaged, "--from", "whole.db", "--token-file", "t").code == 2

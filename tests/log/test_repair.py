@@ -94,8 +94,8 @@ def test_what_no_source_has_is_named_and_the_log_stays_as_it_was(path: Path, tmp
     other = tmp_path / "other.db"
     with gossiplog.open(other, TOPIC):
         pass
-    for source in (None, other):
-        with pytest.raises(CorruptLog, match=f"message {first.id} is in no source; the log is as it was"):
+    for source, where in ((None, "is lost here"), (other, "is neither here nor in the source")):
+        with pytest.raises(CorruptLog, match=f"message {first.id} {where}; the log is as it was"):
             repair(path, source)
         assert path.read_bytes() == before
         assert not list(tmp_path.glob("*.damaged"))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import gossiplog.log
+from gossiplog._core import redacted_url
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
 from gossiplog.cli.sync.command import HUB, PEER, CaFile, TokenFile
@@ -48,7 +49,8 @@ def repair(
         with progress("Repairing") as advance, Stopwatch() as watch:
             repaired = gossiplog.log.repair(path, _replica(source, token_file, ca_file), progress=advance)
     except CorruptLog as error:
-        raise StorageError(f"{path}: {error}") from error
+        where = str(path) if source is None else f"{path}, from {redacted_url(source)}"
+        raise StorageError(f"{where}: {error}") from error
     except PermissionError as error:
         raise StorageError(f"cannot repair {path}: {explain_denial(path.parent, 'write to')}") from error
     if output.json:

@@ -7,6 +7,7 @@ it is verified. docs/design/log.md says why.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sqlite3
 import tempfile
@@ -63,10 +64,8 @@ Fetch: TypeAlias = Callable[[str], object]
 Source: TypeAlias = OpenLog | str | os.PathLike[str] | Fetch
 
 _PAGE = 1024
-# Named in an error, and looked at for the topic.
-_SHOWN = 20
+# Looked at for the topic.
 _LOOKED_AT = 64
-_ADVICE = "; `gossiplog recover` makes a log of the messages that are left, without what descends from these"
 
 
 @dataclass(slots=True)
@@ -217,7 +216,7 @@ class _Repair:
                 replica = stack.enter_context(self._fetched(source, remains, own))
             if lost:
                 lost.append("gossiplog rebuild makes the application's tables anew from the messages")
-            build = _Build(own, replica, remains)
+            build = _Build(own, replica, remains, self._path)
             built = self._folder / "built.db"
             with _replica(built, remains.topic) as log:
                 build.run(log)
@@ -558,6 +557,7 @@ class _Build:
         own: the log's own sound values.
         source: that has the others, if there is one.
         remains: what is left of the log.
+        path: of the log, for errors.
 
     Attributes:
         fetched: how many messages came from the source.
@@ -565,13 +565,14 @@ class _Build:
         notes: what the user should know.
     """
 
-    def __init__(self, own: _Values, source: _Replica | None, remains: _Remains) -> None:
+    def __init__(self, own: _Values, source: _Replica | None, remains: _Remains, path: Path) -> None:
         self.fetched = 0
         self.moved = 0
         self.notes: list[str] = []
         self._own = own
         self._source = source
         self._remains = remains
+        self._path = path
         self._written: dict[bytes, int] = {}
         # Messages whose parents come later, by the first parent that is missing.
         self._waiting: dict[bytes, list[tuple[bytes, bytes, tuple[bytes, ...]]]] = defaultdict(list)
@@ -592,9 +593,9 @@ class _Build:
         waiting = {key for rows in self._waiting.values() for key, _, _ in rows}
         missing = sorted(self._waiting.keys() - waiting)
         if missing or self._lost:
-            problems = [f"message {core.encode_id(key)} is in no source" for key in sorted({*missing, *self._lost})]
-            more = f"; and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
-            raise CorruptLog(problems[:_SHOWN], advice=f"{more}; the log is as it was{_ADVICE}")
+            where = "is lost here" if self._source is None else "is neither here nor in the source"
+            problems = [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
+            raise CorruptLog(problems, advice=self._advice())
         places = self._remains.place
         self.moved = sum(places[key] != sequence for key, sequence in self._written.items() if key in places)
         if self.moved:
@@ -602,6 +603,16 @@ class _Build:
                 f"{counted(self.moved, 'message has', 'messages have')} another sequence than before: cursors after the"
                 " first of them name other messages"
             )
+
+    def _advice(self) -> str:
+        """Return how an error about lost messages ends: the way back that loses nothing comes first."""
+        path = shlex.quote(str(self._path))
+        missing = "No replica was named" if self._source is None else "Name another replica"
+        return (
+            f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes them from a file, a hub or"
+            f" a peer. Only if none has them: gossiplog recover {path} NEW makes a log of what is left, without these"
+            " and what descends from them"
+        )
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
         """Return the order with messages of the source in the places of those that are not known any more."""
@@ -618,9 +629,7 @@ class _Build:
             return order
         if self._source is None:
             problem = f"{counted(unknown, 'message is', 'messages are')} lost, of which not even the ids are left"
-            raise CorruptLog(
-                [problem], advice="; the log is as it was: name a replica, as in gossiplog repair LOG --from SOURCE"
-            )
+            raise CorruptLog([problem], advice=self._advice())
         known = set(order)
         others = [key for key in self._source.all_keys() if key not in known]
         if len(others) < unknown:
