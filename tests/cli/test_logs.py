@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import gossiplog
+from gossiplog import Signer
 from gossiplog.cli import logs
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.sqlite_upgrades import OLDEST
@@ -209,6 +211,25 @@ def test_recover_does_not_advise_itself(
     assert advice in result.err
     assert "gossiplog recover" not in result.err
     assert Path("new.db").exists() == recovered
+
+
+def test_recover_leaves_a_damaged_write_ahead_log_to_repair(program: Program, home: Path) -> None:
+    path, wal = home / "copy.db", home / "copy.db-wal"
+    with gossiplog.open(home / "made.db", "notes", signer=Signer(bytes(32))) as log:
+        for number in range(20):
+            log.append(number)
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{home / 'made.db'}{suffix}", f"{path}{suffix}")
+    with wal.open("r+b") as file:
+        file.seek(wal.stat().st_size // 2)
+        file.write(bytes(100))
+    before = wal.read_bytes()
+    result = program("recover", path, "new.db")
+    assert result.code == 1
+    assert "gossiplog repair copy.db --from SOURCE" in result.err.replace(str(path), "copy.db")
+    assert wal.read_bytes() == before
+    assert not Path("new.db").exists()
+    assert 0 < program("recover", path, "new.db", "--accept-loss").record["inserted"] < 20
 
 
 def test_recover_a_sound_log(program: Program, log: Path) -> None:

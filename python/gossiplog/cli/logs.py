@@ -285,6 +285,7 @@ def verify(path: LogPath, json: Json = False) -> None:
 def recover(
     path: LogPath,
     new: Annotated[Path, typer.Argument(metavar="NEW", help="The file of the new log.")],
+    accept_loss: AcceptLoss = False,
     json: Json = False,
 ) -> None:
     """Make a log of the messages of a damaged one that are valid; end with status 1 if any is refused.
@@ -298,7 +299,7 @@ def recover(
     if new.exists() and not _is_empty(new):
         raise StorageError(f"{new} is there already")
     with progress("Recovering") as advance, Stopwatch() as watch:
-        recovered = gossiplog.log.recover(str(path), str(new), progress=advance)
+        recovered = gossiplog.log.recover(str(path), str(new), accept_loss=accept_loss, progress=advance)
     # What only lacks parents is whole: one damaged message has as many descendants as came after it.
     damaged = [refusal for refusal in recovered.refused if not isinstance(refusal[1], MissingParents)]
     descendants = len(recovered.refused) - len(damaged)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 from gossiplog.errors import CorruptLog
 from gossiplog.log.opening import open
 from gossiplog.log.results import InsertResult
-from gossiplog.storage import Storage
+from gossiplog.reprs import counted
+from gossiplog.storage import Storage, write_ahead_log
 from gossiplog.storage.location import storage_at
 
 _PAGE = 1024
@@ -20,6 +23,7 @@ def recover(
     damaged: str | os.PathLike[str] | Storage,
     new: str | os.PathLike[str] | Storage,
     *,
+    accept_loss: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> InsertResult:
     """Make a log of the messages of a damaged one that are valid.
@@ -31,6 +35,8 @@ def recover(
     Args:
         damaged: as `location` of `open`. It is not changed; a storage upgrades its schema, unless it is read-only.
         new: as `location` of `open`; a log of the same topic that is there gets what it lacks.
+        accept_loss: whether to go on where the write-ahead log is damaged. SQLite then drops what comes after the
+            damage, which `repair` reads.
         progress: called with the number of messages read since it was called before.
 
     Returns:
@@ -39,9 +45,12 @@ def recover(
     Raises:
         TopicMismatch: there is a log at `new`, of another topic.
         NotALog: there is no log to recover.
-        CorruptLog: SQLite cannot open the damaged log, or cannot read on in it. What it read before is in the new log.
+        CorruptLog: the write-ahead log is damaged, and the log is as it was; or SQLite cannot open the damaged log, or
+            cannot read on in it: what it read before is in the new log.
         StorageError: one of the databases cannot be read or written.
     """
+    if not accept_loss and not isinstance(damaged, Storage):
+        _check_write_ahead_log(os.fspath(damaged))
     storage = damaged if isinstance(damaged, Storage) else storage_at(damaged, read_only=True, accept_loss=True)
     try:
         topic = storage.open(None, create=False)
@@ -70,3 +79,18 @@ def recover(
     with closing(storage), open(new, topic) as log:
         result = log.insert_many(values())
     return dataclasses.replace(result, refused=tuple((sequences[index], error) for index, error in result.refused))
+
+
+def _check_write_ahead_log(location: str) -> None:
+    """Raise CorruptLog where SQLite would drop transactions of the write-ahead log as it opens the log."""
+    path = Path(location).resolve()
+    wal = write_ahead_log.log_of(path)
+    lost = write_ahead_log.unread_commits(wal)
+    # A program that begins the file anew meanwhile makes it look damaged once.
+    if lost and (lost := write_ahead_log.unread_commits(wal)):
+        name = shlex.quote(location)
+        raise CorruptLog(
+            [f"{wal} is damaged, and SQLite would drop its last {counted(lost, 'transaction')}"],
+            advice=f"; the log is as it was. gossiplog repair {name} --from SOURCE reads them, and takes from a replica"
+            f" what is lost. Only if that fails: gossiplog recover {name} NEW --accept-loss makes a log without them",
+        )
