@@ -75,7 +75,7 @@ DAMAGE: Sequence[Damage] = (
     _one("values swapped", "is not under its key", ["value"], *_swap("gossiplog_messages", "value", "seq = 9", _IT)),
     _one(
         "value of another message",
-        "20",
+        "sequence 20: ",
         ["value"],
         f"UPDATE gossiplog_messages SET value = (SELECT value FROM gossiplog_messages WHERE seq = 9) WHERE {_IT}",
     ),

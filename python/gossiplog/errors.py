@@ -227,7 +227,7 @@ class CorruptLog(StorageError):
     """
 
     _subject = "the log"
-    advice = "; `gossiplog repair LOG --from SOURCE` mends it from a replica, `gossiplog doctor LOG` says more"
+    advice = "; `gossiplog repair LOG --from SOURCE` repairs it from a replica, `gossiplog doctor LOG` says more"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None) -> None:
         shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")

@@ -36,7 +36,7 @@ def test_a_sound_log(program: Program, path: Path) -> None:
     assert "messages" not in found(program, path, 0, "--quick")
 
 
-def test_damage_and_the_command_that_mends_it(program: Program, path: Path) -> None:
+def test_damage_and_the_command_that_repairs_it(program: Program, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq > 3")
     severity, finding, run = found(program, path, 1)["damage"]

@@ -197,7 +197,7 @@ def test_recover_counts_descendants_apart(program: Program, log: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "advice", "recovered"),
     [
-        ("gossiplog_meta", "none of it can be read: restore a backup, or get a new log from a peer or a hub", False),
+        ("gossiplog_meta", "SQLite cannot read it: gossiplog repair LOG --from SOURCE reads such files", False),
         ("gossiplog_messages", "what was read before is in new.db: get the rest from a peer, a hub or a backup", True),
     ],
 )

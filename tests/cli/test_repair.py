@@ -30,7 +30,7 @@ def test_from_a_file(program: Program, damaged: Path) -> None:
     assert (record["messages"], record["fetched"], record["moved"], record["notes"]) == (40, 2, 0, [])
     assert any(problem.startswith("sequence 7: ") for problem in record["damaged"])
     assert record["root"] == program("verify", damaged).record["root"] == program("verify", "whole.db").record["root"]
-    assert Path(record["kept"]).exists()
+    assert Path(record["former"]).exists()
     assert program("repair", damaged).record["damaged"] == []
 
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossiplog.storage.pages import Pages, Value, mended_header, page_size
+from gossiplog.storage.pages import Pages, Value, page_size, restored_header
 from tests.strategies import repeatable
 
 PAGE = 512
@@ -96,7 +96,7 @@ def test_cells_that_share_their_bytes_are_read_up_to_a_limit() -> None:
 @repeatable(100)
 @given(st.binary(max_size=4 * PAGE))
 def test_any_bytes(content: bytes) -> None:
-    header = mended_header(content[:100].ljust(100, b"\0"), len(content))
+    header = restored_header(content[:100].ljust(100, b"\0"), len(content))
     assert page_size(header) == page_size(content[:100].ljust(100, b"\0"))
     for each in (content, database()[:100] + content):
         assert size_of(rows(each)) <= 8 * len(each)

@@ -28,7 +28,7 @@ from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, 
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
 from gossiplog.reprs import counted
-from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX
+from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes
@@ -175,12 +175,10 @@ def _other_tables(path: Path) -> Sequence[str]:
     uri = f"{path.absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
-            query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-            names = [name for (name,) in connection.execute(query)]
+            return () if schema_of_log(connection) else foreign_tables(connection)
     except sqlite3.Error:
         # Opening the log says what is wrong.
         return ()
-    return () if any(name.lower().startswith(PREFIX) for name in names) else names
 
 
 def init(

@@ -14,7 +14,6 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
 from gossiplog.cli.sync.command import HUB, PEER, CaFile, TokenFile
 from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.files import explain_denial
 from gossiplog.log.repair import Source
 
 # Shown on a terminal.
@@ -41,8 +40,6 @@ def repair(
     lacks something, too, the command names it, ends with status 1, and leaves the log as it was.
     """
     output = Output(json)
-    if not path.exists():
-        raise NotALog(f"there is no log {path}")
     if (token_file is not None or ca_file is not None) and (source is None or not HUB.match(source)):
         raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
     try:
@@ -51,8 +48,6 @@ def repair(
     except CorruptLog as error:
         where = str(path) if source is None else f"{path}, from {redacted_url(source)}"
         raise StorageError(f"{where}: {error}") from error
-    except PermissionError as error:
-        raise StorageError(f"cannot repair {path}: {explain_denial(path.parent, 'write to')}") from error
     if output.json:
         output.record(
             {
@@ -61,7 +56,7 @@ def repair(
                 "fetched": repaired.fetched,
                 "moved": repaired.moved,
                 "notes": list(repaired.notes),
-                "kept": repaired.kept,
+                "former": repaired.former,
                 "messages": repaired.messages,
                 "root": {"level": repaired.root.level, "hash": repaired.root.hash.hex()},
                 "seconds": round(watch.seconds, 6),
@@ -81,7 +76,7 @@ def repair(
     table.add_row("log", printable(str(path)))
     table.add_row("messages", f"{repaired.messages:,}, {repaired.fetched:,} of them from the source")
     table.add_row("root", f"{repaired.root.hash.hex()} at level {repaired.root.level}")
-    table.add_row("damaged file", printable(repaired.kept))
+    table.add_row("former file", printable(str(repaired.former)))
     output.show("", table)
 
 

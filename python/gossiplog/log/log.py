@@ -25,7 +25,7 @@ from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.reading import ids_of_sequences, raising_corrupt_log, read, read_message, read_page
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, RepairResult, VerifyResult, Written
+from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, unindexed
 from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
@@ -36,7 +36,6 @@ from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.sqlite import text_path
 
 if TYPE_CHECKING:
-    from gossiplog.log.repair import Source
     from gossiplog.protocol.sync import SyncServerConfig
 
 _PAGE = 256
@@ -535,45 +534,12 @@ class Log:
             What was found sound, and which authors forked, which is no damage.
 
         Raises:
-            CorruptLog: something is wrong; it lists what. `repair` takes sound values from a replica.
+            CorruptLog: something is wrong; it lists what. `gossiplog.repair` takes sound values from a replica.
         """
         # Here, because it imports the reference implementation.
         from gossiplog.log.audit import Audit
 
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
-
-    def repair(self, source: Source | None = None, progress: Callable[[int], object] | None = None) -> RepairResult:
-        """Repair the log: take sound values from a replica where its own are damaged, and build the rest anew.
-
-        Nobody else may have the log open. It is closed meanwhile, for other threads too; its subscriptions end, and it
-        is open again when this returns or raises. What `gossiplog.repair` repairs need not open at all.
-
-        Args:
-            source: as `gossiplog.repair` takes it.
-            progress: called with the number of messages read since it was called before.
-
-        Returns:
-            What was damaged, and what became of it.
-
-        Raises:
-            CorruptLog: the source lacks messages that the log has lost; `problems` names them. The log is as it was.
-            TopicMismatch: the source has another topic.
-            StorageError: the log is no file, another program has it open, or a file cannot be read or written.
-        """
-        # Here, because few programs repair a log.
-        from gossiplog.log.repair import repair
-
-        if not os.path.isfile(self._storage.place):
-            raise StorageError(f"{self._storage.place} is no file, so that there is nothing to repair")
-        if self._storage.read_only:
-            raise StorageError(f"cannot repair {self._storage.place}: it was opened read-only")
-        self._storage.close()
-        self._notifier.closed()
-        try:
-            return repair(self._storage.place, source, progress=progress)
-        finally:
-            self._storage.open(self.topic, create=False)
-            self._begin(None)
 
     def backup(self, path: str | os.PathLike[str], progress: Progress | None = None) -> int:
         """Copy the log to a new file, with the application's tables. Others may write to it meanwhile.

@@ -55,8 +55,8 @@ def recover(
     try:
         topic = storage.open(None, create=False)
     except CorruptLog as error:
-        advice = "; none of it can be read: restore a backup, or get a new log from a peer or a hub"
-        raise CorruptLog(error.problems, advice=f"{advice}: gossiplog sync NEW SOURCE") from error
+        advice = "; SQLite cannot read it: gossiplog repair LOG --from SOURCE reads such files"
+        raise CorruptLog(error.problems, advice=advice) from error
     place = storage_at(new).place
     sequences: list[int] = []
 

@@ -47,7 +47,7 @@ from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_tables import TABLES, foreign_objects, new_meta, stored_identity
+from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects, new_meta, stored_identity
 
 
 class OpenLog(Protocol):
@@ -201,7 +201,7 @@ class _Repair:
             problems.append(f"the last {are} lost")
         if sound is not None and not problems:
             return RepairResult(messages=sound.messages, root=sound.root)
-        readable, found, lost = salvage.readable(copy, self._folder)
+        readable, found, lost = salvage.read_all(copy, self._folder)
         problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in found)])]
         with ExitStack() as stack:
             base = stack.enter_context(closing(_connection(readable)))
@@ -223,7 +223,7 @@ class _Repair:
             new = self._finished(base, readable, built, remains, build)
         with _storage(new) as (storage, topic):
             verified = _verified(storage, topic)
-        kept = salvage.take_place(new, self._path, self._descriptor, merged)
+        former = salvage.take_place(new, self._path, self._descriptor, merged)
         return RepairResult(
             messages=verified.messages,
             root=verified.root,
@@ -231,7 +231,7 @@ class _Repair:
             fetched=build.fetched,
             moved=build.moved,
             notes=(*lost, *build.notes),
-            kept=str(kept),
+            former=str(former),
         )
 
     @contextmanager
@@ -254,11 +254,12 @@ class _Repair:
             base.execute("PRAGMA synchronous = OFF")
             base.execute("ATTACH ? AS built", (str(built),))
             base.execute("BEGIN IMMEDIATE")
-            for name in _table_names():
+            names = [made.name for made in map(TableStatement.of, TABLES) if made.kind == "table"]
+            for name in names:
                 base.execute(f"DROP TABLE IF EXISTS main.{name}")
             for statement in TABLES:
                 base.execute(statement)
-            for name in _table_names():
+            for name in names:
                 base.execute(f"INSERT INTO main.{name} SELECT * FROM built.{name}")
             base.execute("COMMIT")
             base.execute("DETACH built")
@@ -280,10 +281,6 @@ def _counts(path: Path, copy: Path) -> tuple[int, int]:
     except (sqlite3.Error, CorruptLog):
         return 0, 0
     return found[1] if found is not None and is_own else 0, there
-
-
-def _table_names() -> list[str]:
-    return [statement.replace("(", " ").split()[2] for statement in TABLES if statement.startswith("CREATE TABLE")]
 
 
 def _connection(path: Path) -> sqlite3.Connection:

@@ -169,7 +169,7 @@ class RepairResult:
         fetched: how many messages came from the source.
         moved: how many have another sequence than before.
         notes: what the repair could not restore, and what to do about it, one sentence each.
-        kept: the path of the damaged file, which no program uses any more; "" where the log was sound.
+        former: the path of the damaged file, which no program uses; None where the log was sound.
     """
 
     messages: int
@@ -178,7 +178,7 @@ class RepairResult:
     fetched: int = 0
     moved: int = 0
     notes: tuple[str, ...] = ()
-    kept: str = ""
+    former: str | None = None
 
 
 class Arrivals(list[SignedMessage]):

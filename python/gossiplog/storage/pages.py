@@ -35,7 +35,7 @@ def page_size(header: bytes) -> int:
     return size if size in _PAGE_SIZES else _DEFAULT_PAGE
 
 
-def mended_header(header: bytes, length: int) -> bytes:
+def restored_header(header: bytes, length: int) -> bytes:
     """Return the header of a log's database with what is known of it in its place.
 
     Args:
@@ -43,19 +43,19 @@ def mended_header(header: bytes, length: int) -> bytes:
         length: of the file, in bytes.
     """
     size = page_size(header)
-    mended = bytearray(header)
-    mended[0:16] = _MAGIC
-    mended[16:18] = (1 if size == 65536 else size).to_bytes(2)
+    restored = bytearray(header)
+    restored[0:16] = _MAGIC
+    restored[16:18] = (1 if size == 65536 else size).to_bytes(2)
     # Write-ahead log, no reserved space, the fractions that never change.
-    mended[18:24] = bytes([2, 2, 0, 64, 32, 32])
-    mended[28:32] = (length // size).to_bytes(4)
+    restored[18:24] = bytes([2, 2, 0, 64, 32, 32])
+    restored[28:32] = (length // size).to_bytes(4)
     # The schema's format, and UTF-8; no incremental vacuum.
-    mended[44:48] = (4).to_bytes(4)
-    mended[52:56] = bytes(4)
-    mended[56:60] = (1).to_bytes(4)
-    mended[64:68] = bytes(4)
-    mended[72:92] = bytes(20)
-    return bytes(mended)
+    restored[44:48] = (4).to_bytes(4)
+    restored[52:56] = bytes(4)
+    restored[56:60] = (1).to_bytes(4)
+    restored[64:68] = bytes(4)
+    restored[72:92] = bytes(20)
+    return bytes(restored)
 
 
 class Pages:

@@ -10,14 +10,15 @@ import glob
 import os
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
-from gossiplog.storage.pages import Pages, mended_header
+from gossiplog.storage.pages import Pages, restored_header
 from gossiplog.storage.replacement import put_in_place
-from gossiplog.storage.sqlite_tables import PREFIX, TABLES, new_meta
+from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, new_meta
 
 LEFTOVER = ".repair-"
 """What follows a log's name in that of the folder in which it is repaired; a repair that was killed leaves it."""
@@ -33,7 +34,7 @@ def leftovers(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{glob.escape(path.name)}{LEFTOVER}*"))
 
 
-def readable(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
+def read_all(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
     """Return a database in which every table can be read, as far as a copy of a damaged one gets.
 
     Args:
@@ -46,25 +47,25 @@ def readable(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
     """
     with copy.open("r+b") as file:
         header = file.read(_HEADER)
-        mended = mended_header(header, os.fstat(file.fileno()).st_size)
-        if mended != header:
+        restored = restored_header(header, os.fstat(file.fileno()).st_size)
+        if restored != header:
             file.seek(0)
-            file.write(mended)
+            file.write(restored)
     problems = _integrity(copy)
     if not problems:
         return copy, [], []
-    recovered = folder / "recovered.db"
-    with closing(sqlite3.connect(recovered, isolation_level=None)) as database:
+    readable = folder / "readable.db"
+    with closing(sqlite3.connect(readable, isolation_level=None)) as database:
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA synchronous = OFF")
         database.execute("BEGIN")
-        _recover_log(copy, database)
-        lost = _recover_tables(copy, database)
+        _read_log_rows(copy, database)
+        lost = _copy_foreign_tables(copy, database)
         database.execute("COMMIT")
-    return recovered, problems, lost
+    return readable, problems, lost
 
 
-def _recover_log(copy: Path, database: sqlite3.Connection) -> None:
+def _read_log_rows(copy: Path, database: sqlite3.Connection) -> None:
     """Write what looks like the rows of a log to tables without the conditions of a log's."""
     database.execute("CREATE TABLE gossiplog_messages(seq INTEGER, links BLOB, value BLOB)")
     database.execute("CREATE TABLE gossiplog_leaves(key BLOB, hash BLOB, seq INTEGER)")
@@ -80,7 +81,7 @@ def _recover_log(copy: Path, database: sqlite3.Connection) -> None:
                     database.execute("INSERT OR IGNORE INTO gossiplog_meta VALUES (?, ?)", (name, setting))
 
 
-def _recover_tables(copy: Path, database: sqlite3.Connection) -> list[str]:
+def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> list[str]:
     """Copy an application's tables, from both ends to where they cannot be read; return what is lost."""
     lost: list[str] = []
     with closing(sqlite3.connect(copy, isolation_level=None)) as damaged:
@@ -129,7 +130,7 @@ def _integrity(copy: Path) -> list[str]:
     """Return what SQLite finds wrong, after the names and statements of the log's tables were set right."""
     try:
         with closing(sqlite3.connect(copy, isolation_level=None)) as database:
-            _mend_schema(database)
+            _restore_schema(database)
         with closing(sqlite3.connect(copy, isolation_level=None)) as database:
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA cell_size_check = ON")
@@ -142,7 +143,7 @@ def _integrity(copy: Path) -> list[str]:
     return [] if found == ["ok"] else found
 
 
-def _mend_schema(database: sqlite3.Connection) -> None:
+def _restore_schema(database: sqlite3.Connection) -> None:
     """Set right the names and the statements of a log's tables, which are known."""
     database.execute("PRAGMA writable_schema = ON")
     query = "SELECT rowid, CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB) FROM"
@@ -150,20 +151,14 @@ def _mend_schema(database: sqlite3.Connection) -> None:
     wrong = []
     for rowid, *found in rows:
         for statement in TABLES:
-            kind, name, table = _named(statement)
-            expected = [kind.encode(), name.encode(), table.encode(), statement.encode()]
+            known = astuple(TableStatement.of(statement))
+            expected = [text.encode() for text in known]
             if found != expected and sum(map(_distance, found, expected)) <= _FLIPPED:
-                wrong.append((kind, name, table, statement, rowid))
+                wrong.append((*known, rowid))
     if wrong:
         database.executemany(
             "UPDATE sqlite_schema SET type = ?, name = ?, tbl_name = ?, sql = ? WHERE rowid = ?", wrong
         )
-
-
-def _named(statement: str) -> tuple[str, str, str]:
-    """Return what `sqlite_schema` says of a CREATE statement: type, name, and the table's name."""
-    _, kind, name, *rest = statement.replace("(", " ").split()
-    return kind.lower(), name, rest[1] if kind == "INDEX" else name
 
 
 def _distance(found: bytes | None, expected: bytes) -> int:

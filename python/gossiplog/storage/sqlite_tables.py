@@ -17,8 +17,9 @@ import sys
 import weakref
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from gossiplog.core import Plan
 from gossiplog.errors import CorruptLog, NewerSchema, StorageError
@@ -231,6 +232,29 @@ SchemaRow: TypeAlias = tuple[str, str, str | None]
 """What `sqlite_schema` says of something: its type, its name, and its statement, None for indices that SQLite makes."""
 
 
+@dataclass(frozen=True, slots=True)
+class TableStatement:
+    """A CREATE statement of this package, and what `sqlite_schema` says of what it makes.
+
+    Attributes:
+        kind: "table" or "index".
+        name: of what it makes.
+        table: the name of the table; for an index, of the one that it is on.
+        sql: the statement.
+    """
+
+    kind: str
+    name: str
+    table: str
+    sql: str
+
+    @classmethod
+    def of(cls, sql: str) -> Self:
+        """Return what a statement makes."""
+        _, kind, name, *rest = sql.replace("(", " ").split()
+        return cls(kind.lower(), name, rest[1] if kind == "INDEX" else name, sql)
+
+
 def schema_of_log(connection: sqlite3.Connection) -> list[SchemaRow]:
     """Return what bears a log's name in a database, or is about what does. Nothing of it is executed."""
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
@@ -263,7 +287,7 @@ def check_tables(found: Sequence[SchemaRow], expected: Sequence[str]) -> None:
     Raises:
         CorruptLog: something else is there, or something is missing.
     """
-    statements = {_named(statement): statement for statement in expected}
+    statements = {(made.kind, made.name): made.sql for made in map(TableStatement.of, expected)}
     own = {(kind, name): sql for kind, name, sql in found if sql is not None}
     wrong = [(kind, name) for (kind, name), sql in own.items() if statements.get((kind, name)) != sql]
     problems = [f"the {kind} {name} is not one that this package makes" for kind, name in wrong]
@@ -283,12 +307,6 @@ def stored_identity(connection: sqlite3.Connection) -> bytes:
     if not isinstance(text, str) or not _IDENTITY.fullmatch(text):
         raise CorruptLog([f"the identity of the database is {text!r}: expected 32 hexadecimal digits"])
     return bytes.fromhex(text)
-
-
-def _named(statement: str) -> tuple[str, str]:
-    """Return the type and the name of what a CREATE statement makes."""
-    _, kind, name, *_ = statement.replace("(", " ").split()
-    return kind.lower(), name
 
 
 class Guard:
