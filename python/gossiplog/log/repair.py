@@ -12,9 +12,8 @@ import shutil
 import sqlite3
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -23,19 +22,18 @@ from gossiplog.errors import (
     CorruptLog,
     CorruptSource,
     DecodeError,
-    GossipLogError,
     InvalidMessage,
     NewerSchema,
     NotALog,
     OlderSchema,
     StorageError,
-    TopicMismatch,
     TreeError,
 )
 from gossiplog.files import explain_denial
 from gossiplog.log.applying import Applier
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
+from gossiplog.log.remains import Remains, SoundValues, read_remains
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import Snapshot, States
@@ -47,7 +45,7 @@ from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects, new_meta, stored_identity
+from gossiplog.storage.sqlite_tables import TABLES, TableStatement, new_meta, stored_identity
 
 
 class OpenLog(Protocol):
@@ -64,37 +62,6 @@ Fetch: TypeAlias = Callable[[str], object]
 Source: TypeAlias = OpenLog | str | os.PathLike[str] | Fetch
 
 _PAGE = 1024
-# Looked at for the topic.
-_LOOKED_AT = 64
-
-
-@dataclass(slots=True)
-class _Remains:
-    """What is left of a log.
-
-    Attributes:
-        topic: of its messages.
-        meta: its rows of `gossiplog_meta`, those of wrong types left out.
-        found: by the keys of the sound messages, the sequences that their rows have.
-        rows: by the keys of the sound messages, the rows that hold them.
-        order: the keys of all messages that are known, in the order in which they arrived.
-        place: by key, the sequence that the message had.
-        lost: the keys whose values are not sound.
-        unknown: how many messages were lost of which not even the key is left.
-        incomplete: whether there may have been others.
-        tables: whether there are others' tables in the database.
-    """
-
-    topic: str = ""
-    meta: dict[str, Any] = field(default_factory=dict)
-    found: dict[bytes, int] = field(default_factory=dict)
-    rows: dict[bytes, int] = field(default_factory=dict)
-    order: list[bytes] = field(default_factory=list)
-    place: dict[bytes, int] = field(default_factory=dict)
-    lost: set[bytes] = field(default_factory=set)
-    unknown: int = 0
-    incomplete: bool = False
-    tables: bool = False
 
 
 def repair(
@@ -145,7 +112,7 @@ def repair(
             raise StorageError(f"cannot repair {path}: {error}; the log is as it was") from error
 
 
-def _look(path: Path) -> tuple[list[str], VerifyResult | None]:
+def _diagnose(path: Path) -> tuple[list[str], VerifyResult | None]:
     """Return what is wrong with a log, and what was found if nothing is.
 
     Raises:
@@ -153,7 +120,7 @@ def _look(path: Path) -> tuple[list[str], VerifyResult | None]:
         OlderSchema: a version wrote it whose tables are not read any more.
     """
     try:
-        with _storage(path) as (storage, topic):
+        with _open_storage(path) as (storage, topic):
             return [], _verified(storage, topic)
     except CorruptLog as error:
         return list(error.problems), None
@@ -190,7 +157,7 @@ class _Repair:
         merged = self._folder / "merged.db"
         write_ahead_log.copy_with_log(self._descriptor, self._path, merged)
         shutil.copyfile(merged, copy)
-        problems, sound = _look(copy)
+        problems, sound = _diagnose(copy)
         problems = [problem.replace(str(copy), str(self._path)) for problem in problems]
         if unread := write_ahead_log.unread_commits(write_ahead_log.log_of(self._path)):
             transactions = counted(unread, "transaction")
@@ -207,21 +174,25 @@ class _Repair:
             base = stack.enter_context(closing(_connection(readable)))
             replica = None
             if source is not None and not callable(source):
-                replica = stack.enter_context(_source(source))
-            remains = _Reading(base, None if replica is None else replica.topic, self._progress).read(
-                incomplete=bool(found), acknowledged=acknowledged
+                replica = stack.enter_context(_open_source(source))
+            remains = read_remains(
+                base,
+                None if replica is None else replica.topic,
+                incomplete=bool(found),
+                acknowledged=acknowledged,
+                progress=self._progress,
             )
-            own = _Values(base, remains.rows)
+            own = SoundValues(base, remains.rows)
             if callable(source):
                 replica = stack.enter_context(self._fetched(source, remains, own))
             if lost:
                 lost.append("gossiplog rebuild makes the application's tables anew from the messages")
             build = _Build(own, replica, remains, self._path)
             built = self._folder / "built.db"
-            with _replica(built, remains.topic) as log:
+            with _new_log(built, remains.topic) as log:
                 build.run(log)
             new = self._finished(base, readable, built, remains, build)
-        with _storage(new) as (storage, topic):
+        with _open_storage(new) as (storage, topic):
             verified = _verified(storage, topic)
         former = salvage.take_place(new, self._path, self._descriptor, merged)
         return RepairResult(
@@ -235,18 +206,16 @@ class _Repair:
         )
 
     @contextmanager
-    def _fetched(self, fetch: Fetch, remains: _Remains, own: _Values) -> Iterator[_Replica]:
+    def _fetched(self, fetch: Fetch, remains: Remains, own: SoundValues) -> Iterator[_Source]:
         """Provide a log of the sound messages that was brought up to date."""
         path = self._folder / "fetched.db"
-        with _replica(path, remains.topic) as log:
+        with _new_log(path, remains.topic) as log:
             insert_many(log, own.all(), signed=True, most_refused=0)
         fetch(str(path))
-        with _source(path) as replica:
+        with _open_source(path) as replica:
             yield replica
 
-    def _finished(
-        self, base: sqlite3.Connection, readable: Path, built: Path, remains: _Remains, build: _Build
-    ) -> Path:
+    def _finished(self, base: sqlite3.Connection, readable: Path, built: Path, remains: Remains, build: _Build) -> Path:
         """Return the new file: what was built, in the application's database where there is one."""
         new = built
         if remains.tables:
@@ -290,7 +259,7 @@ def _connection(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _storage(path: Path) -> Iterator[tuple[Storage, str]]:
+def _open_storage(path: Path) -> Iterator[tuple[Storage, str]]:
     """Open a log to read it, and provide its topic too."""
     storage = SQLiteStorage(path, read_only=True)
     topic = storage.open(None, create=False)
@@ -308,7 +277,7 @@ def _verified(storage: Storage, topic: str) -> VerifyResult:
 
 
 @contextmanager
-def _replica(path: Path, topic: str) -> Iterator[Replica]:
+def _new_log(path: Path, topic: str) -> Iterator[Replica]:
     """Make a log, to be written to."""
     storage = SQLiteStorage(path, synchronous="off")
     storage.open(topic, create=True)
@@ -321,9 +290,9 @@ def _replica(path: Path, topic: str) -> Iterator[Replica]:
 
 
 @contextmanager
-def _source(source: OpenLog | str | os.PathLike[str]) -> Iterator[_Replica]:
+def _open_source(source: OpenLog | str | os.PathLike[str]) -> Iterator[_Source]:
     if not isinstance(source, (str, os.PathLike)):
-        yield _Replica(source.snapshot().storage, source.topic)
+        yield _Source(source.snapshot().storage, source.topic)
         return
     if isinstance(source, str) and is_url(source):
         raise StorageError(f"{source} is no file: gossiplog repair LOG --from {source} repairs a log from there")
@@ -333,43 +302,12 @@ def _source(source: OpenLog | str | os.PathLike[str]) -> Iterator[_Replica]:
     except CorruptLog as error:
         raise CorruptSource(error.problems) from error
     try:
-        yield _Replica(storage, topic)
+        yield _Source(storage, topic)
     finally:
         storage.close()
 
 
-class _Values:
-    """The sound messages of a database by their keys, wherever they stand in it.
-
-    Args:
-        base: the database.
-        rows: by key.
-    """
-
-    def __init__(self, base: sqlite3.Connection, rows: Mapping[bytes, int]) -> None:
-        self._base = base
-        self._rows = rows
-
-    def of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those of the keys that are sound."""
-        wanted = [(self._rows[key], key) for key in keys if key in self._rows]
-        marks = ",".join("?" * len(wanted))
-        rows = dict(
-            self._base.execute(
-                f"SELECT rowid, CAST(value AS BLOB) FROM gossiplog_messages WHERE rowid IN ({marks})",
-                [row for row, _ in wanted],
-            )
-        )
-        return {key: rows[row] for row, key in wanted}
-
-    def all(self) -> Iterator[bytes]:
-        """Yield all values."""
-        keys = sorted(self._rows, key=self._rows.__getitem__)
-        for start in range(0, len(keys), _PAGE):
-            yield from self.of(keys[start : start + _PAGE]).values()
-
-
-class _Replica:
+class _Source:
     """A log that has what another one lost. What is damaged in it counts as missing."""
 
     def __init__(self, storage: Storage, topic: str) -> None:
@@ -406,147 +344,6 @@ class _Replica:
             return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
 
 
-class _Reading:
-    """Reads what is left of a log in a database.
-
-    Args:
-        base: the database.
-        topic: of the source, None where there is none.
-        progress: called with the number of messages read since it was called before.
-    """
-
-    def __init__(self, base: sqlite3.Connection, topic: str | None, progress: Callable[[int], object] | None) -> None:
-        self._base = base
-        self._source_topic = topic
-        self._progress = progress
-        self._remains = _Remains()
-        self._acknowledged = 0
-
-    def read(self, *, incomplete: bool, acknowledged: int) -> _Remains:
-        """Read it.
-
-        Args:
-            incomplete: whether there may have been messages of which nothing is left.
-            acknowledged: how many messages there were at least.
-
-        Raises:
-            TopicMismatch: the messages have another topic than the source.
-            NotALog: no message is left, nor the topic.
-        """
-        remains = self._remains
-        remains.tables = bool(foreign_objects(self._base))
-        remains.incomplete = incomplete
-        self._acknowledged = acknowledged
-        if not self._has("gossiplog_messages", "seq", "value"):
-            remains.incomplete = True
-            self._base.execute("DROP TABLE IF EXISTS gossiplog_messages")
-            self._base.execute(next(sql for sql in TABLES if " gossiplog_messages(" in sql))
-        if self._has("gossiplog_meta", "name", "value"):
-            remains.meta = dict(self._base.execute("SELECT name, value FROM gossiplog_meta"))
-        remains.topic = self._topic()
-        self._arrange(dict(self._leaves()), self._read_values())
-        return remains
-
-    def _has(self, table: str, *columns: str) -> bool:
-        found = {name for _, name, *_ in self._base.execute(f"PRAGMA table_info({salvage.quoted(table)})")}
-        return found.issuperset(columns)
-
-    def _topic(self) -> str:
-        """Return the topic that the messages have, the stored one or the source's where none is left."""
-        seen: dict[str, int] = defaultdict(int)
-        rows = self._base.execute("SELECT CAST(value AS BLOB) FROM gossiplog_messages LIMIT ?", (_LOOKED_AT,))
-        for (value,) in rows:
-            try:
-                topic = core.cbor_decode(value)[1]
-            except (GossipLogError, LookupError, TypeError):
-                continue
-            if isinstance(topic, str):
-                seen[topic] += 1
-        stored = self._remains.meta.get("topic")
-        if seen:
-            topic = max(seen, key=seen.__getitem__)
-            if self._source_topic not in (None, topic):
-                raise TopicMismatch(f"the source has the topic {self._source_topic!r}, the log's messages {topic!r}")
-            return topic
-        if stored is None:
-            raise NotALog("nothing of a log is left in the file: gossiplog sync NEW SOURCE gets one from a replica")
-        topic = stored if self._source_topic is None else self._source_topic
-        if not isinstance(topic, str):
-            raise NotALog("the file has no messages, and its topic is damaged: gossiplog init makes a new log")
-        return topic
-
-    def _read_values(self) -> Mapping[bytes, Sequence[int]]:
-        """Find the sound values; return the keys that stand in several rows, with their sequences."""
-        again: dict[bytes, list[int]] = {}
-        found = self._remains.found
-        last = -(2**63)
-        while rows := self._base.execute(
-            "SELECT rowid, CAST(seq AS INTEGER), CAST(value AS BLOB) FROM gossiplog_messages WHERE rowid > ?"
-            " ORDER BY rowid LIMIT ?",
-            (last, _PAGE),
-        ).fetchall():
-            batch = core.verify_batch([value or b"" for _, _, value in rows], self._remains.topic)
-            invalid = {index for index, _ in batch.invalid}
-            for index, (key, (row, sequence, _)) in enumerate(zip(batch.keys, rows, strict=True)):
-                if index in invalid or sequence < 1:
-                    continue
-                if key in found:
-                    again.setdefault(key, [found[key]]).append(sequence)
-                else:
-                    found[key] = sequence
-                    self._remains.rows[key] = row
-            last = rows[-1][0]
-            if self._progress is not None:
-                self._progress(len(rows))
-        return again
-
-    def _leaves(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the keys that the leaves have, with their sequences."""
-        if not self._has("gossiplog_leaves", "key", "seq"):
-            return
-        rows = self._base.execute("SELECT key, seq FROM gossiplog_leaves")
-        for key, sequence in rows:
-            if isinstance(key, bytes) and len(key) == core.KEY_LENGTH and isinstance(sequence, int) and sequence > 0:
-                yield key, sequence
-
-    def _arrange(self, leaves: Mapping[bytes, int], again: Mapping[bytes, Sequence[int]]) -> None:
-        """Find out which message had which sequence.
-
-        A sound value is right where it stands unless its leaf, which no other contradicts, says otherwise; a lost one
-        is known by its leaf alone.
-        """
-        found, lost = self._remains.found, self._remains.lost
-        # Behind so many there is no message: a damaged sequence may be any number.
-        limit = len(found) + len(leaves) + _PAGE
-        by_sequence: dict[int, list[bytes]] = defaultdict(list)
-        for key, sequence in leaves.items():
-            if sequence <= limit:
-                by_sequence[sequence].append(key)
-        slots: dict[int, bytes] = {}
-        last = max((sequence for sequence in found.values() if sequence <= limit), default=0)
-        for sequence, keys in by_sequence.items():
-            sound = [key for key in keys if key in found]
-            if sequence <= last and len(sound) == 1:
-                slots[sequence] = sound[0]
-        placed = set(slots.values())
-        for key, sequences in again.items():
-            if key not in placed:
-                placed.add(key)
-                slots.setdefault(min(sequences), key)
-        displaced = []
-        for key, sequence in found.items():
-            if key not in placed and (sequence > limit or slots.setdefault(sequence, key) != key):
-                displaced.append((sequence, key))
-        for sequence, keys in by_sequence.items():
-            if sequence not in slots and len(keys) == 1 and keys[0] not in found:
-                slots[sequence] = keys[0]
-                lost.add(keys[0])
-        self._remains.unknown = max(self._acknowledged, max(slots, default=0)) - len(slots)
-        rows = sorted([*slots.items(), *displaced])
-        self._remains.order = [key for _, key in rows]
-        self._remains.place = {key: sequence for sequence, key in rows}
-
-
 class _Build:
     """Writes a log's messages anew, in the order in which they arrived, or nearest to it.
 
@@ -562,7 +359,7 @@ class _Build:
         notes: what the user should know.
     """
 
-    def __init__(self, own: _Values, source: _Replica | None, remains: _Remains, path: Path) -> None:
+    def __init__(self, own: SoundValues, source: _Source | None, remains: Remains, path: Path) -> None:
         self.fetched = 0
         self.moved = 0
         self.notes: list[str] = []
@@ -570,6 +367,7 @@ class _Build:
         self._source = source
         self._remains = remains
         self._path = path
+        self._places = dict(remains.places)
         self._written: dict[bytes, int] = {}
         # Messages whose parents come later, by the first parent that is missing.
         self._waiting: dict[bytes, list[tuple[bytes, bytes, tuple[bytes, ...]]]] = defaultdict(list)
@@ -593,7 +391,7 @@ class _Build:
             where = "is lost here" if self._source is None else "is neither here nor in the source"
             problems = [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
             raise CorruptLog(problems, advice=self._advice())
-        places = self._remains.place
+        places = self._places
         self.moved = sum(places[key] != sequence for key, sequence in self._written.items() if key in places)
         if self.moved:
             self.notes.append(
@@ -634,7 +432,7 @@ class _Build:
                 f"{counted(unknown - len(others), 'message was', 'messages were')} lost of which nothing is left here"
                 " or in the source"
             )
-        places = self._remains.place
+        places = self._places
         taken = set(places.values())
         gaps = [sequence for sequence in range(1, max(taken, default=0) + unknown + 1) if sequence not in taken]
         for gap, key in zip(gaps, others, strict=False):
@@ -713,7 +511,7 @@ class _Build:
             and (name != "rebuild" or stored[name] <= count)
         }
         applied = stored.get("applied")
-        last = max(self._remains.place.values(), default=0)
+        last = max(self._places.values(), default=0)
         if not isinstance(applied, int) or not 0 <= applied <= last:
             if not self._remains.tables:
                 return meta | {"applied": 0}
@@ -721,7 +519,7 @@ class _Build:
                 "how far `apply` has run is not known any more: gossiplog rebuild runs it anew from the first message"
             )
             return meta | {"applied": count}
-        places = self._remains.place
+        places = self._places
         before = [sequence for key, sequence in self._written.items() if places.get(key, last + 1) <= applied]
         if before and max(before) != len(before):
             self.notes.append("`apply` may have run for other messages: gossiplog rebuild runs it anew from the first")

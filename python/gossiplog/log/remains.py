@@ -1,0 +1,231 @@
+"""What is left of a log in a damaged database: its sound messages, where they stood, and what it said of itself."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gossiplog import core
+from gossiplog.errors import GossipLogError, NotALog, TopicMismatch
+from gossiplog.storage import salvage
+from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
+
+_PAGE = 1024
+# Looked at for the topic.
+_LOOKED_AT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What is left of a log.
+
+    Attributes:
+        topic: of its messages.
+        meta: its rows of `gossiplog_meta`, by name.
+        rows: by the keys of the sound messages, the rows that hold them.
+        order: the keys of all messages that are known, in the order in which they arrived.
+        places: by key, the sequence that the message had.
+        unknown: how many messages were lost of which not even the key is left.
+        incomplete: whether there may have been others.
+        tables: whether there are others' tables in the database.
+    """
+
+    topic: str
+    meta: Mapping[str, Any]
+    rows: Mapping[bytes, int]
+    order: Sequence[bytes]
+    places: Mapping[bytes, int]
+    unknown: int
+    incomplete: bool
+    tables: bool
+
+
+def read_remains(
+    base: sqlite3.Connection,
+    topic: str | None,
+    *,
+    incomplete: bool,
+    acknowledged: int,
+    progress: Callable[[int], object] | None = None,
+) -> Remains:
+    """Read what is left of a log in a database.
+
+    Args:
+        base: the database, in which every table can be read.
+        topic: of the source, None where there is none.
+        incomplete: whether there may have been messages of which nothing is left.
+        acknowledged: how many messages there were at least.
+        progress: called with the number of messages read since it was called before.
+
+    Raises:
+        TopicMismatch: the messages have another topic than the source.
+        NotALog: no message is left, nor the topic.
+    """
+    return _Reading(base, topic, progress).read(incomplete, acknowledged)
+
+
+class SoundValues:
+    """The sound messages of a database by their keys, wherever they stand in it.
+
+    Args:
+        base: the database.
+        rows: by key.
+    """
+
+    def __init__(self, base: sqlite3.Connection, rows: Mapping[bytes, int]) -> None:
+        self._base = base
+        self._rows = rows
+
+    def of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those of the keys that are sound."""
+        wanted = [(self._rows[key], key) for key in keys if key in self._rows]
+        marks = ",".join("?" * len(wanted))
+        rows = dict(
+            self._base.execute(
+                f"SELECT rowid, CAST(value AS BLOB) FROM gossiplog_messages WHERE rowid IN ({marks})",
+                [row for row, _ in wanted],
+            )
+        )
+        return {key: rows[row] for row, key in wanted}
+
+    def all(self) -> Iterator[bytes]:
+        """Yield all values."""
+        keys = sorted(self._rows, key=self._rows.__getitem__)
+        for start in range(0, len(keys), _PAGE):
+            yield from self.of(keys[start : start + _PAGE]).values()
+
+
+class _Reading:
+    """Reads what is left of a log in a database; `read_remains` has the arguments."""
+
+    def __init__(self, base: sqlite3.Connection, topic: str | None, progress: Callable[[int], object] | None) -> None:
+        self._base = base
+        self._source_topic = topic
+        self._progress = progress
+        # By the keys of the sound messages, the sequences that their rows have; and the rows.
+        self._found: dict[bytes, int] = {}
+        self._rows: dict[bytes, int] = {}
+
+    def read(self, incomplete: bool, acknowledged: int) -> Remains:
+        """Read it."""
+        tables = bool(foreign_objects(self._base))
+        if not self._has("gossiplog_messages", "seq", "value"):
+            incomplete = True
+            self._base.execute("DROP TABLE IF EXISTS gossiplog_messages")
+            self._base.execute(next(sql for sql in TABLES if TableStatement.of(sql).name == "gossiplog_messages"))
+        meta: dict[str, Any] = {}
+        if self._has("gossiplog_meta", "name", "value"):
+            meta = dict(self._base.execute("SELECT name, value FROM gossiplog_meta"))
+        topic = self._topic(meta.get("topic"))
+        leaves, again = dict(self._leaves()), self._read_values(topic)
+        slots, displaced = self._arrange(leaves, again)
+        rows = sorted([*slots.items(), *displaced])
+        return Remains(
+            topic=topic,
+            meta=meta,
+            rows=self._rows,
+            order=[key for _, key in rows],
+            places={key: sequence for sequence, key in rows},
+            unknown=max(acknowledged, max(slots, default=0)) - len(slots),
+            incomplete=incomplete,
+            tables=tables,
+        )
+
+    def _has(self, table: str, *columns: str) -> bool:
+        found = {name for _, name, *_ in self._base.execute(f"PRAGMA table_info({salvage.quoted(table)})")}
+        return found.issuperset(columns)
+
+    def _topic(self, stored: object) -> str:
+        """Return the topic that the messages have, the stored one or the source's where none is left."""
+        seen: dict[str, int] = defaultdict(int)
+        rows = self._base.execute("SELECT CAST(value AS BLOB) FROM gossiplog_messages LIMIT ?", (_LOOKED_AT,))
+        for (value,) in rows:
+            try:
+                topic = core.cbor_decode(value)[1]
+            except (GossipLogError, LookupError, TypeError):
+                continue
+            if isinstance(topic, str):
+                seen[topic] += 1
+        if seen:
+            topic = max(seen, key=seen.__getitem__)
+            if self._source_topic not in (None, topic):
+                raise TopicMismatch(f"the source has the topic {self._source_topic!r}, the log's messages {topic!r}")
+            return topic
+        if stored is None:
+            raise NotALog("nothing of a log is left in the file: gossiplog sync NEW SOURCE gets one from a replica")
+        topic = stored if self._source_topic is None else self._source_topic
+        if not isinstance(topic, str):
+            raise NotALog("the file has no messages, and its topic is damaged: gossiplog init makes a new log")
+        return topic
+
+    def _read_values(self, topic: str) -> Mapping[bytes, Sequence[int]]:
+        """Find the sound values; return the keys that stand in several rows, with their sequences."""
+        again: dict[bytes, list[int]] = {}
+        found = self._found
+        last = -(2**63)
+        while rows := self._base.execute(
+            "SELECT rowid, CAST(seq AS INTEGER), CAST(value AS BLOB) FROM gossiplog_messages WHERE rowid > ?"
+            " ORDER BY rowid LIMIT ?",
+            (last, _PAGE),
+        ).fetchall():
+            batch = core.verify_batch([value or b"" for _, _, value in rows], topic)
+            invalid = {index for index, _ in batch.invalid}
+            for index, (key, (row, sequence, _)) in enumerate(zip(batch.keys, rows, strict=True)):
+                if index in invalid or sequence < 1:
+                    continue
+                if key in found:
+                    again.setdefault(key, [found[key]]).append(sequence)
+                else:
+                    found[key] = sequence
+                    self._rows[key] = row
+            last = rows[-1][0]
+            if self._progress is not None:
+                self._progress(len(rows))
+        return again
+
+    def _leaves(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys that the leaves have, with their sequences."""
+        if not self._has("gossiplog_leaves", "key", "seq"):
+            return
+        rows = self._base.execute("SELECT key, seq FROM gossiplog_leaves")
+        for key, sequence in rows:
+            if isinstance(key, bytes) and len(key) == core.KEY_LENGTH and isinstance(sequence, int) and sequence > 0:
+                yield key, sequence
+
+    def _arrange(
+        self, leaves: Mapping[bytes, int], again: Mapping[bytes, Sequence[int]]
+    ) -> tuple[Mapping[int, bytes], Sequence[tuple[int, bytes]]]:
+        """Find out which message had which sequence; return that, and the sound ones whose places others have.
+
+        A sound value is right where it stands unless its leaf, which no other contradicts, says otherwise; a lost one
+        is known by its leaf alone.
+        """
+        found = self._found
+        # Behind so many there is no message: a damaged sequence may be any number.
+        limit = len(found) + len(leaves) + _PAGE
+        by_sequence: dict[int, list[bytes]] = defaultdict(list)
+        for key, sequence in leaves.items():
+            if sequence <= limit:
+                by_sequence[sequence].append(key)
+        slots: dict[int, bytes] = {}
+        last = max((sequence for sequence in found.values() if sequence <= limit), default=0)
+        for sequence, keys in by_sequence.items():
+            sound = [key for key in keys if key in found]
+            if sequence <= last and len(sound) == 1:
+                slots[sequence] = sound[0]
+        placed = set(slots.values())
+        for key, sequences in again.items():
+            if key not in placed:
+                placed.add(key)
+                slots.setdefault(min(sequences), key)
+        displaced = []
+        for key, sequence in found.items():
+            if key not in placed and (sequence > limit or slots.setdefault(sequence, key) != key):
+                displaced.append((sequence, key))
+        for sequence, keys in by_sequence.items():
+            if sequence not in slots and len(keys) == 1 and keys[0] not in found:
+                slots[sequence] = keys[0]
+        return slots, displaced

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gossiplog.errors import NotALog, TopicMismatch
+from gossiplog.log.remains import Remains, SoundValues, read_remains
+from tests.damage import TOPIC, make_log
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("intact") / "log.db"
+    make_log(path)
+    return path
+
+
+@pytest.fixture
+def base(intact: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    copy = shutil.copy(intact, tmp_path / "log.db")
+    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        yield connection
+
+
+def read(base: sqlite3.Connection, topic: str | None = None, acknowledged: int = 0) -> Remains:
+    return read_remains(base, topic, incomplete=False, acknowledged=acknowledged)
+
+
+def keys(base: sqlite3.Connection) -> list[bytes]:
+    return [key for (key,) in base.execute("SELECT key FROM gossiplog_leaves ORDER BY seq")]
+
+
+def test_a_sound_log(base: sqlite3.Connection) -> None:
+    order = keys(base)
+    found = read(base)
+    assert (found.topic, found.order, found.unknown, found.incomplete, found.tables) == (TOPIC, order, 0, False, False)
+    assert dict(found.places) == {key: number for number, key in enumerate(order, 1)}
+    assert set(found.rows) == set(order)
+    assert len([*SoundValues(base, found.rows).all()]) == len(order)
+
+
+def test_what_is_lost_is_known_by_its_leaf(base: sqlite3.Connection) -> None:
+    order = keys(base)
+    base.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 7")
+    base.execute("DELETE FROM gossiplog_messages WHERE seq = 9")
+    found = read(base)
+    assert (found.order, found.unknown) == (order, 0)
+    assert set(order) - set(found.rows) == {order[6], order[8]}
+    assert SoundValues(base, found.rows).of([order[6]]) == {}
+
+
+def test_what_has_no_leaf_either_is_counted(base: sqlite3.Connection) -> None:
+    count = len(keys(base))
+    for table in ("messages", "leaves"):
+        base.execute(f"DELETE FROM gossiplog_{table} WHERE seq IN (7, {count})")
+    assert read(base).unknown == 1
+    assert read(base, acknowledged=count).unknown == 2
+
+
+def test_a_sound_value_stands_where_its_leaf_says(base: sqlite3.Connection) -> None:
+    order = keys(base)
+    for number in (10**6, 7):
+        base.execute("UPDATE gossiplog_messages SET seq = ? WHERE seq = ?", (10**9 - number, number))
+    assert read(base).order == order
+
+
+def test_tables_and_views_of_others_are_noticed(base: sqlite3.Connection) -> None:
+    base.execute("CREATE VIEW latest AS SELECT max(seq) FROM gossiplog_messages")
+    assert read(base).tables
+
+
+def test_the_topic(base: sqlite3.Connection) -> None:
+    with pytest.raises(TopicMismatch, match="the source has the topic 'other'"):
+        read(base, "other")
+    base.execute("UPDATE gossiplog_meta SET value = 7 WHERE name = 'topic'")
+    assert read(base).topic == TOPIC
+    base.execute("DELETE FROM gossiplog_messages")
+    assert read(base, TOPIC).topic == TOPIC
+    with pytest.raises(NotALog, match="its topic is damaged"):
+        read(base)
+    base.execute("DROP TABLE gossiplog_meta")
+    with pytest.raises(NotALog, match="nothing of a log is left"):
+        read(base)
