@@ -65,6 +65,19 @@ def _check(path: str | os.PathLike[str], mode: int) -> None:
         raise OSError(errno.EINVAL, f"it is {kind}; expected a file", os.fsdecode(path))
 
 
+def sync(path: str) -> None:
+    """Wait until a file, or the names in a folder, are on disk.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def explain_denial(path: str | os.PathLike[str], doing: str) -> str:
     """Return why the user of this process may not do something with a file or a folder: who it is, owner and mode.
 

@@ -177,7 +177,7 @@ def test_a_full_disk_leaves_nothing(path: Path, copy: Path, monkeypatch: pytest.
     def fail(path: Path) -> NoReturn:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sqlite_backup, "_flush", fail)
+    monkeypatch.setattr(sqlite_backup, "sync", fail)
     with opened(path) as log, pytest.raises(StorageError, match=r"cannot make .*copy\.db: No space left"):
         log.backup(copy)
     assert list(copy.parent.iterdir()) == []

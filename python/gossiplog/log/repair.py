@@ -92,7 +92,7 @@ def repair(
     """
     path = Path(location).absolute()
     if not path.is_file():
-        raise NotALog(f"there is no log {path}")
+        raise NotALog(f"there is no log {os.fspath(location)}")
     path = path.resolve()
     with ExitStack() as stack:
         # First: what another repair has made is in use until that has ended.

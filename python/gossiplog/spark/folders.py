@@ -165,16 +165,3 @@ def check_new(folder: str, purpose: str) -> None:
         raise OptionError(
             f"{folder} cannot be made, because {parent} cannot be written: name a new folder for {purpose}"
         )
-
-
-def sync(path: str) -> None:
-    """Wait until a file, or the names in a folder, are on disk.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gossiplog.errors import NotALog, StorageError
-from gossiplog.files import explain_denial
+from gossiplog.files import explain_denial, sync
 from gossiplog.storage.sqlite_tables import BESIDE, error_code, foreign_tables, storage_error
 
 _PATIENCE = 2.0
@@ -210,15 +210,6 @@ def copy_owner(path: str, target: str) -> None:
         # Only root may give a file away; the mode counts more.
         with suppress(PermissionError):
             os.chown(target, before.st_uid, before.st_gid)
-
-
-def sync(path: str) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from gossiplog.errors import StorageError
+from gossiplog.files import sync
 from gossiplog.storage.sqlite_tables import BESIDE, storage_error
 
 # Copied between two calls of `progress`: 4 MiB.
@@ -54,10 +55,10 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
             source.backup(copy, pages=_PAGES, progress=report)
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (secrets.token_hex(16),))
-        _flush(partial)
+        sync(str(partial))
         # A name that another program has taken meanwhile is not overwritten.
         os.link(partial, path)
-        _flush(path.parent)
+        sync(str(path.parent))
     except FileExistsError:
         raise StorageError(f"{target} is there already: give the name of a new file") from None
     except OSError as error:
@@ -68,11 +69,3 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
         for suffix in ("", *BESIDE):
             with suppress(OSError):
                 os.unlink(f"{partial}{suffix}")
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gossiplog.errors import StorageError
+from gossiplog.files import sync
 from gossiplog.storage.pages import page_size
-from gossiplog.storage.replacement import copy_owner, sync
+from gossiplog.storage.replacement import copy_owner
 
 _CHUNK = 2**20
 _HEADER = 32

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from gossiplog.errors import StorageError
-from gossiplog.files import open_file
-from gossiplog.spark.folders import sync
+from gossiplog.files import open_file, sync
 
 _CHECKPOINT = "checkpoint.json"
 _STATE = re.compile(r"state-\d+-[0-9a-f]{32}")

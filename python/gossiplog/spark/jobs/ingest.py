@@ -21,11 +21,12 @@ from pyspark.sql import functions as F
 
 import gossiplog.log
 from gossiplog.errors import EventsRefused, StorageError
+from gossiplog.files import sync
 from gossiplog.log.insertion import insert_many
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import check_staging, locked, remove_locked, sync
+from gossiplog.spark.folders import check_staging, locked, remove_locked
 from gossiplog.spark.jobs.components import components
 from gossiplog.spark.jobs.events import Layout, events, problems
 from gossiplog.spark.jobs.sign import SIGNED, KeyStore, Merging, Signing
