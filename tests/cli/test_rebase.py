@@ -116,6 +116,18 @@ def test_tables_of_an_application_are_named(program: Program, home: Path, bad: s
     assert f"tables of an application stay in {home / 'mine.db.generation-0'}: notes; its `apply` fills" in result.err
 
 
+def test_what_is_on_top_of_the_target_already_is_left_as_it_is(program: Program, home: Path) -> None:
+    US.save(home / "us.key")
+    with gossiplog.open(home / "theirs.db", "notes", signer=US) as log:
+        log.append_many(range(3))
+        with gossiplog.open(home / "mine.db", "notes", signer=US) as mine:
+            mine.pull(log)
+            mine.append_many(range(3))
+    record = program("rebase", "mine.db", "--onto", "theirs.db", "--key", "us.key").record
+    assert (record["signed"], record["kept"], record["generation"], record["former"]) == (0, 3, 0, None)
+    assert not (home / "mine.db.generation-0").exists()
+
+
 def test_help_says_once_that_an_option_may_be_repeated(program: Program) -> None:
     text = " ".join(program("rebase", "--help").out.split())
     assert text.count("several times") == 2  # --drop and --key
@@ -126,7 +138,13 @@ def test_mistakes(program: Program, home: Path, bad: str) -> None:
     assert "there is no log none.db" in program("rebase", "none.db", "--onto", "theirs.db", "--key", "us.key").err
     assert program("rebase", "mine.db", "--key", "us.key").code == 2
     given = ["rebase", "mine.db", "--onto", "none.db", "--key", "us.key"]
-    assert "there is no log none.db" in program(*given).err
+    assert "--onto: there is no log none.db" in program(*given).err
+    result = program("rebase", "mine.db", "--onto", "http://127.0.0.1:1/", "--key", "us.key")
+    assert result.code == 2
+    assert "--onto: a hub's address begins with ws:// or wss://: ws://127.0.0.1:1/" in result.err
+    result = program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad[:8], "--key", "us.key")
+    assert result.code == 2
+    assert f"--drop takes the whole id, 32 characters; gossiplog show mine.db {bad[:8]} prints it" in result.err
     with gossiplog.open(home / "mine.db"):
         result = program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key")
     assert "is open in another program, or elsewhere in this one: close it there (stop the server)" in result.err

@@ -244,7 +244,7 @@ def test_a_message_of_which_the_target_has_another_encoding_is_not_signed_again(
     assert payloads(path) == [{"a": 1}, "good"]
     with gossiplog.open(path) as log:
         assert log.get(result.signed[good.id]).parents == (other.id,)
-    with pytest.raises(RebaseError, match="the target has a message that is to be dropped"):
+    with pytest.raises(RebaseError, match=r"the target has message .* itself"):
         rebase(path, target, other)
 
 
@@ -252,7 +252,7 @@ def test_a_message_that_the_target_has_cannot_be_dropped(path: Path, target: Log
     first, bad = write(path, ["first", "bad"])
     target.insert(first)
     with pytest.raises(
-        RebaseError, match=f"it would come back with the target's others: leave it out: {first.id}"
+        RebaseError, match=f"the target has message {first.id} itself, .* or leave out --drop {first.id}"
     ) as error:
         rebase(path, target, bad, first)
     assert error.value.ids == (first.id,)
@@ -490,6 +490,5 @@ def test_a_plan_writes_to_neither_log(path: Path, target: Log) -> None:
     bad, _ = write(path, ["bad", "good"])
     with gossiplog.open(path, read_only=True) as log:
         plan = Rebase(log, target, [bad.id], [US], drop_descendants=False)
-        assert plan.changes
         assert [each.fate for each in plan.messages()] == [Fate.DROPPED, Fate.SIGNED]
         assert (len(log), len(target)) == (2, 0)

@@ -155,7 +155,7 @@ async def test_a_log_onto_itself(signer: Signer, tmp_path: Path) -> None:
     path = tmp_path / "mine.db"
     bad = write(path, signer)
     assert gossiplog.rebase(path, path, signer=signer).former is None
-    with pytest.raises(RebaseError, match="the target has a message"):
+    with pytest.raises(RebaseError, match="the target has message"):
         gossiplog.rebase(path, path, [bad], signer=signer)
 
 

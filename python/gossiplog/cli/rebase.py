@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gossiplog._core import redacted_url
 from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, note, printable, spinner
-from gossiplog.cli.sync.command import CaFile, TokenFile
+from gossiplog.cli.sync.command import HUB, PAGE, PEER, CaFile, TokenFile
+from gossiplog.errors import NotALog
 from gossiplog.log.rebasing import Fate, Rebased
 from gossiplog.reprs import counted
 from gossiplog.signer import Signer
 
+_ID_LENGTH = 32
 _ROWS = 100
 """Of the plan, shown on a terminal."""
 
@@ -68,6 +72,18 @@ def rebase(
     from gossiplog.net.http.access import load_token
 
     output = Output(json)
+    if page := PAGE.match(onto):
+        right = f"ws{page[1].lower()}://{onto[page.end() :]}"
+        raise typer.BadParameter(f"--onto: a hub's address begins with ws:// or wss://: {redacted_url(right)}")
+    is_file = not HUB.match(onto) and not PEER.match(onto) and not onto.startswith("file:")
+    if is_file and not Path(onto).exists():
+        raise NotALog(f"--onto: there is no log {onto}")
+    for id in drop or ():
+        if len(id) != _ID_LENGTH:
+            raise typer.BadParameter(
+                f"--drop takes the whole id, {_ID_LENGTH} characters; gossiplog show"
+                f" {shlex.quote(str(path))} {shlex.quote(id)} prints it"
+            )
     signers = [Signer.load(file) for file in key] if key else [load_signer(None)]
     token = None if token_file is None else load_token(token_file)
     rows: list[Rebased] = []
@@ -170,4 +186,6 @@ def _show(output: Output, rows: list[Rebased], summary: dict[str, Any]) -> None:
             )
         )
     elif not summary["dry_run"]:
-        output.show("Nothing has changed: no message is dropped, and the target lacks none of yours.")
+        output.show(
+            "Nothing has changed: no message is dropped, and what the target lacks of yours is on top of it already."
+        )

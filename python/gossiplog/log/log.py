@@ -621,7 +621,9 @@ def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
         raise TypeError(f"pull takes a Log, or the path of its file, not {type(location).__name__}")
     if isinstance(location, str) and is_url(location):
         scheme = location.partition("://")[0]
-        raise StorageError(f"{scheme}:// is no file: a hub's log is pulled by gossiplog.connect")
+        raise StorageError(
+            f"{scheme}:// is no file: gossiplog sync LOG SOURCE gets a hub's log, gossiplog.connect in a program"
+        )
     storage = storage_at(location, read_only=True)
     try:
         topic = storage.open(None, create=False)

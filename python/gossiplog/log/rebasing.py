@@ -87,9 +87,6 @@ class Rebase:
         signers: of the messages that are signed anew.
         drop_descendants: whether what other authors have written on top of dropped messages is dropped as well.
 
-    Attributes:
-        changes: whether any message is dropped or signed anew.
-
     Raises:
         DecodeError: text that is no id.
         UnknownMessage: a message to drop is not in the log.
@@ -109,7 +106,6 @@ class Rebase:
         self._held = target.replica.encodings([*{each.content for each in self._lacking.values()}])
         self._dropped = self._find_dropped(list(drop), drop_descendants)
         self._kept = self._find_kept()
-        self.changes = bool(self._dropped) or any(map(self._is_signed, self._lacking))
 
     def _find_dropped(self, drop: Sequence[str], drop_descendants: bool) -> set[bytes]:
         contents = set()
@@ -120,8 +116,8 @@ class Rebase:
             found = self._lacking.get(key)
             if found is None or found.content in self._held:
                 raise RebaseError(
-                    "the target has a message that is to be dropped, and it would come back with the target's others:"
-                    f" leave it out: {id}",
+                    f"the target has message {id} itself, so that dropping it here would bring it back: rebase the"
+                    f" target first, or leave out --drop {id}",
                     [id],
                 )
             contents.add(found.content)
@@ -140,7 +136,7 @@ class Rebase:
             raise RebaseError(
                 f"messages of other authors descend from dropped ones, and only their authors can sign them anew:"
                 f" {_shown(ids)}, of {_shown(authors)}. Drop them, too (--drop-descendants), or sign with the keys of"
-                " these authors as well (--key)",
+                " these authors, too: give each (--key), and your own",
                 ids,
             )
         return dropped.union(others)
@@ -153,9 +149,6 @@ class Rebase:
                 kept.add(key)
                 kept.update(parent for parent in each.parents if parent in self._lacking)
         return kept
-
-    def _is_signed(self, key: bytes) -> bool:
-        return key not in self._dropped and key not in self._kept and self._lacking[key].content not in self._held
 
     def messages(self) -> Iterator[Rebased]:
         """Yield what becomes of each message that the target lacks, parents first.
@@ -276,8 +269,13 @@ def rebase_file(
                         batch.clear()
             _insert(new, batch)
             messages = len(new) + (counts[Fate.KEPT] + len(set(mapping.values())) if dry_run else 0)
+        # On the same parents, a message that is signed anew is the same.
+        changes = counts[Fate.DROPPED] > 0 or any(old != new for old, new in mapping.items())
+        if not changes:
+            counts[Fate.KEPT] += counts[Fate.SIGNED]
+            mapping = {}
         former = None
-        if rebase.changes and not dry_run:
+        if changes and not dry_run:
             meta = {"generation": position.generation + 1, "apply_version": position.apply_version}
             former = replacement.publish(f".generation-{position.generation}", meta)
     return RebaseResult(

@@ -21,7 +21,7 @@ from gossiplog.storage.sqlite_tables import BESIDE
 
 # As the core's own parser of URLs sees it.
 HUB = re.compile(r"wss?://", re.IGNORECASE)
-_PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
+PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
 PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
 
@@ -83,7 +83,7 @@ def sync(
         else:
             output.show(_fields(pull))
 
-    if page := _PAGE.match(source):
+    if page := PAGE.match(source):
         right = f"ws{page[1].lower()}://{source[page.end() :]}"
         raise typer.BadParameter(f"a hub's address begins with ws:// or wss://: {redacted_url(right)}")
     if HUB.match(source):
