@@ -27,7 +27,7 @@ from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.root import entries_fragment, in_order, joined
 from gossiplog.spark.jobs.row_check import check_rows
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.locations import identity, opened
 
 DEFECTS = "kind string, id string, detail string"
 """The columns of a report. The kinds:
@@ -82,6 +82,8 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
     """
     own = log_metadata(location, topic)
     with worker_errors():
+        # Executors have working folders of their own.
+        location = identity(location)
         problems = check_rows(session, location, own)
     messages = read(session, location, columns="seq,key,value")
     return verify(messages, own.topic, own, location=location, problems=problems, ascending=True)
