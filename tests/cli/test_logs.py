@@ -162,6 +162,7 @@ def test_verify_finds_damage(program: Program, log: Path) -> None:
         database.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 1")
     read = program("read", log)
     assert (read.code, read.err.startswith(f"gossiplog: {log}: the log is damaged: ")) == (1, True)
+    assert f"`gossiplog repair {log} --from SOURCE`" in read.err
 
 
 def test_recover(program: Program, log: Path, home: Path) -> None:

@@ -29,8 +29,14 @@ FAILS = [
     ("append missing.db 1", "there is no log missing.db: gossiplog init missing.db --topic TOPIC makes one"),
     ("info folder", "folder is a folder: expected the file of a log"),
     ("verify folder", "folder is a folder: expected the file of a log"),
-    ("info empty.db", "empty.db is empty: gossiplog init empty.db --topic TOPIC makes a log of it"),
-    ("info text.txt", "text.txt is not a log: it is not an SQLite database"),
+    (
+        "info empty.db",
+        "empty.db is empty: gossiplog init empty.db --topic TOPIC makes .* gossiplog sync empty.db SOURCE",
+    ),
+    (
+        "info text.txt",
+        "text.txt is not a log: it is not an SQLite database; if it was a log: gossiplog repair text.txt",
+    ),
     ("append text.txt 1", "text.txt is not a log: it is not an SQLite database"),
     ("export text.txt", "text.txt is not a log: it is not an SQLite database"),
     ("info other.db", "other.db holds no log"),

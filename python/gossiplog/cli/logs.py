@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +95,11 @@ def open_log(
     elif not _may(path, os.R_OK):
         raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
     if topic is None and _is_empty(path):
-        raise NotALog(f"{path} is empty: gossiplog init {path} --topic TOPIC makes a log of it")
+        name = shlex.quote(str(path))
+        raise NotALog(
+            f"{path} is empty: gossiplog init {name} --topic TOPIC makes a log of it; where it was one, remove it, and"
+            f" gossiplog sync {name} SOURCE gets the log from a replica"
+        )
     others = _other_tables(path) if topic is not None and not read_only else ()
     # Before the look for a writer, who may begin after it.
     before = _stamp(path)
@@ -109,7 +114,7 @@ def open_log(
             # Its advice is to give a topic, which few commands take.
             raise NotALog(str(error).replace(": give a topic to make one in it", "")) from error
         except (CorruptLog, TreeError) as error:
-            raise StorageError(f"{path}: {error}") from error
+            raise StorageError(_located(path, error)) from error
     for warning in caught:
         say(str(warning.message))
     if others:
@@ -124,9 +129,15 @@ def open_log(
         except (CorruptLog, TreeError) as error:
             if is_unlocked:
                 _check_unchanged(path, before)
-            raise StorageError(f"{path}: {error}") from error
+            raise StorageError(_located(path, error)) from error
     if is_unlocked:
         _check_unchanged(path, before)
+
+
+def _located(path: Path, error: Exception) -> str:
+    """Return an error about a log, with the log's path in the commands that it advises."""
+    advice = CorruptLog.advice.replace(" LOG", f" {shlex.quote(str(path))}")
+    return f"{path}: {error}".replace(CorruptLog.advice, advice)
 
 
 def _can_lock(path: Path) -> bool:

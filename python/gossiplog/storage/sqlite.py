@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sqlite3
 import stat
 import threading
@@ -300,13 +301,16 @@ class SQLiteStorage(Storage):
             ours = schema_of_log(connection)
         except sqlite3.DatabaseError as error:
             if error_code(error) == sqlite3.SQLITE_NOTADB:
-                raise NotALog(f"{self._path} is not a log: it is not an SQLite database") from error
+                raise NotALog(
+                    f"{self._path} is not a log: it is not an SQLite database; if it was a log: {self._repair()}"
+                ) from error
             raise
         meta_table = [row for row in ours if row[1] == "gossiplog_meta"]
         if not meta_table:
             if ours:
                 raise NotALog(
-                    f"{self._path} holds no log, but {ours[0][1]}: names that begin with {PREFIX} are for a log's"
+                    f"{self._path} holds no log, but {ours[0][1]}: names that begin with {PREFIX} are for a log's; if"
+                    f" it was a log: {self._repair()}"
                 )
             return None
         check_tables(meta_table, TABLES[:1])
@@ -329,6 +333,10 @@ class SQLiteStorage(Storage):
             )
         check_tables(ours, tables_of(schema))
         return topic, schema
+
+    def _repair(self) -> str:
+        """Return the command that mends a log whose first page or table of settings is damaged."""
+        return shlex.join(["gossiplog", "repair", str(self._path)])
 
     def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
         """Make a log in a database, beside what an application has there, unless another process was quicker."""
