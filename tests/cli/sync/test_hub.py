@@ -300,3 +300,12 @@ def test_who_may_only_read_hears_of_own_messages_once_a_connection(capsys: pytes
     assert said(connected, written, may_write=True) == 0
     assert said(connected, may_write=True) == 0
     assert said(connected, received) == 0
+
+
+def test_who_follows_is_shown_the_way_back_once(capsys: pytest.CaptureFixture[str]) -> None:
+    heard = Listener(lambda received, sent: None, lambda: 0, aloud=True, way_back=lambda ids: f"rebase {ids[0]}")
+    for _ in range(2):
+        heard(events.RefusalsReported("ws://hub", (("id1", "ugly"),), 0))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(". To go on without what it refuses: rebase id1")
+    assert second.endswith('message id1: "ugly"')

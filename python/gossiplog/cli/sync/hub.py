@@ -113,6 +113,7 @@ class Listener:
         held: gives the number of messages in the log.
         aloud: whether to say on stderr what becomes of the connection.
         final: causes of ConnectionLost that end the command, which then says them itself.
+        way_back: gives the command that rebases the log without messages of some ids; it is shown once.
 
     Attributes:
         sums: of all syncs.
@@ -121,7 +122,13 @@ class Listener:
     """
 
     def __init__(
-        self, show: Callable[[int, int], None], held: Callable[[], int], *, aloud: bool, final: Collection[Cause] = ()
+        self,
+        show: Callable[[int, int], None],
+        held: Callable[[], int],
+        *,
+        aloud: bool,
+        final: Collection[Cause] = (),
+        way_back: Callable[[Sequence[str]], str] = lambda ids: "",
     ) -> None:
         self.sums = _Sums()
         self.failure = ""
@@ -130,6 +137,8 @@ class Listener:
         self._held = held
         self._aloud = aloud
         self._final = final
+        self._way_back = way_back
+        self._way_back_shown = False
         self._said = ""
         # Received by the syncs that have ended; received and inserted by the one that runs.
         self._values = self._receiving = self._inserting = 0
@@ -164,7 +173,9 @@ class Listener:
                 if error:
                     note(f"syncing with {peer}: {error}")
             case events.RefusalsReported(peer, named, more) if self._aloud:
-                note(str(RefusedByPeer(peer, named, more)))
+                command = "" if self._way_back_shown else self._way_back([id for id, _ in named])
+                self._way_back_shown = self._way_back_shown or bool(command)
+                note(str(RefusedByPeer(peer, named, more, command)))
             case events.Connected(peer) if self._aloud:
                 self._said = ""
                 note(f"connected to {peer}")
@@ -229,10 +240,15 @@ def sync_with_hub(
         LogsDiffer: the logs do not become equal.
     """
     hub = redacted_url(url)
+    options = [] if token_file is None else ["--token-file", str(token_file)]
+    options += [] if ca_file is None else ["--ca-file", str(ca_file)]
+
+    def way_back(ids: Sequence[str]) -> str:
+        return rebase_command(name, hub, ids, options)
 
     async def run() -> None:
         with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:
-            listener = Listener(show, lambda: len(log), aloud=follow, final=_FINAL)
+            listener = Listener(show, lambda: len(log), aloud=follow, final=_FINAL, way_back=way_back)
             own = _OwnMessages(hub)
 
             def on_event(event: events.Event) -> None:
@@ -271,9 +287,7 @@ def sync_with_hub(
             raise
         raise ConnectionLost(error.cause, f"{error.reason} (--token-file)", error.status) from error
     except RefusedByPeer as error:
-        options = [] if token_file is None else ["--token-file", str(token_file)]
-        options += [] if ca_file is None else ["--ca-file", str(ca_file)]
-        command = rebase_command(name, hub, [id for id, _ in error.refused], options)
+        command = way_back([id for id, _ in error.refused])
         raise RefusedByPeer(error.peer, error.refused, error.more, command) from error
 
 

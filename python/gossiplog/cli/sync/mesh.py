@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import anyio
@@ -74,7 +75,8 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
 
     async def run(stack: AsyncExitStack) -> None:
         with exchange(f"{name} ⇄ {address}") as show, Stopwatch() as watch:
-            listener = Listener(show, lambda: len(log), aloud=follow)
+            way_back = partial(rebase_command, name, address)
+            listener = Listener(show, lambda: len(log), aloud=follow, way_back=way_back)
             peer = await stack.enter_async_context(Peer(log, (), (address,) if follow else (), on_event=listener))
             if not follow:
                 try:
@@ -86,7 +88,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
             try:
                 await in_step(member, listener, name, address, give_up=not follow, reasons=_REASONS)
             except RefusedByPeer as error:
-                command = rebase_command(name, address, [id for id, _ in error.refused])
+                command = way_back([id for id, _ in error.refused])
                 raise RefusedByPeer(error.peer, error.refused, error.more, command) from error
         done(result(log, name, address, listener, watch))
         if follow:
