@@ -106,8 +106,10 @@ const judge = (log, value) => {
   const codec = codecs[signature.codec];
   if (codec === undefined) throw new Error("unknown codec");
   const inherits = Buffer.from(value.buffer, value.byteOffset, value.length).includes(PROTO);
-  const raw = inherits ? weigh(message.payload) : NOTHING;
-  const copied = inherits ? weigh(prepareMessage(message).payload) : NOTHING;
+  // A parent, too, may be a map that passes for bytes.
+  const ofWhole = ({ payload, parents }) => weigh([payload, parents]);
+  const raw = inherits ? ofWhole(message) : NOTHING;
+  const copied = inherits ? ofWhole(prepareMessage(message)) : NOTHING;
   if (raw.total > MAX_PASSING || copied.total > MAX_PASSING) throw new Error("a map that passes for too much");
   let signed;
   if (raw.found || copied.found) {
