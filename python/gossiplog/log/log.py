@@ -33,7 +33,7 @@ from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import REBUILD_REQUESTED, Progress, Reader
 from gossiplog.storage.location import is_url, storage_at
-from gossiplog.storage.sqlite import text_path
+from gossiplog.storage.sqlite_files import text_path
 
 if TYPE_CHECKING:
     from gossiplog.protocol.sync import SyncServerConfig

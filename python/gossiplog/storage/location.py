@@ -7,7 +7,8 @@ import re
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.base import Storage
-from gossiplog.storage.sqlite import SQLiteStorage, Synchronous, text_path
+from gossiplog.storage.sqlite import SQLiteStorage, Synchronous
+from gossiplog.storage.sqlite_files import text_path
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 

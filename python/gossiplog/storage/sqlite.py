@@ -8,10 +8,8 @@ only one connection for both. The statements that read and write messages are in
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sqlite3
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +18,9 @@ from contextlib import closing as closing_connection
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
-from urllib.parse import unquote, urlsplit
 
 from gossiplog.errors import CorruptLog, LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
-from gossiplog.files import explain_denial, other_kind
+from gossiplog.files import explain_denial
 from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     SCHEMA,
@@ -37,6 +34,17 @@ from gossiplog.storage.base import (
 )
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_backup import back_up
+from gossiplog.storage.sqlite_files import (
+    MEMORY,
+    READ_ONLY_URI,
+    check_files,
+    check_journal,
+    check_unlocked,
+    existing_uri,
+    file_id,
+    file_of,
+    text_path,
+)
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
     OURS,
@@ -73,13 +81,6 @@ _IDLE_READERS = 4
 # Bytes in a value that is read, four times what a sync carries; and SQLite's own limit (https://sqlite.org/limits.html).
 _MOST_BYTES = 64 * 2**20
 _SQLITE_BYTES = 10**9
-_MEMORY = ":memory:"
-# A journal that names another ends with it as well (https://sqlite.org/fileformat2.html, "The Rollback Journal").
-_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-# https://sqlite.org/uri.html
-_IMMUTABLE = "immutable=(?:1|yes|true|on)"
-_IMMUTABLE_URI = re.compile(rf"file:[^#]*[?&]{_IMMUTABLE}(?:[&#]|$)")
-_READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
 
 
 class SQLiteStorage(Storage):
@@ -109,7 +110,7 @@ class SQLiteStorage(Storage):
         self._read_only = read_only
         self._accept_loss = accept_loss
         # None in memory.
-        self._count = None if self._path == _MEMORY else CommitCount(_file_of(self._path))
+        self._count = None if self._path == MEMORY else CommitCount(file_of(self._path))
         # The same, where a commit that has returned is on disk.
         self._counted = self._count if synchronous in _DURABLE and not self.read_only else None
         self._identity = b""
@@ -119,7 +120,7 @@ class SQLiteStorage(Storage):
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
         # The path of the file, "" in memory; and which file it was when the log was opened.
-        self._file = "" if self._path in ("", _MEMORY) else os.path.abspath(_file_of(self._path))
+        self._file = "" if self._path in ("", MEMORY) else os.path.abspath(file_of(self._path))
         self._file_id: tuple[int, int] | None = None
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
@@ -143,7 +144,7 @@ class SQLiteStorage(Storage):
 
     @property
     def read_only(self) -> bool:
-        return self._read_only or _READ_ONLY_URI.match(self._path) is not None
+        return self._read_only or READ_ONLY_URI.match(self._path) is not None
 
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         create = create and not self._read_only
@@ -163,10 +164,10 @@ class SQLiteStorage(Storage):
         """Return the connection that writes, and the topic of the log."""
         # Before the log is read: others may write meanwhile.
         acknowledged = None if self._count is None else self._count.read()
-        before = _file_id(self._file)
+        before = file_id(self._file)
         connection = self._connect()
         try:
-            self._file_id = _file_id(self._file) if before is None else before
+            self._file_id = file_id(self._file) if before is None else before
             with self._errors("open"):
                 self._check_place(connection)
                 stored = self._open(connection, topic, create, progress)
@@ -181,7 +182,7 @@ class SQLiteStorage(Storage):
         return connection, stored
 
     def _check_there(self, create: bool) -> None:
-        if self._path == _MEMORY or self._path.startswith("file:"):
+        if self._path == MEMORY or self._path.startswith("file:"):
             return
         if os.path.exists(self._path):
             if not os.access(self._path, os.R_OK):
@@ -204,10 +205,10 @@ class SQLiteStorage(Storage):
         connection.text_factory = bytes
         (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
         connection.text_factory = str
-        if not file and self._path != _MEMORY:
+        if not file and self._path != MEMORY:
             raise StorageError(
                 f"{self._path!r} names no file, so each connection would see a database of its own: expected the path"
-                f" of a file, or {_MEMORY!r} for a log in memory"
+                f" of a file, or {MEMORY!r} for a log in memory"
             )
 
     def _open(self, connection: sqlite3.Connection, topic: str | None, create: bool, progress: Progress | None) -> str:
@@ -219,7 +220,7 @@ class SQLiteStorage(Storage):
         stored, self._schema = found
         check_same_topic(self._path, stored, topic)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        if self._path != _MEMORY and not self._read_only:
+        if self._path != MEMORY and not self._read_only:
             self._use_write_ahead_log(connection)
         if self._schema < SCHEMA:
             self._former = FormerContents(stored)
@@ -270,7 +271,7 @@ class SQLiteStorage(Storage):
         Otherwise the last connection moves what SQLite reads of it into the file, and removes the rest, from which
         `repair` may get back what was lost.
         """
-        uri = f"{Path(os.path.realpath(_file_of(self._path))).as_uri()}?mode=ro"
+        uri = f"{Path(os.path.realpath(file_of(self._path))).as_uri()}?mode=ro"
         with suppress(sqlite3.Error), closing_connection(sqlite3.connect(uri, uri=True)) as last:
             last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             connection.close()
@@ -373,7 +374,7 @@ class SQLiteStorage(Storage):
     @contextmanager
     def reader(self, *, single: bool = False) -> Iterator[Reader]:
         with self._reading() as connection:
-            if single or self._path == _MEMORY:
+            if single or self._path == MEMORY:
                 yield self._reader_of(connection)
                 return
             connection.execute("BEGIN")
@@ -389,7 +390,7 @@ class SQLiteStorage(Storage):
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """Provide a connection to read through."""
         self._check_open()
-        if self._path == _MEMORY:
+        if self._path == MEMORY:
             with self._lock:
                 writer = self._open_writer()
                 with self._errors("read"):
@@ -439,7 +440,7 @@ class SQLiteStorage(Storage):
         if self._counted is not None:
             self._counted.write(self._identity, last)
         self._commits += 1
-        if self._path != _MEMORY and (self._commits % _COMMITS == 0 or last - first >= _MANY_MESSAGES):
+        if self._path != MEMORY and (self._commits % _COMMITS == 0 or last - first >= _MANY_MESSAGES):
             self._shorten_log(connection)
 
     def _shorten_log(self, connection: sqlite3.Connection) -> None:
@@ -449,7 +450,7 @@ class SQLiteStorage(Storage):
         and among several that read one after the other there is always one.
         """
         try:
-            size = os.stat(os.path.realpath(_file_of(self._path)) + "-wal").st_size
+            size = os.stat(os.path.realpath(file_of(self._path)) + "-wal").st_size
         except OSError:
             return
         if size < _LOG_BYTES or time.monotonic() < self._next_look:
@@ -466,7 +467,7 @@ class SQLiteStorage(Storage):
 
     def size(self) -> int:
         self._check_open()
-        if self._path == _MEMORY or self._path.startswith("file:"):
+        if self._path == MEMORY or self._path.startswith("file:"):
             with self._lock, self._errors("read"):
                 pages, size = (
                     self._open_writer()
@@ -480,7 +481,7 @@ class SQLiteStorage(Storage):
     def backup(self, target: str, progress: Progress | None = None) -> int:
         with self._reading() as connection:
             try:
-                mode = 0o600 if self._path == _MEMORY else os.stat(_file_of(self._path)).st_mode
+                mode = 0o600 if self._path == MEMORY else os.stat(file_of(self._path)).st_mode
             except OSError as error:
                 raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
             connection.execute("BEGIN")
@@ -517,12 +518,12 @@ class SQLiteStorage(Storage):
                 self._count.close()
 
     def _connect(self) -> sqlite3.Connection:
-        if self._path != _MEMORY:
-            _check_files(self._path)
-            _check_journal(self._path)
-            _check_unlocked(self._path)
+        if self._path != MEMORY:
+            check_files(self._path)
+            check_journal(self._path)
+            check_unlocked(self._path)
         with self._errors("open"):
-            name = _existing(self._path) if self._read_only else self._path
+            name = existing_uri(self._path) if self._read_only else self._path
             connection = sqlite3.connect(
                 name,
                 timeout=_PATIENCE,
@@ -593,7 +594,7 @@ class SQLiteStorage(Storage):
         Raises:
             StorageError: the file was deleted or moved, or another one has taken its name.
         """
-        found = _file_id(self._file)
+        found = file_id(self._file)
         if found == self._file_id:
             return
         what, way = (
@@ -608,7 +609,7 @@ class SQLiteStorage(Storage):
 
     def _renew(self) -> None:
         """Have the next transaction begin on a new connection: what this one has read stays in its cache."""
-        self._is_suspect = self._path != _MEMORY
+        self._is_suspect = self._path != MEMORY
 
     def _check_open(self) -> None:
         """Check, before a lock is taken, that the log is open here: a forked process may have inherited it locked."""
@@ -621,123 +622,6 @@ class SQLiteStorage(Storage):
 
     def _errors(self, doing: str) -> _Errors:
         return _Errors(self._path, doing)
-
-
-def text_path(location: str | os.PathLike[str]) -> str:
-    """Return a location as text.
-
-    Raises:
-        TypeError: bytes, or nothing that is a path.
-    """
-    path = os.fspath(location)
-    if not isinstance(path, str):
-        raise TypeError(f"the location of a log is text or a path, not {type(path).__name__}: {path!r}")
-    return path
-
-
-def _check_files(path: str) -> None:
-    """Refuse a database, or a write-ahead log beside it, that is no file: SQLite may wait for a pipe without end.
-
-    Args:
-        path: of the database, or its URI.
-
-    Raises:
-        NotALog: the database is something else.
-        StorageError: its write-ahead log, or the index of that, is something else.
-    """
-    if not _file_of(path):
-        return
-    file = os.path.realpath(_file_of(path))
-    for name in (file, f"{file}-wal", f"{file}-shm"):
-        try:
-            kind = other_kind(os.stat(name).st_mode)
-        except (OSError, ValueError):
-            continue
-        if kind and name == file:
-            raise NotALog(f"cannot open {path}: it is {kind}; expected the file of a log")
-        if kind:
-            raise StorageError(f"cannot open {path}: {name} is {kind}, where SQLite keeps a file; remove it")
-
-
-def _file_of(path: str) -> str:
-    return unquote(urlsplit(path).path, errors="surrogateescape") if path.startswith("file:") else path
-
-
-def _file_id(path: str) -> tuple[int, int] | None:
-    """Return the device and the number of the file that a path names; None where there is none, and for ""."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _check_journal(path: str) -> None:
-    """Refuse a rollback journal that makes SQLite delete another file.
-
-    SQLite undoes what a journal beside a database says was left half done. If that names the journal of a transaction
-    over several databases, it deletes that file then, whatever it is (https://sqlite.org/fileformat2.html, "The
-    Rollback Journal"; `pager_delsuper`). A stranger's journal may name any file of the user. A log's own transactions
-    are over one database.
-
-    Args:
-        path: of the database, or its URI.
-
-    Raises:
-        StorageError: there is such a journal, or something that is no file.
-    """
-    # SQLite, too, follows links before it looks for the journal.
-    journal = os.path.realpath(_file_of(path)) + "-journal"
-    try:
-        status = os.stat(journal)
-        # A pipe would be waited for.
-        is_file = stat.S_ISREG(status.st_mode)
-        with open(journal if is_file else os.devnull, "rb") as stream:
-            stream.seek(max(0, status.st_size - len(_JOURNAL_MAGIC)))
-            names_another = stream.read(len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
-    except (OSError, ValueError):
-        # There is none, as nearly always, or SQLite cannot read it either.
-        return
-    if names_another or not is_file:
-        fault = "names another file, which SQLite would delete" if is_file else "is no file"
-        raise StorageError(
-            f"cannot open {path}: the journal {journal} {fault}. If you trust who wrote it, let that program open the"
-            " database first; else delete the journal, or open a copy of the database without it"
-        )
-
-
-def _check_unlocked(path: str) -> None:
-    """Refuse a URI with `immutable=1` of a database that is not all in its file: SQLite would pass over the rest.
-
-    Args:
-        path: of the database, or its URI.
-
-    Raises:
-        StorageError: a program writes to the database, or has ended before it was done.
-    """
-    if not _IMMUTABLE_URI.match(path):
-        return
-    real = os.path.realpath(_file_of(path))
-    for rest in (f"{real}-wal", f"{real}-journal"):
-        if os.path.exists(rest) and os.path.getsize(rest):
-            raise StorageError(
-                f"cannot open {path}: immutable=1 leaves out what is in {rest}. Open the database without it, in a"
-                " folder that you may write to: copy both files there, or have the owner of the log open it"
-            )
-
-
-def _existing(path: str) -> str:
-    """Return a URI with which SQLite opens an existing database and creates none (https://sqlite.org/uri.html).
-
-    Its mode is not `ro`: the last such connection leaves files of the write-ahead log, owned by its own user, which may
-    keep the owner of the log out.
-    """
-    if path == _MEMORY:
-        return path
-    uri, mark, fragment = (path if path.startswith("file:") else Path(path).absolute().as_uri()).partition("#")
-    if re.search(r"[?&](mode|immutable)=", uri):
-        return path
-    return f"{uri}{'&' if '?' in uri else '?'}mode=rw{mark}{fragment}"
 
 
 class _Errors:

@@ -1,0 +1,140 @@
+"""The files of a database, looked at before SQLite opens them, since a stranger may have made them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from gossiplog.errors import NotALog, StorageError
+from gossiplog.files import other_kind
+
+MEMORY = ":memory:"
+"""SQLite's name for a database in memory."""
+# A journal that names another ends with it as well (https://sqlite.org/fileformat2.html, "The Rollback Journal").
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+# https://sqlite.org/uri.html
+_IMMUTABLE = "immutable=(?:1|yes|true|on)"
+_IMMUTABLE_URI = re.compile(rf"file:[^#]*[?&]{_IMMUTABLE}(?:[&#]|$)")
+READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
+"""Fits a URI by which nothing can be written."""
+
+
+def text_path(location: str | os.PathLike[str]) -> str:
+    """Return a location as text.
+
+    Raises:
+        TypeError: bytes, or nothing that is a path.
+    """
+    path = os.fspath(location)
+    if not isinstance(path, str):
+        raise TypeError(f"the location of a log is text or a path, not {type(path).__name__}: {path!r}")
+    return path
+
+
+def check_files(path: str) -> None:
+    """Refuse a database, or a write-ahead log beside it, that is no file: SQLite may wait for a pipe without end.
+
+    Args:
+        path: of the database, or its URI.
+
+    Raises:
+        NotALog: the database is something else.
+        StorageError: its write-ahead log, or the index of that, is something else.
+    """
+    if not file_of(path):
+        return
+    file = os.path.realpath(file_of(path))
+    for name in (file, f"{file}-wal", f"{file}-shm"):
+        try:
+            kind = other_kind(os.stat(name).st_mode)
+        except (OSError, ValueError):
+            continue
+        if kind and name == file:
+            raise NotALog(f"cannot open {path}: it is {kind}; expected the file of a log")
+        if kind:
+            raise StorageError(f"cannot open {path}: {name} is {kind}, where SQLite keeps a file; remove it")
+
+
+def file_of(path: str) -> str:
+    """Return the path of a database that is given by its path or its URI."""
+    return unquote(urlsplit(path).path, errors="surrogateescape") if path.startswith("file:") else path
+
+
+def file_id(path: str) -> tuple[int, int] | None:
+    """Return the device and the number of the file that a path names; None where there is none, and for ""."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def check_journal(path: str) -> None:
+    """Refuse a rollback journal that makes SQLite delete another file.
+
+    SQLite undoes what a journal beside a database says was left half done. If that names the journal of a transaction
+    over several databases, it deletes that file then, whatever it is (https://sqlite.org/fileformat2.html, "The
+    Rollback Journal"; `pager_delsuper`). A stranger's journal may name any file of the user. A log's own transactions
+    are over one database.
+
+    Args:
+        path: of the database, or its URI.
+
+    Raises:
+        StorageError: there is such a journal, or something that is no file.
+    """
+    # SQLite, too, follows links before it looks for the journal.
+    journal = os.path.realpath(file_of(path)) + "-journal"
+    try:
+        status = os.stat(journal)
+        # A pipe would be waited for.
+        is_file = stat.S_ISREG(status.st_mode)
+        with open(journal if is_file else os.devnull, "rb") as stream:
+            stream.seek(max(0, status.st_size - len(_JOURNAL_MAGIC)))
+            names_another = stream.read(len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
+    except (OSError, ValueError):
+        # There is none, as nearly always, or SQLite cannot read it either.
+        return
+    if names_another or not is_file:
+        fault = "names another file, which SQLite would delete" if is_file else "is no file"
+        raise StorageError(
+            f"cannot open {path}: the journal {journal} {fault}. If you trust who wrote it, let that program open the"
+            " database first; else delete the journal, or open a copy of the database without it"
+        )
+
+
+def check_unlocked(path: str) -> None:
+    """Refuse a URI with `immutable=1` of a database that is not all in its file: SQLite would pass over the rest.
+
+    Args:
+        path: of the database, or its URI.
+
+    Raises:
+        StorageError: a program writes to the database, or has ended before it was done.
+    """
+    if not _IMMUTABLE_URI.match(path):
+        return
+    real = os.path.realpath(file_of(path))
+    for rest in (f"{real}-wal", f"{real}-journal"):
+        if os.path.exists(rest) and os.path.getsize(rest):
+            raise StorageError(
+                f"cannot open {path}: immutable=1 leaves out what is in {rest}. Open the database without it, in a"
+                " folder that you may write to: copy both files there, or have the owner of the log open it"
+            )
+
+
+def existing_uri(path: str) -> str:
+    """Return a URI with which SQLite opens an existing database and creates none (https://sqlite.org/uri.html).
+
+    Its mode is not `ro`: the last such connection leaves files of the write-ahead log, owned by its own user, which may
+    keep the owner of the log out.
+    """
+    if path == MEMORY:
+        return path
+    uri, mark, fragment = (path if path.startswith("file:") else Path(path).absolute().as_uri()).partition("#")
+    if re.search(r"[?&](mode|immutable)=", uri):
+        return path
+    return f"{uri}{'&' if '?' in uri else '?'}mode=rw{mark}{fragment}"
