@@ -97,7 +97,8 @@ def test_a_view_of_a_mapping_is_shown_as_the_mapping() -> None:
 
 def test_a_view_of_a_mapping_shows_its_items_whole() -> None:
     with gossiplog.open(":memory:", "notes") as log:
-        log.insert_many(Signer.generate().sign("notes", 1, [], number)[1] for number in range(2))
+        signers = [Signer(bytes([number]) * 32) for number in (1, 2, 3)]
+        log.insert_many(signer.sign("notes", 1, [], number)[1] for number, signer in enumerate(signers))
         found = log.info()
         assert f"by_author={dict(found.by_author)!r}, " in repr(found)
 

@@ -60,7 +60,9 @@ def _shown(value: object) -> str:
     if isinstance(value, MappingProxyType):
         if len(value) > _MOST_ITEMS:
             return f"{{...}} of {len(value):,}"
-        value = dict(value)
+        # In its own order, in which reprlib does not show a dict.
+        items = (f"{_SHORT.repr(key)}: {_SHORT.repr(each)}" for key, each in value.items())
+        return f"{{{', '.join(items)}}}"
     text = _SHORT.repr(value)
     if isinstance(value, (tuple, list, set, frozenset, dict)) and len(value) > _MOST_ITEMS:
         text += f" of {len(value):,}"
