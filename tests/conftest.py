@@ -30,6 +30,7 @@ settings.load_profile("standard")
 
 TOPIC = "org.example.test"
 CORES = ("gossiplog._core", "gossiplog.reference")
+MOST_OF_A_PARAMETER = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,6 +44,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(900))
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a long parameter by its beginning: pytest-xdist sends the names of all tests to each of its processes."""
+    if not isinstance(val, (str, bytes)) or len(val) <= MOST_OF_A_PARAMETER:
+        return None
+    beginning = val[:MOST_OF_A_PARAMETER]
+    text = beginning if isinstance(beginning, str) else beginning.decode("latin-1")
+    return f"{text.encode('unicode_escape').decode()} and so on to {len(val)}"
 
 
 @pytest.hookimpl(trylast=True)
