@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from gossiplog.errors import GossipLogError, InvalidMessage
 from tests import vectors
 from tests.strategies import TOPIC, build, neutral
@@ -14,6 +16,13 @@ VERDICTS = vectors.load("verdicts")
 MESSAGES = vectors.load("messages")
 VERDICT_VALUES = [bytes.fromhex(verdict["value"]) for verdict in VERDICTS["verdicts"] if len(verdict["value"]) < 1000]
 MESSAGE_VALUES = [bytes.fromhex(message["value"]) for message in MESSAGES["messages"][:60]]
+
+LONG_IN_PYTHON = pytest.mark.parametrize(
+    "core",
+    ["gossiplog._core", pytest.param("gossiplog.reference", marks=pytest.mark.integration)],
+    indirect=True,
+)
+"""For tests that take the reference core more than half a second."""
 
 
 def outcome(call: Callable[[], Any]) -> tuple[str, Any]:

@@ -150,6 +150,7 @@ def test_a_reader_that_stops(program: Program, log: Path) -> None:
     assert process.returncode == 141
 
 
+@pytest.mark.integration
 def test_interrupting(program: Program, log: Path) -> None:
     program("append", log, "1")
     with start("read", log, "--follow") as process:

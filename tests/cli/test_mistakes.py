@@ -162,6 +162,7 @@ def test_a_port_that_is_taken_is_named(program: Program, log: Path) -> None:
     assert f"ERROR --hub: cannot listen at {place}: Address already in use; another program listens there" in result.err
 
 
+@pytest.mark.integration
 def test_a_full_disk_is_named(log: Path) -> None:
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-m", "gossiplog", "info", log]

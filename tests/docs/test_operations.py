@@ -82,6 +82,7 @@ def test_the_commands_of_the_unit_and_of_the_container(tmp_path: Path) -> None:
     assert main([*json.loads(words), "--show-config", "--json"]) == 0
 
 
+@pytest.mark.integration
 def test_the_metrics_are_those_that_a_server_exports(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     rows = page[page.index("| metric |") :].partition("\n\n")[0].splitlines()[2:]

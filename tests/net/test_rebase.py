@@ -88,6 +88,7 @@ async def test_the_way_back_to_a_hub_with_a_token(opened: Open, signer: Signer, 
         assert len(result.signed) == 20
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_way_back_to_a_peer(opened: Open, signer: Signer, tmp_path: Path) -> None:
     path, theirs = tmp_path / "mine.db", opened(payload=only_texts)

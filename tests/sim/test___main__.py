@@ -27,6 +27,7 @@ def test_one_seed_with_its_trace() -> None:
     assert silent.splitlines() == [summary]
 
 
+@pytest.mark.integration
 def test_many_seeds() -> None:
     code, out, _ = run("--seeds", "0:3", "--peers", "4", "--processes", "1")
     assert code == 0

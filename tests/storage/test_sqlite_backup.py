@@ -80,6 +80,7 @@ def test_a_copy_can_be_read_where_nothing_can_be_written(path: Path, copy: Path)
         assert len(restored) == 100
 
 
+@pytest.mark.integration
 def test_a_copy_is_one_state_while_others_write(path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each copy has all rows of its messages, and every message that was there when it began."""
     monkeypatch.setattr(sqlite_backup, "_PAGES", 1)

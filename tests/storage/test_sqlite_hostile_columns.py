@@ -178,6 +178,7 @@ def tried(made: Path, ids: list[str], folder: Path, statements: list[str]) -> No
             raise
 
 
+@pytest.mark.integration
 @repeatable(60)
 @given(data=st.data())
 def test_no_call_ends_untyped(

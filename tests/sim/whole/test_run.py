@@ -33,7 +33,9 @@ def sound(seed: int) -> RunResult:
     return run_seed(seed, PEERS)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.integration) for seed in range(4, 12))]
+)
 def test_seeds(seed: int) -> None:
     result = sound(seed)
     assert result.messages > 0
@@ -133,6 +135,7 @@ def trace_of(seed: int) -> str:
     return summary.digest()
 
 
+@pytest.mark.integration
 def test_the_same_seed_leaves_the_same_trace() -> None:
     assert trace_of(3) == trace_of(3) != trace_of(4)
 

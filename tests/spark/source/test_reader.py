@@ -102,6 +102,7 @@ def test_partitions_by_size(messages: int, size: int, expected: int, monkeypatch
     assert number_of_partitions(messages, size) == expected
 
 
+@pytest.mark.integration
 def test_a_log_of_some_megabytes_is_read_on_all_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     path = tmp_path / "log.db"
