@@ -53,7 +53,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("replicator",),
         ("http",),
         ("client", "peer"),
-        ("hub", "rebase"),
+        ("hub", "sources"),
         ("local_network",),
         ("connection_graph",),
         ("__init__",),

@@ -69,7 +69,6 @@ try:
         VerifyResult,
         open,
         recover,
-        repair,
     )
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
@@ -107,8 +106,8 @@ if TYPE_CHECKING:
     from gossiplog.net.http.tls import TLS
     from gossiplog.net.hub import Hub
     from gossiplog.net.peer import Peer
-    from gossiplog.net.rebase import rebase
     from gossiplog.net.replicator.sessions import PeerInfo
+    from gossiplog.net.sources import rebase, repair
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
     from gossiplog.protocol.sync.server import SyncServerConfig
@@ -137,8 +136,8 @@ else:
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
-        "gossiplog.net.rebase": ("rebase",),
         "gossiplog.net.replicator.sessions": ("PeerInfo",),
+        "gossiplog.net.sources": ("rebase", "repair"),
         "gossiplog.net.http.server": ("serve",),
         "gossiplog.net.http.tls": ("TLS",),
         "gossiplog.protocol.broadcast.config": ("BroadcastConfig",),

@@ -10,6 +10,7 @@ A name that ends with `Error` covers an area (`StorageError`, `NetworkError`) or
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -235,6 +236,14 @@ class CorruptLog(StorageError):
             self.advice = advice
         super().__init__(f"{self._subject} is damaged: {shown}{self.advice}")
         self.problems = tuple(problems)
+
+    def locate(self, place: str) -> None:
+        """Name the log's file in the commands that the error advises, where the log is in a file."""
+        if place == "memory" or place.startswith((":", "file:")) or not self.advice:
+            return
+        advice = re.sub(r"\bLOG\b", lambda _: shlex.quote(place), self.advice)
+        self.args = (str(self).removesuffix(self.advice) + advice,)
+        self.advice = advice
 
 
 class CorruptSource(CorruptLog):

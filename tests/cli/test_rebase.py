@@ -9,6 +9,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
+from gossiplog.signer import default_key_path
 from tests.cli.support import Program
 
 US, OTHERS = Signer(b"\1" * 32), Signer(b"\2" * 32)
@@ -87,6 +88,17 @@ def test_another_key(program: Program, home: Path, bad: str) -> None:
     assert not (home / "m").exists()
     several = ["--key", "others.key", "--key", "us.key"]
     assert program("rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, *several).record["signed"] == 2
+
+
+def test_another_key_does_not_replace_the_users_own(program: Program, home: Path, bad: str) -> None:
+    own = default_key_path()
+    own.parent.mkdir(parents=True, exist_ok=True)
+    given = ["rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "others.key", "--dry-run"]
+    assert program(*given).code == 1
+    # None is made for that.
+    assert not own.exists()
+    US.save(own)
+    assert program(*given).records[-1]["signed"] == 2
 
 
 def test_others_messages_are_dropped_on_request(program: Program, home: Path, bad: str) -> None:

@@ -71,6 +71,8 @@ def test_damage_is_named(braid: Path, damage: Damage) -> None:
     with pytest.raises(CorruptLog) as corrupt, gossiplog.open(braid) as log:
         log.verify()
     assert any(damage.words in found for found in corrupt.value.problems)
+    assert " LOG" not in str(corrupt.value)
+    assert f" {braid}" in str(corrupt.value)
 
 
 @parametrized
@@ -170,8 +172,12 @@ def test_damaged_messages_are_named_where_they_are_read(braid: Path, sql: str, o
         lambda: opened(braid, apply=lambda *_: None),
     ]
     for call in calls:
-        with pytest.raises(CorruptLog, match=r"the stored message (of sequence )?[0-9a-v]+: .*gossiplog repair"):
+        with pytest.raises(CorruptLog, match=r"the stored message (of sequence )?[0-9a-v]+: ") as error:
             call()
+        assert str(error.value).endswith(
+            f"; `gossiplog repair {braid} --from SOURCE` repairs it from a replica,"
+            f" `gossiplog doctor {braid}` says more"
+        )
 
 
 @pytest.mark.parametrize(

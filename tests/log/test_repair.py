@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import gossiplog
-from gossiplog import CorruptLog, Signer
+from gossiplog import CorruptLog, Log, Signer
 from gossiplog.errors import NotALog, StorageError, TopicMismatch
-from gossiplog.log.repair import repair
+from gossiplog.log.repair import repair_file as repair
 from tests.damage import TOPIC, Damage, make_damage, make_log, parametrized
 from tests.storage.damage import damage as damage_page
 
@@ -183,11 +183,7 @@ def test_a_function_brings_what_is_lost(path: Path, intact: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM gossiplog_messages WHERE seq IN (7, 20, 21)")
 
-    def fetch(place: str) -> None:
-        with gossiplog.open(place) as log:
-            log.pull(intact)
-
-    assert repair(path, fetch).fetched == 3
+    assert repair(path, lambda log: log.pull(intact)).fetched == 3
     assert contents(path) == contents(intact)
 
 
@@ -213,7 +209,7 @@ def test_a_second_repair_leaves_the_files_of_the_first(path: Path, intact: Path)
         connection.execute("DELETE FROM gossiplog_messages WHERE seq = 7")
     status = []
 
-    def fetch(place: str) -> None:
+    def fetch(log: Log) -> None:
         pid = os.fork()
         if not pid:
             try:
@@ -222,8 +218,8 @@ def test_a_second_repair_leaves_the_files_of_the_first(path: Path, intact: Path)
                 os._exit(3)
             os._exit(4)
         status.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        assert Path(place).exists()
-        shutil.copy(intact, place)
+        assert Path(log.replica.place).exists()
+        log.pull(intact)
 
     assert repair(path, fetch).fetched == 1
     assert status == [3]

@@ -333,7 +333,7 @@ def only_texts(payload: object) -> None:
 async def test_messages_that_the_application_refuses_are_told_and_end_the_waiting(
     opened: Open, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.1)
     ours, theirs, heard = opened(payload=only_texts, signer=other_signer), opened(signer=signer), Heard()
     theirs.append("before")
     bogus = theirs.append(5)
@@ -358,7 +358,7 @@ async def test_messages_that_the_application_refuses_are_told_and_end_the_waitin
 async def test_a_pushed_message_that_the_application_refuses_is_told_and_reconnecting_clients_wait_on(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.0)
     ours, theirs, heard = opened(payload=only_texts), opened(signer=signer), Heard()
     async with serving(Hub(theirs)) as url, gossiplog.connect(ours, url, on_event=heard) as client:
         await client.synced()
@@ -378,7 +378,7 @@ async def test_a_pushed_message_that_the_application_refuses_is_told_and_reconne
 async def test_messages_that_the_hub_refuses_end_the_waiting_with_the_way_back(
     opened: Open, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch, reconnect: bool
 ) -> None:
-    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.1)
     ours, theirs, heard, told = opened(signer=other_signer), opened(payload=only_texts, signer=signer), Heard(), Heard()
     theirs.append("before")
     bad = ours.append(5)
@@ -408,7 +408,7 @@ async def test_what_a_hub_comes_to_take_ends_the_waiting(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal that was reported and is withdrawn is none."""
-    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 3600.0)
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 3600.0)
     accepted: list[object] = []
 
     def check(payload: object) -> None:
@@ -431,7 +431,7 @@ async def test_what_a_hub_comes_to_take_ends_the_waiting(
 async def test_a_reader_with_messages_of_its_own_does_not_wait_for_ever(
     opened: Open, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.1)
     ours, theirs = opened(signer=signer), opened(signer=other_signer)
     ours.append("mine")
     theirs.append_many(range(10))

@@ -147,7 +147,7 @@ async def test_a_function_that_raises_harms_nothing_else(
 async def test_messages_that_a_peer_refuses_end_the_waiting_once_the_others_have_them(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_module, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(peer_module, "SETTLED_SECONDS", 0.1)
 
     def refuse(payload: object) -> None:
         if payload == "bad":

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog.errors import CorruptLog, CorruptSource
 from gossiplog.log import Log
-from gossiplog.log.repair import repair
+from gossiplog.log.repair import repair_file as repair
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_tables import BESIDE
 from tests.strategies import repeatable

@@ -136,8 +136,9 @@ def open_log(
 
 def _located(path: Path, error: Exception) -> str:
     """Return an error about a log, with the log's path in the commands that it advises."""
-    advice = CorruptLog.advice.replace(" LOG", f" {shlex.quote(str(path))}")
-    return f"{path}: {error}".replace(CorruptLog.advice, advice)
+    if isinstance(error, CorruptLog):
+        error.locate(str(path))
+    return f"{path}: {error}"
 
 
 def _can_lock(path: Path) -> bool:

@@ -14,11 +14,12 @@ from gossiplog._core import redacted_url
 from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, note, printable, spinner
-from gossiplog.cli.sync.command import HUB, PAGE, PEER, CaFile, TokenFile
+from gossiplog.cli.sync.command import PAGE, CaFile, TokenFile
 from gossiplog.errors import NotALog
 from gossiplog.log.rebasing import Fate, Rebased
+from gossiplog.net.arguments import HUB, PEER
 from gossiplog.reprs import counted
-from gossiplog.signer import Signer
+from gossiplog.signer import Signer, default_key_path
 
 _ID_LENGTH = 32
 _ROWS = 100
@@ -54,7 +55,7 @@ def rebase(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Sign the messages of the author with the key in this file. The default is your own key.",
+            help="Sign the messages of the author with the key in this file, beside those of your own key.",
         ),
     ] = None,
     token_file: TokenFile = None,
@@ -67,9 +68,8 @@ def rebase(
     to run here. The new log takes the place of LOG in one step, and the former file is kept as LOG.generation-N. Close
     all programs that have LOG open first. Peers that hold the dropped messages bring them back when they sync with LOG.
     """
-    # They take half a second to load, which other commands should not wait for.
-    from gossiplog.net import rebase as module
-    from gossiplog.net.http.access import load_token
+    # It takes half a second to load, which other commands should not wait for.
+    from gossiplog.net import sources
 
     output = Output(json)
     if page := PAGE.match(onto):
@@ -84,8 +84,10 @@ def rebase(
                 f"--drop takes the whole id, {_ID_LENGTH} characters; gossiplog show"
                 f" {shlex.quote(str(path))} {shlex.quote(id)} prints it"
             )
-    signers = [Signer.load(file) for file in key] if key else [load_signer(None)]
-    token = None if token_file is None else load_token(token_file)
+    signers = [Signer.load(file) for file in key or ()]
+    # One that is there: it need not be made where other keys are named.
+    if not signers or default_key_path().exists():
+        signers.append(load_signer(None))
     rows: list[Rebased] = []
     with ExitStack() as stack:
         lines = None if mapping is None or dry_run else stack.enter_context(_MappingFile(mapping))
@@ -100,14 +102,14 @@ def rebase(
 
         watch = stack.enter_context(Stopwatch())
         with spinner(f"{path} ← {onto}"):
-            result = module.rebase(
+            result = sources.rebase(
                 path,
                 onto,
                 drop or (),
                 signer=signers,
                 drop_descendants=drop_descendants,
                 dry_run=dry_run,
-                token=token,
+                token_file=token_file,
                 ca_file=ca_file,
                 report=report,
             )

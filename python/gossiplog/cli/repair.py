@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import gossiplog.log
 from gossiplog._core import redacted_url
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
-from gossiplog.cli.sync.command import HUB, PEER, CaFile, TokenFile
+from gossiplog.cli.sync.command import CaFile, TokenFile
 from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.log.repair import Source
+from gossiplog.net.arguments import HUB, PEER
 
 # Shown on a terminal.
 _PROBLEMS = 20
@@ -42,9 +40,14 @@ def repair(
     output = Output(json)
     if (token_file is not None or ca_file is not None) and (source is None or not HUB.match(source)):
         raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
+    if source is not None and not HUB.match(source) and not PEER.match(source) and not Path(source).exists():
+        raise NotALog(f"there is no log {source} to repair from")
+    # It takes half a second to load, which other commands should not wait for.
+    from gossiplog.net import sources
+
     try:
         with progress("Repairing") as advance, Stopwatch() as watch:
-            repaired = gossiplog.log.repair(path, _replica(source, token_file, ca_file), progress=advance)
+            repaired = sources.repair(path, source, token_file=token_file, ca_file=ca_file, progress=advance)
     except CorruptLog as error:
         where = str(path) if source is None else f"{path}, from {redacted_url(source)}"
         raise StorageError(f"{where}: {error}") from error
@@ -78,32 +81,3 @@ def repair(
     table.add_row("root", f"{repaired.root.hash.hex()} at level {repaired.root.level}")
     table.add_row("former file", printable(str(repaired.former)))
     output.show("", table)
-
-
-def _replica(source: str | None, token_file: Path | None, ca_file: Path | None) -> Source | None:
-    if source is None:
-        return None
-    if HUB.match(source):
-        from gossiplog.cli.sync.hub import LogsDiffer, sync_with_hub
-        from gossiplog.net.http.access import load_token
-
-        token = load_token(token_file) if token_file is not None else None
-
-        def from_hub(place: str) -> None:
-            # A hub that does not take what it lacks itself has sent all the same what it has.
-            with gossiplog.log.open(place) as log, suppress(LogsDiffer):
-                sync_with_hub(log, place, source, token=token, ca_file=ca_file, follow=False, done=lambda _: None)
-
-        return from_hub
-    if PEER.match(source):
-        from gossiplog.cli.sync.hub import LogsDiffer
-        from gossiplog.cli.sync.mesh import sync_with_peer
-
-        def from_peer(place: str) -> None:
-            with gossiplog.log.open(place) as log, suppress(LogsDiffer):
-                sync_with_peer(log, place, source, follow=False, done=lambda _: None)
-
-        return from_peer
-    if not Path(source).exists():
-        raise NotALog(f"there is no log {source} to repair from")
-    return source

@@ -61,7 +61,9 @@ class Audit:
             # Damage that nothing can be read behind.
             self._problems += error.problems
         if self._problems:
-            raise CorruptLog(self._problems)
+            damage = CorruptLog(self._problems)
+            damage.locate(self._storage.place)
+            raise damage
         return verified
 
     def _check(self) -> VerifyResult:

@@ -136,7 +136,7 @@ class Rebase:
             raise RebaseError(
                 f"messages of other authors descend from dropped ones, and only their authors can sign them anew:"
                 f" {_shown(ids)}, of {_shown(authors)}. Drop them, too (--drop-descendants), or sign with the keys of"
-                " these authors, too: give each (--key), and your own",
+                " these authors, too (--key)",
                 ids,
             )
         return dropped.union(others)

@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import (
@@ -33,10 +33,12 @@ from gossiplog.files import explain_denial
 from gossiplog.log.applying import Applier
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
+from gossiplog.log.log import Log
+from gossiplog.log.opening import open
 from gossiplog.log.remains import Remains, SoundValues, read_remains
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
-from gossiplog.log.state import Snapshot, States
+from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
@@ -47,48 +49,25 @@ from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, new_meta, stored_identity
 
-
-class OpenLog(Protocol):
-    """A log that is open, as `Log`."""
-
-    topic: str
-
-    def snapshot(self) -> Snapshot:
-        """Return the log as it is now."""
-
-
-Fetch: TypeAlias = Callable[[str], object]
-"""Brings a log, of which it gets the path, up to date with a replica that is no file: a hub or a peer."""
-Source: TypeAlias = OpenLog | str | os.PathLike[str] | Fetch
+Fetch: TypeAlias = Callable[[Log], object]
+"""Brings a log up to date with a replica that is no file: a hub or a peer."""
+Source: TypeAlias = Log | str | os.PathLike[str] | Fetch
 
 _PAGE = 1024
 
 
-def repair(
+def repair_file(
     location: str | os.PathLike[str],
     source: Source | None = None,
-    *,
     progress: Callable[[int], object] | None = None,
 ) -> RepairResult:
-    """Repair a log that no program has open.
-
-    Messages keep their sequences, the cursor of `apply` its place and the application's tables what is sound of them.
-    The damaged file is kept beside the log.
+    """Repair the log in a file; see `gossiplog.repair`.
 
     Args:
         location: the path of the log's file.
-        source: a replica that has what is damaged: a log or its file, or a function that is called with the path of a
-            log of the sound messages, and brings that up to date. None repairs what follows from the messages alone.
-        progress: called with the number of messages read since it was called before.
-
-    Returns:
-        What was damaged, and what became of it. A sound log is left as it is.
-
-    Raises:
-        CorruptLog: the source lacks messages that the log has lost; `problems` names them. The log is as it was.
-        TopicMismatch: the source has another topic.
-        NotALog: there is no log.
-        StorageError: another program has the log open, or a file cannot be read or written.
+        source: a replica that has what is damaged: a log or its file, or a function that is called with a log of the
+            sound messages, and brings that up to date. None repairs what follows from the messages alone.
+        progress: is called with the number of messages read since it was called before.
     """
     path = Path(location).absolute()
     if not path.is_file():
@@ -209,9 +188,9 @@ class _Repair:
     def _fetched(self, fetch: Fetch, remains: Remains, own: SoundValues) -> Iterator[_Source]:
         """Provide a log of the sound messages that was brought up to date."""
         path = self._folder / "fetched.db"
-        with _new_log(path, remains.topic) as log:
-            insert_many(log, own.all(), signed=True, most_refused=0)
-        fetch(str(path))
+        with open(SQLiteStorage(path, synchronous="off"), remains.topic) as log:
+            insert_many(log.replica, own.all(), signed=True, most_refused=0)
+            fetch(log)
         with _open_source(path) as replica:
             yield replica
 
@@ -290,12 +269,12 @@ def _new_log(path: Path, topic: str) -> Iterator[Replica]:
 
 
 @contextmanager
-def _open_source(source: OpenLog | str | os.PathLike[str]) -> Iterator[_Source]:
+def _open_source(source: Log | str | os.PathLike[str]) -> Iterator[_Source]:
     if not isinstance(source, (str, os.PathLike)):
         yield _Source(source.snapshot().storage, source.topic)
         return
     if isinstance(source, str) and is_url(source):
-        raise StorageError(f"{source} is no file: gossiplog repair LOG --from {source} repairs a log from there")
+        raise StorageError(f"{source} is no log's file, hub (ws://, wss://) or peer (a multiaddr)")
     storage = storage_at(source, read_only=True)
     try:
         topic = storage.open(None, create=False)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from gossiplog.log import Log
 from gossiplog.log.callbacks import check_runs
+
+HUB = re.compile(r"wss?://", re.IGNORECASE)
+"""How the URL of a hub begins, as the core's own parser of URLs sees it."""
+PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
+"""How the multiaddr of a peer of a mesh begins."""
 
 
 def check_log(log: object, *, writes: bool) -> None:

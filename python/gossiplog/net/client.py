@@ -23,12 +23,13 @@ from gossiplog.errors import (
     StreamRefused,
 )
 from gossiplog.log import Log
+from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
-from gossiplog.net.http.access import bare_token
+from gossiplog.net.http.access import bare_token, load_token
 from gossiplog.net.replicator.defects import DefectFound
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.refusals import refusals_of
+from gossiplog.net.replicator.refusals import SETTLED_SECONDS
 from gossiplog.net.replicator.sessions import PeerInfo, PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.service import Service, background
@@ -43,8 +44,6 @@ _LONGEST_PAUSE = 60.0
 # A connection that stood for so long was a good one: the next pause is the first again.
 _GOOD_SECONDS = 30.0
 _ENTER = "use async with gossiplog.connect(log, url) as client"
-# After which logs that something keeps different are taken to stay so, while no message comes or goes.
-_QUIET_SECONDS = 2.0
 
 
 class Client(Service):
@@ -70,6 +69,7 @@ class Client(Service):
         ca_file: str | os.PathLike[str] | None,
         reconnect: bool,
         give_up_on: Collection[Cause],
+        token_file: str | os.PathLike[str] | None,
         **replication: Any,
     ) -> None:
         super().__init__()
@@ -85,14 +85,16 @@ class Client(Service):
         self._ca_file = ca_file
         self._reconnect = reconnect
         self._give_up_on = causes
-        # Of a command that reaches the hub as well. A token is not shown: its file is the caller's to name.
+        # Of a command that reaches the hub as well. A token is not shown.
         self._options: list[str] = []
-        if any(name.lower() == "authorization" for name, _ in headers) or "token=" in url.partition("?")[2]:
+        if token_file is not None:
+            self._options += ["--token-file", os.fsdecode(token_file)]
+        elif any(name.lower() == "authorization" for name, _ in headers) or "token=" in url.partition("?")[2]:
             self._options += ["--token-file", "FILE"]
         if ca_file is not None:
             self._options += ["--ca-file", os.fsdecode(ca_file)]
         self._random = Random()
-        self._driver = Driver(log, **replication)
+        self._driver = Driver(log, way_back=self._way_back, **replication)
         self._network: Network | None = None
         self._running = False
         self.hub_root: Node | None = None
@@ -100,6 +102,9 @@ class Client(Service):
         self._ended: NetworkError | ProtocolError | None = None
         # Whether the logs differed when `synced` looked last.
         self._differs = False
+
+    def _way_back(self, peer: PeerSession) -> str:
+        return rebase_command(self._log.replica.place, self._name, list(peer.refusals.reported), self._options)
 
     async def _start(self, stack: AsyncExitStack) -> None:
         self._network = network = await stack.enter_async_context(open_network())
@@ -177,12 +182,12 @@ class Client(Service):
                 pass
             obstacle = self.obstacle
             # Others may write to the hub all the time: that it stays different is known.
-            reported = max(began, peer.reported_at)
-            if isinstance(obstacle, RefusedByPeer) and anyio.current_time() - reported >= _QUIET_SECONDS:
+            reported = max(began, peer.refusals.reported_at)
+            if isinstance(obstacle, RefusedByPeer) and anyio.current_time() - reported >= SETTLED_SECONDS:
                 raise obstacle
             if found is None or found != before or obstacle is None:
                 quiet_since, before = anyio.current_time(), found
-            elif not self._reconnect and anyio.current_time() - quiet_since >= _QUIET_SECONDS:
+            elif not self._reconnect and anyio.current_time() - quiet_since >= SETTLED_SECONDS:
                 raise obstacle
             return found is not None and found[0] == found[1]
 
@@ -211,7 +216,7 @@ class Client(Service):
         driver = self._driver
         if not (self._differs and driver.peers and driver.is_idle):
             return None
-        if found := refusals_of(driver.peers[0], self._name, self._log, self._name, self._options):
+        if found := driver.refusals.error(driver.peers[0], self._name):
             return found
         last = driver.telemetry.last_refused
         if last is not None and last[0] in driver.skipped:
@@ -332,6 +337,7 @@ def connect(
     url: str,
     *,
     token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
     ca_file: str | os.PathLike[str] | None = None,
     reconnect: bool = True,
     give_up_on: Collection[Cause] = (),
@@ -357,6 +363,7 @@ def connect(
         url: of the hub, `ws://` or `wss://`. Its query is left out of messages and logs; a user name is refused.
         token: the text of the hub's bearer token for reading or writing, if it asks for one. A line end around it does
             not count.
+        token_file: the file that has it, instead of `token`: one line, in a file that only its owner can read.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
         reconnect: False makes one connection only; `synced` then raises how it ended, or what keeps the logs different.
         give_up_on: causes of ConnectionLost after which no other connection is made; `synced` then raises that error,
@@ -369,19 +376,25 @@ def connect(
     Raises:
         TypeError: a log, a URL, a token or settings that are none, such as a path; or a coroutine or generator
             function, whose body would not run, as a callback.
-        ValueError: a log that was opened read-only, a token with a character that no token has, or a cause that there
-            is not.
+        ValueError: a log that was opened read-only, a token with a character that no token has, a token and a file of
+            one, or a cause that there is not.
+        KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
         NetworkError: an address that is none, or the system refuses a thread or a socket.
         CorruptLog: the log is damaged.
         StorageError: the database failed, or the log is closed.
     """
     check_callbacks(on_event=on_event, on_message=on_message)
     check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))
+    if token_file is not None:
+        if token is not None:
+            raise ValueError("both token and token_file are given: expected one of them")
+        token = load_token(token_file)
     headers = [] if token is None else [("Authorization", f"Bearer {bare_token(token)}")]
     return Client(
         log,
         url,
         headers=headers,
+        token_file=token_file,
         ca_file=ca_file,
         reconnect=reconnect,
         give_up_on=give_up_on,

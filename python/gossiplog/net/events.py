@@ -112,8 +112,8 @@ class SyncEnded:
             them.
         statistics: what it cost.
         error: why it is not complete, or what is wrong although it is; "" where nothing is.
-        reasons: (id, reason) of the first of those that the application refuses, MOST_NAMED of
-            `gossiplog.net.replicator.telemetry` at most. The others are counted in `refused` alone.
+        reasons: (id, reason) of the first of those that the application refuses, 64 at most. The others are counted in
+            `refused` alone.
     """
 
     peer: str
@@ -134,7 +134,8 @@ class MessagesRefused:
     in none.
 
     Attributes:
-        refused: (id, error) of the first, as in `PullResult`; the application's exception is the error's `__cause__`.
+        refused: (id, error) of the first, 64 at most, as in `PullResult`; the application's exception is the error's
+            `__cause__`.
         peer: that sent them; "" where it is gone.
         more: how many others there are.
     """
@@ -156,11 +157,13 @@ class RefusalsReported:
         refused: (id, reason) of those that it names for the first time. The reason is the peer's own text, in which
             what does not print is escaped.
         more: how many it refuses beside all that it has named.
+        command: for a shell: signs what descends from all that it refuses anew, as `RefusedByPeer.command`.
     """
 
     peer: str
     refused: tuple[tuple[str, str], ...]
     more: int
+    command: str = ""
 
 
 @frozen

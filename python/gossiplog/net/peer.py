@@ -19,11 +19,12 @@ from gossiplog._core import MeshEvent, check_address, check_peer_id
 from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError, ProtocolError
 from gossiplog.log import Log
+from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
 from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.refusals import QUIET_SECONDS, refusals_of
+from gossiplog.net.replicator.refusals import SETTLED_SECONDS
 from gossiplog.net.replicator.sessions import PeerInfo, PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.service import Service, background
@@ -143,7 +144,13 @@ class Peer(Service):
             notify=self._hear,
         )
         self._make_driver = partial(
-            Driver, log, broadcast=broadcast, sync_server=sync_server, on_event=on_event, on_message=on_message
+            Driver,
+            log,
+            way_back=self._way_back,
+            broadcast=broadcast,
+            sync_server=sync_server,
+            on_event=on_event,
+            on_message=on_message,
         )
         self._bootstrap = bootstrap
         self._announce = announce
@@ -271,17 +278,19 @@ class Peer(Service):
             except (NetworkError, ProtocolError):
                 # It is busy, or leaves, or is dropped.
                 return False
-            if not peer.reported:
+            if not peer.refusals.reported:
                 return False
             refusing = refusing or peer
         if refusing is None:
             return True
-        last = max(began, *(peer.reported_at for peer in driver.peers))
-        if driver.is_idle and anyio.current_time() - last >= QUIET_SECONDS:
-            error = refusals_of(refusing, refusing.name, self.log, self._address_of(refusing))
-            if error is not None:
-                raise error
+        last = max(began, *(peer.refusals.reported_at for peer in driver.peers))
+        error = driver.refusals.error(refusing, refusing.name)
+        if error is not None and driver.is_idle and anyio.current_time() - last >= SETTLED_SECONDS:
+            raise error
         return False
+
+    def _way_back(self, peer: PeerSession) -> str:
+        return rebase_command(self.log.replica.place, self._address_of(peer), list(peer.refusals.reported))
 
     def _address_of(self, peer: PeerSession) -> str:
         """Return a multiaddr that leads to a peer, as far as one is known."""

@@ -643,6 +643,8 @@ class _Errors:
             raise storage_error(self._place, self._doing, error) from error
         if isinstance(error, UnicodeDecodeError):
             raise undecodable(self._place, self._doing, error) from error
+        if isinstance(error, CorruptLog):
+            error.locate(self._place)
 
 
 class _Writing:

@@ -119,7 +119,7 @@ def test_who_may_only_read_is_told_so(program: Program, log: Path, home: Path, m
         assert program("sync", "copy.db", served.url, "--topic", "notes").record["messages"] == 1
         program("append", "copy.db", "2")
         with monkeypatch.context() as patched:
-            patched.setattr(client, "_QUIET_SECONDS", 0.5)
+            patched.setattr(client, "SETTLED_SECONDS", 0.5)
             result = program("sync", "copy.db", served.url)
         assert (result.code, result.err.count("\n")) == (1, 1)
         assert f"{served.url} lets this client read only, and lacks messages of this log" in result.err

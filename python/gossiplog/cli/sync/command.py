@@ -16,15 +16,12 @@ from gossiplog.cli.logs import AcceptLoss, LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
+from gossiplog.net.arguments import HUB, PEER
 from gossiplog.reprs import counted
 from gossiplog.storage.sqlite_tables import BESIDE
 
-# As the core's own parser of URLs sees it.
-HUB = re.compile(r"wss?://", re.IGNORECASE)
 PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
-PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
-
 
 TokenFile = Annotated[
     Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
@@ -89,12 +86,9 @@ def sync(
     if HUB.match(source):
         # What it needs takes half a second to load, which a sync with a file should not wait for.
         from gossiplog.cli.sync.hub import sync_with_hub
-        from gossiplog.net.http.access import load_token
 
         with _open_destination(path, topic, accept_loss) as log:
-            token = load_token(token_file) if token_file is not None else None
-            files = {"token_file": token_file, "ca_file": ca_file}
-            sync_with_hub(log, str(path), source, token=token, **files, follow=follow, done=show)
+            sync_with_hub(log, str(path), source, token_file=token_file, ca_file=ca_file, follow=follow, done=show)
         return
     if PEER.match(source):
         if token_file is not None or ca_file is not None:

@@ -16,7 +16,6 @@ from gossiplog.cli.output import Stopwatch, exchange, note
 from gossiplog.core import Node
 from gossiplog.errors import Cause, ConnectionLost, GossipLogError, RefusedByPeer
 from gossiplog.log import Log
-from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.client import connect, reader_text
 from gossiplog.net.service import background
@@ -113,7 +112,6 @@ class Listener:
         held: gives the number of messages in the log.
         aloud: whether to say on stderr what becomes of the connection.
         final: causes of ConnectionLost that end the command, which then says them itself.
-        way_back: gives the command that rebases the log without messages of some ids; it is shown once.
 
     Attributes:
         sums: of all syncs.
@@ -128,7 +126,6 @@ class Listener:
         *,
         aloud: bool,
         final: Collection[Cause] = (),
-        way_back: Callable[[Sequence[str]], str] = lambda ids: "",
     ) -> None:
         self.sums = _Sums()
         self.failure = ""
@@ -137,8 +134,6 @@ class Listener:
         self._held = held
         self._aloud = aloud
         self._final = final
-        self._way_back = way_back
-        self._way_back_shown = False
         self._said = ""
         # Received by the syncs that have ended; received and inserted by the one that runs.
         self._values = self._receiving = self._inserting = 0
@@ -172,9 +167,7 @@ class Listener:
                 self.sums.bytes_received += statistics.bytes_received
                 if error:
                     note(f"syncing with {peer}: {error}")
-            case events.RefusalsReported(peer, named, more) if self._aloud:
-                command = "" if self._way_back_shown else self._way_back([id for id, _ in named])
-                self._way_back_shown = self._way_back_shown or bool(command)
+            case events.RefusalsReported(peer, named, more, command) if self._aloud:
                 note(str(RefusedByPeer(peer, named, more, command)))
             case events.Connected(peer) if self._aloud:
                 self._said = ""
@@ -213,8 +206,7 @@ def sync_with_hub(
     name: str,
     url: str,
     *,
-    token: str | None,
-    token_file: Path | None = None,
+    token_file: Path | None,
     ca_file: Path | None,
     follow: bool,
     done: Callable[[dict[str, Any]], None],
@@ -225,8 +217,7 @@ def sync_with_hub(
         log: to sync.
         name: what to call it.
         url: of the hub.
-        token: the hub's bearer token, if it asks for one.
-        token_file: that has the token, or None.
+        token_file: that has the hub's bearer token, if it asks for one.
         ca_file: certificate authorities to trust beside the platform's, in PEM, or None.
         follow: whether to stay connected until Ctrl-C, and to connect again whenever the connection ends, unless the
             hub refuses the token or is one of another topic.
@@ -240,15 +231,10 @@ def sync_with_hub(
         LogsDiffer: the logs do not become equal.
     """
     hub = redacted_url(url)
-    options = [] if token_file is None else ["--token-file", str(token_file)]
-    options += [] if ca_file is None else ["--ca-file", str(ca_file)]
-
-    def way_back(ids: Sequence[str]) -> str:
-        return rebase_command(name, hub, ids, options)
 
     async def run() -> None:
         with exchange(f"{name} ⇄ {hub}") as show, Stopwatch() as watch:
-            listener = Listener(show, lambda: len(log), aloud=follow, final=_FINAL, way_back=way_back)
+            listener = Listener(show, lambda: len(log), aloud=follow, final=_FINAL)
             own = _OwnMessages(hub)
 
             def on_event(event: events.Event) -> None:
@@ -261,7 +247,7 @@ def sync_with_hub(
                 connect(
                     log,
                     url,
-                    token=token,
+                    token_file=token_file,
                     ca_file=ca_file,
                     reconnect=follow,
                     give_up_on=_FINAL,
@@ -286,9 +272,6 @@ def sync_with_hub(
         if error.cause != "token":
             raise
         raise ConnectionLost(error.cause, f"{error.reason} (--token-file)", error.status) from error
-    except RefusedByPeer as error:
-        command = way_back([id for id, _ in error.refused])
-        raise RefusedByPeer(error.peer, error.refused, error.more, command) from error
 
 
 def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Any
 
 import anyio
@@ -13,9 +12,8 @@ import anyio
 from gossiplog.cli.output import Stopwatch, exchange
 from gossiplog.cli.sync.hub import Listener, in_step, result
 from gossiplog.core import Node
-from gossiplog.errors import NetworkError, RefusedByPeer
+from gossiplog.errors import NetworkError
 from gossiplog.log import Log
-from gossiplog.log.rebasing import rebase_command
 from gossiplog.net.peer import Peer
 from gossiplog.net.service import background
 
@@ -75,8 +73,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
 
     async def run(stack: AsyncExitStack) -> None:
         with exchange(f"{name} ⇄ {address}") as show, Stopwatch() as watch:
-            way_back = partial(rebase_command, name, address)
-            listener = Listener(show, lambda: len(log), aloud=follow, way_back=way_back)
+            listener = Listener(show, lambda: len(log), aloud=follow)
             peer = await stack.enter_async_context(Peer(log, (), (address,) if follow else (), on_event=listener))
             if not follow:
                 try:
@@ -85,11 +82,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
                     raise NetworkError(_advise(address, str(error))) from error
                 await _joined(peer, address, log.topic)
             member = _Member(peer, address, stays=follow)
-            try:
-                await in_step(member, listener, name, address, give_up=not follow, reasons=_REASONS)
-            except RefusedByPeer as error:
-                command = way_back([id for id, _ in error.refused])
-                raise RefusedByPeer(error.peer, error.refused, error.more, command) from error
+            await in_step(member, listener, name, address, give_up=not follow, reasons=_REASONS)
         done(result(log, name, address, listener, watch))
         if follow:
             await anyio.sleep_forever()

@@ -47,7 +47,7 @@ from gossiplog.net.replicator.push import Pushes
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, query_root, serve_sync
-from gossiplog.net.replicator.telemetry import MOST_NAMED, Counters, Telemetry
+from gossiplog.net.replicator.telemetry import MOST_IN_EVENT, Counters, Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection
@@ -77,6 +77,7 @@ class Driver(Service):
         sync_server: limits of the sync streams that are served.
         push_timeout: seconds in which a peer must have opened its push stream.
         router: of gossip, for peers that it reaches (see `exchange`); None where there are none.
+        way_back: returns the command by which this log goes on without what a peer refuses; "" where there is none.
         random: for the jitter of delays.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
@@ -87,6 +88,7 @@ class Driver(Service):
         peers_changed: set when a peer has joined or left.
         telemetry: counts, and notifies the application; also of what those know who carry the connections.
         defects: reports this package's own; likewise.
+        refusals: names what is refused, in both directions.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Driver(Service):
         sync_server: SyncServerConfig | None = None,
         push_timeout: float = 30.0,
         router: Router | None = None,
+        way_back: Callable[[PeerSession], str] = lambda peer: "",
         random: Random | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
@@ -119,7 +122,9 @@ class Driver(Service):
         self._sessions: dict[int, PeerSession] = {}
         self._peers: dict[int, PeerSession] = {}
         self._by_connection: dict[Connection | None, int] = {}
-        self._refusals = Refusals(self.replica, self._workers, self.telemetry, self.protocols.refusals, self._sessions)
+        self.refusals = Refusals(
+            self.replica, self._workers, self.telemetry, self.protocols.refusals, self._sessions, way_back
+        )
         self._inserts = InsertQueue(
             self._writer.insert_values,
             self._shares,
@@ -128,7 +133,7 @@ class Driver(Service):
             self._unjudged,
             self._name,
             is_read=lambda: len(self._peers) > 1,
-            note=lambda peers, outcome: self._refusals.note([_number(peer) for peer in peers], outcome),
+            note=lambda peers, outcome: self.refusals.note([_number(peer) for peer in peers], outcome),
         )
         self._pushes = Pushes(
             self.replica,
@@ -154,7 +159,7 @@ class Driver(Service):
             self._fail,
             self._unsynced,
             self.telemetry,
-            self._refusals,
+            self.refusals,
         )
         self.defects = Defects(self.telemetry, self._sessions)
         make_machine = partial(Broadcast, random or Random(), broadcast, itertools.count(1))
@@ -324,7 +329,6 @@ class Driver(Service):
             text = f"it left without opening {self.protocols.push}, a stream of this log: its topic may be another"
             self.telemetry.incident(peer.name, "left_at_once", 1, text)
         del self._sessions[peer.number], self._by_connection[peer.connection]
-        self._refusals.forget(peer)
         self.defects.leave(peer)
         self._session_ended.set()
         if self._peers.pop(peer.number, None) is None:
@@ -434,7 +438,7 @@ class Driver(Service):
 
     async def _hear_refusals(self, peer: PeerSession, stream: Stream) -> None:
         try:
-            await self._refusals.read(peer, stream)
+            await self.refusals.read(peer, stream)
         except BaseException as error:
             if not self.defects.catch("refusals", peer.number, "reading what it refuses", error):
                 raise
@@ -496,9 +500,9 @@ class Driver(Service):
         if skipped := self._machine.skipped:
             match event:
                 case broadcast.Received(delivery) if delivery.key in skipped:
-                    self._refusals.name_again(_number(delivery.source), [delivery.key])
+                    self.refusals.name_again(_number(delivery.source), [delivery.key])
                 case broadcast.HeadsReceived(peer, keys):
-                    self._refusals.name_again(_number(peer), [key for key in keys if key in skipped])
+                    self.refusals.name_again(_number(peer), [key for key in keys if key in skipped])
         self._report(event)
 
     def _expire(self, timer: broadcast.Timer) -> None:
@@ -542,8 +546,8 @@ class Driver(Service):
     def _reasons(self, number: int) -> tuple[tuple[str, str], ...]:
         """Return the ids and the reasons of the first refused messages that a peer has."""
         skipped = self._machine.skipped
-        found = ((key, reason) for key, reason in self._refusals.named(number).items() if key in skipped)
-        return tuple((encode_id(key), reason) for key, reason in itertools.islice(found, MOST_NAMED))
+        found = ((key, reason) for key, reason in self.refusals.named(number).items() if key in skipped)
+        return tuple((encode_id(key), reason) for key, reason in itertools.islice(found, MOST_IN_EVENT))
 
     def _name(self, number: broadcast.PeerId) -> str:
         return self.defects.name(_number(number)) or "a peer that is gone"

@@ -5,44 +5,28 @@ A peer that does not speak the protocol, as canvas-js, refuses the stream, and i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import anyio
 
 from gossiplog.core import encode_id
 from gossiplog.errors import CorruptLog, NetworkError, ProtocolError, RefusedByPeer, RefusedMessage, StorageError
-from gossiplog.log import Log
-from gossiplog.log.rebasing import rebase_command
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
-from gossiplog.net.transport.stream import Signal, Stream
-from gossiplog.protocol.refusals import INTERVAL, RefusalReader, RefusalWriter, Refused
+from gossiplog.net.transport.stream import Stream
+from gossiplog.protocol.refusals import INTERVAL, RefusalReader, Refused
 from gossiplog.replication.batches import InsertOutcome
 
-QUIET_SECONDS = 2.0
+SETTLED_SECONDS = 2.0
 """After a peer has named what it refuses, or what keeps logs different, and before that is taken to stay so."""
 _MOST_CAUSES = 16
 """Refused messages that are remembered of one that descends from them."""
 _WRITE_SECONDS = 60.0
 """How long a peer may take to read a frame."""
-
-
-@dataclass(slots=True, eq=False)
-class _Writing:
-    """A refusals stream that this side writes, or is about to open.
-
-    Attributes:
-        writer: of its frames.
-        changed: set when there is more to say.
-    """
-
-    writer: RefusalWriter = field(default_factory=RefusalWriter)
-    changed: Signal = field(default_factory=Signal)
 
 
 class Refusals:
@@ -54,6 +38,7 @@ class Refusals:
         telemetry: remembers the reasons, counts, and notifies the application.
         protocol: that the streams speak.
         sessions: the peers that are being exchanged with, by number.
+        way_back: returns the command by which this log goes on without what a peer refuses; "" where there is none.
     """
 
     def __init__(
@@ -63,17 +48,16 @@ class Refusals:
         telemetry: Telemetry,
         protocol: str,
         sessions: Mapping[int, PeerSession],
+        way_back: Callable[[PeerSession], str],
     ) -> None:
         self._replica = replica
         self._workers = workers
         self._telemetry = telemetry
         self._protocol = protocol
         self._sessions = sessions
-        self._writing: dict[int, _Writing] = {}
+        self._way_back = way_back
         # By key of a message that lacks parents: the refused messages that it descends from, or some of them.
         self._causes: dict[bytes, tuple[bytes, ...]] = {}
-        # Peers that have opened a stream.
-        self._opened: set[int] = set()
 
     def note(self, sources: Sequence[int], outcome: InsertOutcome) -> None:
         """Note what the application refuses of a batch, and name it to the peers that sent it.
@@ -120,35 +104,30 @@ class Refusals:
             self._name(peer, self._telemetry.reasons(self._causes_of(keys)))
 
     def named(self, number: int) -> Mapping[bytes, str]:
-        """Return what the application refuses of what a peer has, as far as the peer is told: the reasons by key."""
-        writing = self._writing.get(number)
-        return {} if writing is None else writing.writer.named
-
-    def forget(self, peer: PeerSession) -> None:
-        """Forget a peer that is gone."""
-        self._writing.pop(peer.number, None)
-        self._opened.discard(peer.number)
+        """Return what is named to a peer of what the application refuses: the reasons by key."""
+        peer = self._sessions.get(number)
+        return {} if peer is None else peer.refusals.writer.named
 
     def _name(self, peer: PeerSession, reasons: Mapping[bytes, str]) -> None:
         if not reasons or peer.tasks is None:
             return
-        writing = self._writing.get(peer.number)
-        if writing is None:
-            writing = self._writing[peer.number] = _Writing()
-            peer.tasks.start_soon(self._write, peer, writing)
+        if not peer.refusals.is_writing:
+            peer.refusals.is_writing = True
+            peer.tasks.start_soon(self._write, peer)
         for key, reason in reasons.items():
-            writing.writer.refuse(key, reason)
-        writing.changed.set()
+            peer.refusals.writer.refuse(key, reason)
+        peer.refusals.changed.set()
 
-    async def _write(self, peer: PeerSession, writing: _Writing) -> None:
+    async def _write(self, peer: PeerSession) -> None:
         """Write what there is to say, as long as the connection stands."""
+        writer = peer.refusals.writer
         try:
             async with await peer.connection.open_stream(self._protocol) as stream:
                 while True:
                     # It may be due later, or not at all before there is more to say.
-                    with anyio.move_on_at(writing.writer.due):
-                        await writing.changed.wait()
-                    while frame := writing.writer.next(anyio.current_time()):
+                    with anyio.move_on_at(writer.due):
+                        await peer.refusals.changed.wait()
+                    while frame := writer.next(anyio.current_time()):
                         with anyio.fail_after(_WRITE_SECONDS):
                             await stream.send(frame)
         except (NetworkError, TimeoutError):
@@ -157,11 +136,11 @@ class Refusals:
 
     async def read(self, peer: PeerSession, stream: Stream) -> None:
         """Read a stream that a peer opened, to its end."""
-        if peer.number in self._opened:
+        if peer.refusals.is_read:
             stream.reset()
             peer.drop("it opened a second refusals stream")
             return
-        self._opened.add(peer.number)
+        peer.refusals.is_read = True
         reader = RefusalReader()
         try:
             async with stream:
@@ -194,26 +173,16 @@ class Refusals:
             self._telemetry.emit(events.Failed(f"looking up what {peer.name} refuses", error))
             return
         refused = tuple((encode_id(key), reason) for key, reason in found.refused if key in held)
-        if refused or found.more > peer.reported_more:
-            peer.reported.update(refused)
-            peer.reported_more = found.more
-            peer.reported_at = anyio.current_time()
-            self._telemetry.reported(events.RefusalsReported(peer.name, refused, found.more))
+        state = peer.refusals
+        if refused or found.more > state.more:
+            state.reported.update(refused)
+            state.more = found.more
+            state.reported_at = anyio.current_time()
+            self._telemetry.reported(events.RefusalsReported(peer.name, refused, found.more, self._way_back(peer)))
 
-
-def refusals_of(
-    peer: PeerSession, name: str, log: Log, target: str, options: Sequence[str] = ()
-) -> RefusedByPeer | None:
-    """Return what a peer says that it refuses of a log; None where it refuses nothing.
-
-    Args:
-        peer: that says so.
-        name: what to call it.
-        log: the log.
-        target: where `gossiplog rebase` finds the peer.
-        options: of `gossiplog rebase`, to reach it.
-    """
-    if not peer.reported:
-        return None
-    command = rebase_command(log.replica.place, target, list(peer.reported), options)
-    return RefusedByPeer(name, tuple(peer.reported.items()), peer.reported_more, command)
+    def error(self, peer: PeerSession, name: str) -> RefusedByPeer | None:
+        """Return what a peer says that it refuses of this log, calling it by a name; None where it refuses nothing."""
+        state = peer.refusals
+        if not state.reported:
+            return None
+        return RefusedByPeer(name, tuple(state.reported.items()), state.more, self._way_back(peer))

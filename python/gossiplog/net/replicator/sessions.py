@@ -14,6 +14,7 @@ from gossiplog import _core
 from gossiplog.net.replicator.fairness import MESH
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
+from gossiplog.protocol.refusals import RefusalWriter
 from gossiplog.reprs import frozen, short_repr
 
 _MOST_WAITING = 2**20
@@ -24,6 +25,29 @@ _FRUITLESS_AT_ONCE = 8
 """Fruitless sync streams in a row without a pause: a client may have to ask for half as much so often."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 600.0
 """After further ones. Each is twice the one before."""
+
+
+@dataclass(slots=True, eq=False)
+class PeerRefusals:
+    """What this side refuses of what a peer has, and the peer of what this log has.
+
+    Attributes:
+        writer: of the frames that name what this side refuses.
+        changed: set when there is more to name.
+        is_writing: whether a stream was opened for that.
+        is_read: whether the peer has opened its stream.
+        reported: messages of this log that the peer says it refuses: the reasons by id.
+        more: how many it refuses beside those that it named.
+        reported_at: when it said so last.
+    """
+
+    writer: RefusalWriter = field(default_factory=RefusalWriter)
+    changed: Signal = field(default_factory=Signal)
+    is_writing: bool = False
+    is_read: bool = False
+    reported: dict[str, str] = field(default_factory=dict)
+    more: int = 0
+    reported_at: float = float("-inf")
 
 
 @short_repr
@@ -46,7 +70,7 @@ class PeerSession:
         served: how many of its sync streams were served.
         fruitless: how many of them ended in a row at a request without an answer, before it got a message.
         served_from: the time from which it is served again.
-        more: set when something waits.
+        queued: set when something waits.
         changed: set when a push stream has begun or ended.
         scope: of the exchange with it.
         origin: by which it is recognised when it comes back.
@@ -57,9 +81,7 @@ class PeerSession:
         noted: whether the log has a line about its connection.
         refused: whether it has refused a push stream.
         tasks: of the exchange with it; None before and after.
-        reported: messages of this log that it says it refuses: the reasons by id.
-        reported_more: how many it refuses beside those that it named.
-        reported_at: when it said so last.
+        refusals: what one side refuses of what the other has.
     """
 
     number: int
@@ -77,7 +99,7 @@ class PeerSession:
     served: int = 0
     fruitless: int = 0
     served_from: float = 0.0
-    more: anyio.Event = field(default_factory=anyio.Event)
+    queued: anyio.Event = field(default_factory=anyio.Event)
     changed: Signal = field(default_factory=Signal)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     blame: str = ""
@@ -86,9 +108,7 @@ class PeerSession:
     noted: bool = False
     refused: bool = False
     tasks: anyio.abc.TaskGroup | None = None
-    reported: dict[str, str] = field(default_factory=dict)
-    reported_more: int = 0
-    reported_at: float = float("-inf")
+    refusals: PeerRefusals = field(default_factory=PeerRefusals)
 
     @property
     def writer(self) -> str:
@@ -125,7 +145,7 @@ class PeerSession:
         """Queue bytes for the peer, after what waits already; return True if it has just fallen behind."""
         self.waiting.append(data)
         self.size += len(data)
-        self.more.set()
+        self.queued.set()
         fell_behind = self.size > _MOST_WAITING and not self.behind
         self.behind |= fell_behind
         return fell_behind
@@ -138,8 +158,8 @@ class PeerSession:
             caught_up: called when nothing more waits for a peer that was behind.
         """
         while True:
-            await self.more.wait()
-            self.more = anyio.Event()
+            await self.queued.wait()
+            self.queued = anyio.Event()
             while self.waiting:
                 data = self.waiting.popleft()
                 # Small frames go together.

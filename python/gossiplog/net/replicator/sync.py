@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from gossiplog.core import Node
-from gossiplog.errors import GossipLogError, NetworkError, ProtocolError, RefusedMessage, StorageError
+from gossiplog.errors import GossipLogError, NetworkError, ProtocolError, RefusedMessage, StorageError, StreamReset
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.replica import Replica
 from gossiplog.log.source import CompleteSnapshot
@@ -55,6 +55,8 @@ _WRITE_SECONDS = 30.0
 """How long a client may take to read 64 KiB of an answer before its stream is given up."""
 _ROOT_SECONDS = 30.0
 """How long a peer may take to answer with its root."""
+_RESET = "its log may be damaged; on its machine, its log lines say so, and `gossiplog doctor` says what to do"
+"""What a peer cannot say as it gives up a sync stream that it serves."""
 
 
 class _Sync(SyncSession):
@@ -176,6 +178,8 @@ class Syncs:
                     requests.send_nowait(client.start())
                     while sync.result is None:
                         await self._step(sync, client, stream, requests, batches)
+            except StreamReset as error:
+                sync.end(SyncResult.FAILED, f"{error}: {_RESET}")
             except NetworkError as error:
                 sync.end(SyncResult.FAILED, str(error))
         # What the walk has brought when it was ended.

@@ -1,9 +1,11 @@
-"""The way back of a client that a hub, or a peer, had cut off: `gossiplog.rebase` onto where it is."""
+"""`gossiplog.rebase` and `gossiplog.repair` with a log that a hub or a peer has."""
 
 from __future__ import annotations
 
 import shlex
+import sqlite3
 from collections.abc import Callable
+from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 import gossiplog
 from gossiplog import Access, Hub, Log, NetworkError, Peer, RebaseError, RefusedByPeer, Signer, Token
 from gossiplog.net import client as client_module
-from gossiplog.net import rebase as module
+from gossiplog.net import sources
 from tests.net.support import LISTEN, TOPIC, serving, until_longer
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +27,7 @@ Open = Callable[..., Log]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.1)
 
 
 def only_texts(payload: Any) -> None:
@@ -75,16 +77,22 @@ async def test_the_way_back_to_a_hub(opened: Open, signer: Signer, other_signer:
 async def test_the_way_back_to_a_hub_with_a_token(opened: Open, signer: Signer, tmp_path: Path) -> None:
     path, theirs, token = tmp_path / "mine.db", opened(payload=only_texts), "a-token-0123456789"
     bad = write(path, signer)
-    hub = Hub(theirs, access=Access(read_token=Token(token)))
+    hub, file = Hub(theirs, access=Access(read_token=Token(token))), tmp_path / "my token"
+    file.touch(0o600)
+    file.write_text(token, encoding="utf-8")
     async with serving(hub) as url:
         with gossiplog.open(path) as log:
-            async with gossiplog.connect(log, url, token=token) as client:
-                with pytest.raises(RefusedByPeer, match="--token-file FILE --drop"):
-                    await client.synced()
+            for options, shown in [({"token": token}, "FILE"), ({"token_file": file}, f"'{file}'")]:
+                async with gossiplog.connect(log, url, **options) as client:
+                    with pytest.raises(RefusedByPeer) as error:
+                        await client.synced()
+                assert error.value.command == f"gossiplog rebase {path} --onto {url} --token-file {shown} --drop {bad}"
         call = partial(gossiplog.rebase, path, url, [bad], signer=signer)
         with pytest.raises(NetworkError, match="401"):
             await anyio.to_thread.run_sync(call)
-        result = await anyio.to_thread.run_sync(partial(call, token=token))
+        with pytest.raises(ValueError, match="both token and token_file"):
+            await anyio.to_thread.run_sync(partial(call, token=token, token_file=file))
+        result = await anyio.to_thread.run_sync(partial(call, token_file=file))
         assert len(result.signed) == 20
 
 
@@ -110,23 +118,71 @@ async def test_the_way_back_to_a_peer(opened: Open, signer: Signer, tmp_path: Pa
     assert payloads(theirs) == [f"good {number}" for number in range(20)]
 
 
+def damage(path: Path, *sequences: int) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for sequence in sequences:
+            connection.execute("UPDATE gossiplog_messages SET value = zeroblob(100) WHERE seq = ?", [sequence])
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_hub_that_never_gets_equal_is_given_up(
-    opened: Open, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_hub_with_a_damaged_log_is_given_up_with_the_reason(
+    signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(sources, "_STALLED_SECONDS", 0.2)
+    path, theirs = tmp_path / "mine.db", tmp_path / "theirs.db"
+    write(path, signer)
+    write(theirs, signer)
+    with gossiplog.open(theirs) as log:
+        # The index covers all: the hub itself does not read the value.
+        assert log.root.level > 0
+        damage(theirs, 7)
+        async with serving(Hub(log)) as url:
+            with pytest.raises(NetworkError, match=f"{url} sent no message for 0.2 s, .*: its log may be damaged"):
+                await anyio.to_thread.run_sync(partial(gossiplog.rebase, path, url, signer=signer))
+    assert {each.name for each in tmp_path.iterdir()} == {
+        each.name for name in ("mine.db", "theirs.db") for each in tmp_path.glob(f"{name}*")
+    }
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("kind", ["hub", "peer"])
+async def test_a_log_is_repaired_from_where_a_replica_is(
+    opened: Open, signer: Signer, tmp_path: Path, kind: str
+) -> None:
+    """Also where the other side lacks messages of the log, and may not take them."""
     path, theirs = tmp_path / "mine.db", opened()
     write(path, signer)
+    theirs.pull(path)
+    with gossiplog.open(path, signer=signer) as log:
+        log.append("only here")
+        root = log.root
+    damage(path, 7, 9)
+    async with AsyncExitStack() as stack:
+        if kind == "hub":
+            hub = Hub(theirs, access=Access(write_token=Token("a-token-0123456789")))
+            source = await stack.enter_async_context(serving(hub))
+        else:
+            peer = await stack.enter_async_context(Peer(theirs, [LISTEN]))
+            (source,) = peer.addresses
+        result = await anyio.to_thread.run_sync(partial(gossiplog.repair, path, source))
+    assert (result.fetched, result.moved, result.messages, result.root) == (2, 0, 22, root)
+    with gossiplog.open(path) as log:
+        log.verify()
 
-    async def never(log: Log, target: str, synced: object) -> None:
-        await module_wait(log, target, anyio.sleep_forever)
 
-    module_wait = module._while_it_grows
-    monkeypatch.setattr(module, "_while_it_grows", never)
-    async with serving(Hub(theirs)) as url:
-        with pytest.raises(NetworkError, match=f"{url} sent no message for 0.2 s, and its log differs"):
-            await anyio.to_thread.run_sync(partial(gossiplog.rebase, path, url, signer=signer))
-    assert {each.name for each in tmp_path.iterdir()} == {"mine.db", "mine.db-count"}
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_peer_of_another_topic_ends_a_repair(
+    opened: Open, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_STALLED_SECONDS", 0.2)
+    path, theirs = tmp_path / "mine.db", opened(topic="org.example.another")
+    write(path, signer)
+    damage(path, 7)
+    async with Peer(theirs, [LISTEN]) as peer:
+        (address,) = peer.addresses
+        with pytest.raises(NetworkError, match="sent no message for"):
+            await anyio.to_thread.run_sync(partial(gossiplog.repair, path, address))
+    assert {each.name for each in tmp_path.glob("mine.db*")} <= {"mine.db", "mine.db-count"}
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

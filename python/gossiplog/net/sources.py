@@ -1,0 +1,202 @@
+"""Repair and rebase of a log with another one that is anywhere: in a file, at a hub, or at a peer of a mesh."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+
+import anyio
+
+from gossiplog.errors import NetworkError, RefusedByPeer
+from gossiplog.log import Log
+from gossiplog.log.rebasing import Rebased, rebase_file
+from gossiplog.log.repair import repair_file
+from gossiplog.log.results import RebaseResult, RepairResult
+from gossiplog.net import events
+from gossiplog.net.arguments import HUB, PEER, check_callbacks
+from gossiplog.net.client import connect
+from gossiplog.net.peer import Peer
+from gossiplog.net.service import background
+from gossiplog.signer import Signer, check_signer
+
+_STALLED_SECONDS = 60.0
+"""Without a message from the source, after which it is given up."""
+
+
+def repair(
+    location: str | os.PathLike[str],
+    source: Log | str | os.PathLike[str] | None = None,
+    *,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> RepairResult:
+    """Repair a log that no program has open.
+
+    Messages keep their sequences, the cursor of `apply` its place and the application's tables what is sound of them.
+    The damaged file is kept beside the log.
+
+    Args:
+        location: the path of the log's file.
+        source: a replica that has what is damaged: a Log, the path of its file, a hub's URL (`ws://`, `wss://`) or a
+            peer's multiaddr. None repairs what follows from the messages alone. From a hub or a peer it is fetched by
+            an event loop of this call's own: call it on a worker thread where another one runs.
+        token: the text of the hub's bearer token, if it asks for one.
+        token_file: the file that has it, instead of `token`.
+        ca_file: a PEM file of certificate authorities to trust beside the platform's.
+        progress: is called with the number of messages read since it was called before.
+
+    Returns:
+        What was damaged, and what became of it. A sound log is left as it is.
+
+    Raises:
+        CorruptLog: the source lacks messages that the log has lost; `problems` names them. The log is as it was.
+        TopicMismatch: the source has another topic.
+        NotALog: there is no log.
+        StorageError: another program has the log open, or a file cannot be read or written.
+        KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
+        NetworkError: the source cannot be reached, or sends nothing for a minute.
+        ProtocolError: the source broke a rule of the protocols.
+    """
+    check_callbacks(progress=progress)
+    return repair_file(location, _fetch(source, token, token_file, ca_file) or source, progress)
+
+
+def rebase(
+    location: str | os.PathLike[str],
+    onto: Log | str | os.PathLike[str],
+    drop: Iterable[str] = (),
+    *,
+    signer: Signer | Sequence[Signer],
+    drop_descendants: bool = False,
+    dry_run: bool = False,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    report: Callable[[Rebased], object] = lambda rebased: None,
+) -> RebaseResult:
+    """Sign anew, on top of another log, what its own authors have written to a log and the other one lacks.
+
+    This is the way back for a log with messages that a hub or a peer refuses: they are dropped, and what descends from
+    them is signed anew, with other ids. The new log takes the place of the file in one step, with a generation that is
+    1 higher; the former file is kept beside it, as `LOG.generation-N`. Whenever the process ends, one of the two is
+    there, whole. Cursors of the former generation raise CursorOutdated, and `apply` runs anew for all messages when the
+    log is opened.
+
+    Peers that hold the dropped messages bring them back when they sync with the log. Nobody may have the file open.
+
+    Args:
+        location: the path of the log's file.
+        onto: the other log, the target: a Log, the path of its file, a hub's URL (`ws://`, `wss://`) or a peer's
+            multiaddr. All of its messages are copied into the new file. From a hub or a peer they are fetched by an
+            event loop of this call's own: call it on a worker thread where another one runs.
+        drop: ids of messages to leave out, of any author.
+        signer: of the messages that are signed anew; several, where several of the log's authors are to be. Messages
+            of other authors stay as they are, and so does what they descend from.
+        drop_descendants: whether to drop what other authors have written on top of dropped messages, too.
+        dry_run: whether everything stays as it is; the result then says what would become of it.
+        token: the text of the hub's bearer token, if it asks for one.
+        token_file: the file that has it, instead of `token`.
+        ca_file: a PEM file of certificate authorities to trust beside the platform's.
+        report: is called with what becomes of each message that the target lacks, parents first.
+
+    Raises:
+        RebaseError: the target has a message that is to be dropped, or other authors have written on top of one; its
+            `ids` say which.
+        DecodeError: text that is no id.
+        UnknownMessage: a message to drop is not in the log.
+        NotALog: there is no such file, or it holds no log.
+        TopicMismatch: the target has another topic.
+        StorageError: the file is open elsewhere, or cannot be written, or is the target's own.
+        CorruptLog: the log or the target is damaged.
+        KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
+        NetworkError: the target cannot be reached, or sends nothing for a minute.
+        ProtocolError: the target broke a rule of the protocols.
+    """
+    check_callbacks(report=report)
+    signers = [signer] if isinstance(signer, Signer) else list(signer)
+    for each in signers:
+        check_signer(each)
+    return rebase_file(
+        location,
+        _fetch(onto, token, token_file, ca_file) or (lambda log: log.pull(onto)),
+        drop,
+        signers,
+        drop_descendants=drop_descendants,
+        dry_run=dry_run,
+        report=report,
+    )
+
+
+def _fetch(
+    source: Log | str | os.PathLike[str] | None,
+    token: str | None,
+    token_file: str | os.PathLike[str] | None,
+    ca_file: str | os.PathLike[str] | None,
+) -> Callable[[Log], object] | None:
+    """Return what brings a log up to date with a hub or a peer; None where the source is neither."""
+
+    async def from_hub(log: Log, url: str) -> None:
+        failure = _Failure()
+        async with connect(
+            log, url, token=token, token_file=token_file, ca_file=ca_file, reconnect=False, on_event=failure
+        ) as client:
+            try:
+                await _while_it_grows(log, url, failure, client.synced)
+            except NetworkError:
+                # The hub has sent all that it has, and does not take what this log has.
+                if client.obstacle is None:
+                    raise
+
+    if isinstance(source, str) and HUB.match(source):
+        return lambda log: anyio.run(from_hub, log, source)
+    if isinstance(source, str) and PEER.match(source):
+        return lambda log: anyio.run(_from_peer, log, source)
+    return None
+
+
+async def _from_peer(log: Log, address: str) -> None:
+    failure = _Failure()
+    async with Peer(log, (), on_event=failure) as peer:
+        await peer.dial(address)
+        with suppress(RefusedByPeer):
+            await _while_it_grows(log, address, failure, peer.synced)
+
+
+class _Failure:
+    """Remembers what a source does wrong: an `on_event`.
+
+    Attributes:
+        text: what it did last; "" where it did nothing.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.Disconnected(_, reason) | events.Rejected(_, reason):
+                self.text = f": the connection ended: {reason}"
+            case events.SyncEnded(error=error):
+                self.text = error and f": {error}"
+
+
+async def _while_it_grows(log: Log, source: str, failure: _Failure, synced: Callable[[], Awaitable[object]]) -> None:
+    """Wait until a log has what the source has.
+
+    Raises:
+        NetworkError: nothing has come for a while.
+    """
+
+    async def watch() -> None:
+        before = -1
+        while (count := len(log)) != before:
+            before = count
+            await anyio.sleep(_STALLED_SECONDS)
+        raise NetworkError(f"{source} sent no message for {_STALLED_SECONDS:g} s, and its log differs{failure.text}")
+
+    async with background() as tasks:
+        tasks.start_soon(watch)
+        await synced()
