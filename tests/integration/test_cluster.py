@@ -19,10 +19,12 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
+from tests.spark import java
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parent.parent.parent
+ENVIRONMENT = os.environ | {"JDK_JAVA_OPTIONS": java.OPTIONS}
 
 
 @pytest.fixture
@@ -57,7 +59,8 @@ def test_the_environment_is_shipped(environment: Path, tmp_path: Path, signer: S
     command = ["environment/bin/python", "-m", "gossiplog", "pipeline", "verify", "chat.db", "--json"]
     cluster = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.pyspark.python=./environment/bin/python"]
     shipped = ["--conf", f"spark.archives={archive}#environment"]
-    done = subprocess.run([*command, *cluster, *shipped], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command += [*cluster, *shipped]
+    done = subprocess.run(command, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (report,) = map(json.loads, done.stdout.splitlines())
     assert (report["messages"], report["defects"], report["root"]) == (1000, 0, root.hash.hex())
@@ -80,7 +83,7 @@ def test_settings_of_the_users_stay(submitted: bool, tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     defaults = {"spark.master": "local[1]", "spark.ui.enabled": "true", "spark.ui.port": "0"}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in defaults.items()))
-    environment = os.environ | {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment = ENVIRONMENT | {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     options = ["--name", "orders", "--conf", "spark.sql.shuffle.partitions=50"]
     command = [submit, *options, program] if submitted else [sys.executable, program]

@@ -1,6 +1,9 @@
-"""The suite of `gossiplog bench`, as it is: it starts processes and waits for the disk."""
+"""The suite of `gossiplog bench`, as it is: it starts processes."""
 
 from __future__ import annotations
+
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +12,9 @@ from gossiplog.cli.bench import suite
 pytestmark = pytest.mark.integration
 
 
-def test_every_benchmark_has_a_result() -> None:
+def test_every_benchmark_has_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where the other tests' files are: each of some thousand commits would wait for a disk.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     results = list(suite.run(200))
     assert len({result.work for result in results}) == suite.RESULTS == 14
     for result in results:
