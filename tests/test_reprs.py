@@ -13,7 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer, errors
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, listed
 
 # Of public types, and of the machines' events, which tests and traces show.
 MODULES = (
@@ -118,3 +118,18 @@ def test_errors_about_one_thing_name_one() -> None:
 def test_a_count_agrees_with_its_noun() -> None:
     assert [counted(number, "message") for number in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
     assert [counted(number, "entry is", "entries are") for number in (1, 2)] == ["1 entry is", "2 entries are"]
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "expected"),
+    [
+        (0, {}, ""),
+        (2, {}, "0, 1"),
+        (3, {}, "0, 1 and 1 more"),
+        (2000, {"separator": "; "}, "0; 1; and 1,998 more"),
+        (2, {"count": 3}, "0, 1 and 1 more"),
+        (3, {"separator": " <- "}, "0 <- 1 and 1 more"),
+    ],
+)
+def test_lists_are_cut_short(count: int, options: dict[str, Any], expected: str) -> None:
+    assert listed([str(number) for number in range(count)], 2, **options) == expected

@@ -14,6 +14,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from gossiplog.reprs import listed
+
 Cause: TypeAlias = Literal[
     "local",
     "remote",
@@ -121,8 +123,8 @@ class MissingParents(GossipLogError):
     """
 
     def __init__(self, id: str, parents: Sequence[str]) -> None:
-        shown = ", ".join(parents[:3]) + (f" and {len(parents) - 3} more" if len(parents) > 3 else "")
-        super().__init__(f"message {id}: not in the log: {'parent' if len(parents) == 1 else 'parents'} {shown}")
+        noun = "parent" if len(parents) == 1 else "parents"
+        super().__init__(f"message {id}: not in the log: {noun} {listed(parents, 3)}")
         self.id = id
         self.parents = tuple(parents)
 
@@ -231,7 +233,7 @@ class CorruptLog(StorageError):
     advice = "; `gossiplog repair LOG --from SOURCE` repairs it from a replica, `gossiplog doctor LOG` says more"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None) -> None:
-        shown = "; ".join(problems[:5]) + (f"; and {len(problems) - 5} more" if len(problems) > 5 else "")
+        shown = listed(problems, 5, separator="; ")
         if advice is not None:
             self.advice = advice
         super().__init__(f"{self._subject} is damaged: {shown}{self.advice}")
@@ -330,13 +332,13 @@ class RefusedByPeer(NetworkError):
 
     def __init__(self, peer: str, refused: Sequence[tuple[str, str]], more: int = 0, command: str = "") -> None:
         # Another's words, which are not to be taken for this side's.
-        shown = "; ".join(f'message {id}: "{reason.replace(chr(34), chr(39))}"' for id, reason in refused[:5])
-        others = len(refused) - 5 + more if len(refused) > 5 else more
-        count = "a message" if len(refused) + more == 1 else f"{len(refused) + more:,} messages"
+        texts = [f'message {id}: "{reason.replace(chr(34), chr(39))}"' for id, reason in refused]
+        count = len(refused) + more
+        found, them = ("a message", "it") if count == 1 else (f"{count:,} messages", "them")
         way = f". To go on without what it refuses: {command}" if command else ""
         super().__init__(
-            f"{peer} refuses {count} of this log, and so lacks what descends from"
-            f" {'it' if len(refused) + more == 1 else 'them'}: {shown}{f'; and {others:,} more' if others else ''}{way}"
+            f"{peer} refuses {found} of this log, and so lacks what descends from {them}:"
+            f" {listed(texts, 5, separator='; ', count=count)}{way}"
         )
         self.peer = peer
         self.refused = tuple(refused)
@@ -365,14 +367,13 @@ class EventsRefused(GossipLogError, ValueError):
 
     Attributes:
         problems: what is wrong, and with which event, one sentence each.
-        more: whether there are others.
+        complete: whether these are all.
     """
 
-    def __init__(self, problems: Sequence[str], *, more: bool = False) -> None:
-        shown = "; ".join(problems) + ("; and more" if more else "")
-        super().__init__(f"no log was made: {shown}")
+    def __init__(self, problems: Sequence[str], *, complete: bool = True) -> None:
+        super().__init__(f"no log was made: {'; '.join(problems)}{'' if complete else '; and more'}")
         self.problems = tuple(problems)
-        self.more = more
+        self.complete = complete
 
 
 class KeyFileError(GossipLogError):

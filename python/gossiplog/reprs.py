@@ -1,8 +1,9 @@
-"""Counts with their nouns, and representations of what strangers chose: short ones of values, escaped ones of text."""
+"""Counts with their nouns, lists cut short, and representations of strangers' values and texts: short, escaped."""
 
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
@@ -27,6 +28,21 @@ def counted(count: int, singular: str, plural: str = "") -> str:
         plural: what follows any other count; "" is the singular with an s.
     """
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def listed(texts: Sequence[str], most: int, *, separator: str = ", ", count: int | None = None) -> str:
+    """Return the first of some texts, and how many others there are: "a, b and 2 more".
+
+    Args:
+        texts: to show.
+        most: how many of them.
+        separator: between two; the count of the others follows it, too, where it is a semicolon or a line end.
+        count: of all, where `texts` are the first of them.
+    """
+    shown = texts[:most]
+    hidden = (len(texts) if count is None else count) - len(shown)
+    joint = separator if separator in ("; ", "\n") else " "
+    return separator.join(shown) + (f"{joint}and {hidden:,} more" if hidden > 0 else "")
 
 
 def escaped(text: str) -> str:

@@ -143,7 +143,7 @@ def test_damage_of_the_stored_tree_is_not_blamed_on_memory(braid: Path, opened: 
 
 
 def test_problems_without_end_are_cut_off(braid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "_MOST_PROBLEMS", 5)
+    monkeypatch.setattr(arrival_check, "MOST_PROBLEMS", 5)
     with closing(sqlite3.connect(braid)) as connection, connection:
         connection.execute("UPDATE gossiplog_messages SET value = zeroblob(200)")
     with gossiplog.open(braid) as log, pytest.raises(CorruptLog) as corrupt:

@@ -7,6 +7,7 @@ import sqlite3
 import struct
 import threading
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -661,3 +662,25 @@ def test_the_write_ahead_log_is_kept_short(storage: SQLiteStorage, path: Path, m
 def test_the_write_ahead_log_is_short_under_steady_readers(tmp_path: Path) -> None:
     """`benches/write_ahead_log.py` measures it for longer."""
     assert max(write_ahead_log.sizes(tmp_path / "log.db", 8, 5)) <= write_ahead_log.LIMIT
+
+
+def test_an_opening_while_the_file_is_replaced_reads_the_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a repair or a rebase does. SQLite takes such a file for one that cannot be written."""
+    path, other = tmp_path / "log.db", tmp_path / "other.db"
+    for place, topic in [(path, "former"), (other, "new")]:
+        gossiplog.open(place, topic).close()
+        with closing(sqlite3.connect(place)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+
+    class Replacing(sqlite3.Connection):
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            if sql == "PRAGMA journal_mode = WAL" and other.exists():
+                other.replace(path)
+            return super().execute(sql, *parameters)
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Replacing))
+    with gossiplog.open(path) as log:
+        assert log.topic == "new"
+        log.append(1, signer=Signer(bytes(32)))

@@ -19,7 +19,7 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, headed_table, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, listed
 from gossiplog.storage import salvage
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.replacement import is_open_elsewhere
@@ -166,9 +166,7 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
     except (NewerSchema, OlderSchema) as error:
         yield Finding("schema", Severity.WRONG, str(error))
     except CorruptLog as error:
-        hidden = len(error.problems) - _PROBLEMS
-        more = f"; and {hidden:,} more" if hidden > 0 else ""
-        yield Finding("damage", Severity.WRONG, "; ".join(error.problems[:_PROBLEMS]) + more, repair)
+        yield Finding("damage", Severity.WRONG, listed(error.problems, _PROBLEMS, separator="; "), repair)
     except (NotALog, TreeError) as error:
         yield Finding("damage", Severity.WRONG, str(error), repair)
     except StorageError as error:

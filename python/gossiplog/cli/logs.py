@@ -28,7 +28,7 @@ from gossiplog.cli.output import (
 from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, listed
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -118,9 +118,8 @@ def open_log(
     for warning in caught:
         say(str(warning.message))
     if others:
-        more = f" and {len(others) - _TABLES:,} more" if len(others) > _TABLES else ""
         say(
-            f"{path} was a database without a log, with the tables {', '.join(others[:_TABLES])}{more}: a log was made"
+            f"{path} was a database without a log, with the tables {listed(others, _TABLES)}: a log was made"
             f" beside them, in tables whose names begin with {PREFIX}"
         )
     with log:

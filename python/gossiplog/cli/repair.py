@@ -13,6 +13,7 @@ from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, pr
 from gossiplog.cli.sync.command import CaFile, TokenFile
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.net.arguments import HUB, PEER
+from gossiplog.reprs import listed
 
 # Shown on a terminal.
 _PROBLEMS = 20
@@ -69,10 +70,8 @@ def repair(
     if not repaired.damaged:
         output.show(f"{path} is sound: nothing was changed.")
         return
-    for problem in repaired.damaged[:_PROBLEMS]:
-        output.show(printable(problem))
-    if len(repaired.damaged) > _PROBLEMS:
-        output.show(f"and {len(repaired.damaged) - _PROBLEMS:,} more")
+    shown = [*map(printable, repaired.damaged[:_PROBLEMS])]
+    output.show(listed(shown, _PROBLEMS, separator="\n", count=len(repaired.damaged)))
     for remark in repaired.notes:
         note(remark)
     table = fields_table()

@@ -185,8 +185,8 @@ class Applier:
 
     def is_behind(self, position: Position) -> bool:
         """Return whether there is something to do before new messages can be applied."""
-        if position.applied > position.count:
-            raise CorruptLog([f"`apply` ran up to sequence {position.applied} of {position.count}"])
+        if position.contradiction:
+            raise CorruptLog([position.contradiction])
         return self._application is not None and (
             position.applied < position.count
             or position.rebuild == REBUILD_REQUESTED

@@ -21,6 +21,7 @@ from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_li
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader
 
+MOST_PROBLEMS = 1000
 _PAGE = 4096
 
 Kind: TypeAlias = Literal["value", "leaf", "tree", "links", "children", "head", "order", "encoding", "index", "file"]
@@ -65,6 +66,31 @@ class Problem:
     kind: Kind
     text: str
     key: bytes | None = None
+
+
+class TooManyProblems(Exception):
+    """So many problems were found that no more are looked for."""
+
+
+class Problems:
+    """Collects what is wrong: enough to see it. A damaged file may have as many problems as messages.
+
+    Attributes:
+        found: so far.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Problem] = []
+
+    def report(self, problem: Problem) -> None:
+        """Take a problem.
+
+        Raises:
+            TooManyProblems: it is the last that is taken.
+        """
+        self.found.append(problem)
+        if len(self.found) == MOST_PROBLEMS:
+            raise TooManyProblems
 
 
 class ArrivalCheck:
@@ -232,8 +258,8 @@ class ArrivalCheck:
                 self._say("leaf", f"sequence {sequence}: message {verdict.id} is not under its key", verdict.key)
 
 
-def stray_rows(reader: Reader, position: Position) -> Iterator[Problem]:
-    """Yield rows that belong to no message: no look at the messages would find them.
+def whole_problems(reader: Reader, position: Position) -> Iterator[Problem]:
+    """Yield what no look at the messages would find: rows that belong to none, and what the log says of itself.
 
     Args:
         reader: of one state of the log.
@@ -242,6 +268,8 @@ def stray_rows(reader: Reader, position: Position) -> Iterator[Problem]:
     kinds: Mapping[str, Kind] = {"messages": "order", "leaves": "leaf", "children": "children"}
     for table, row in reader.strays(position):
         yield Problem(kinds.get(table, "encoding"), f"the row {row} of {table} is of no message")
+    if position.contradiction:
+        yield Problem("index", position.contradiction)
 
 
 @contextmanager

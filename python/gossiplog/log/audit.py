@@ -11,7 +11,15 @@ from itertools import pairwise
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog
-from gossiplog.log.arrival_check import ArrivalCheck, Kind, Problem, reporting, stray_rows
+from gossiplog.log.arrival_check import (
+    ArrivalCheck,
+    Kind,
+    Problem,
+    Problems,
+    TooManyProblems,
+    reporting,
+    whole_problems,
+)
 from gossiplog.log.forks import Forks
 from gossiplog.log.reading import named_by_key, raising_corrupt_log
 from gossiplog.log.results import VerifyResult
@@ -22,12 +30,6 @@ from gossiplog.storage.base import Reader
 
 # Of level 1, between whose keys leaves are read together: about 4,096 leaves.
 _NODES = 128
-# Enough to see what is wrong; a damaged file may have as many problems as messages.
-_MOST_PROBLEMS = 1000
-
-
-class _Enough(Exception):
-    """So many problems were found that no more are looked for."""
 
 
 class Audit:
@@ -45,7 +47,8 @@ class Audit:
         self._topic = topic
         self._held = held
         self._progress = progress
-        self._problems: list[str] = []
+        self._problems = Problems()
+        self._report = self._problems.report
 
     def run(self) -> VerifyResult:
         """Check everything.
@@ -53,15 +56,16 @@ class Audit:
         Raises:
             CorruptLog: something is wrong; it lists what.
         """
+        unreadable: tuple[str, ...] = ()
         try:
             verified = self._check()
-        except _Enough:
+        except TooManyProblems:
             pass
         except CorruptLog as error:
             # Damage that nothing can be read behind.
-            self._problems += error.problems
-        if self._problems:
-            damage = CorruptLog(self._problems)
+            unreadable = error.problems
+        if problems := [*(problem.text for problem in self._problems.found), *unreadable]:
+            damage = CorruptLog(problems)
             damage.locate(self._storage.place)
             raise damage
         return verified
@@ -71,7 +75,7 @@ class Audit:
             self._say("file", line)
         with self._storage.reader() as reader, raising_corrupt_log:
             position = reader.position()
-            for problem in stray_rows(reader, position):
+            for problem in whole_problems(reader, position):
                 self._report(problem)
             indexed: State | None = None
             with reporting(self._report, "index", "the index"):
@@ -80,15 +84,13 @@ class Audit:
             if indexed is not None:
                 with reporting(self._report, "order", "the messages after the index"):
                     state = replayed(reader, indexed, position.count, self._topic)
-        if position.applied > position.count:
-            self._say("index", f"`apply` ran up to sequence {position.applied} of {position.count}")
         forks = Forks()
         arrivals = ArrivalCheck(self._storage, self._topic, position.indexed, self._report, forks=forks)
         arrivals.run(1, position.count, self._progress)
         if (counts := arrivals.children.problem()) is not None:
             self._report(counts)
         if state is None:
-            raise _Enough
+            raise TooManyProblems
         wrong = arrivals.heads.items() ^ set(state.heads)
         if wrong:
             self._say("head", f"{counted(len(wrong), 'head is', 'heads are')} stored or missing wrongly")
@@ -96,11 +98,6 @@ class Audit:
         with reporting(self._report, "tree", "the tree over the leaves"):
             self._check_held()
         return VerifyResult(position.count, state.tree.root, forks.found)
-
-    def _report(self, problem: Problem) -> None:
-        self._problems.append(problem.text)
-        if len(self._problems) == _MOST_PROBLEMS:
-            raise _Enough
 
     def _say(self, kind: Kind, text: str) -> None:
         self._report(Problem(kind, text))

@@ -28,6 +28,7 @@ from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
+from gossiplog.reprs import listed
 from gossiplog.signer import Signer
 from gossiplog.storage.replacement import Replacement
 from gossiplog.storage.sqlite import SQLiteStorage
@@ -135,8 +136,8 @@ class Rebase:
             authors = sorted({self._lacking[key].author for key in others})
             raise RebaseError(
                 f"messages of other authors descend from dropped ones, and only their authors can sign them anew:"
-                f" {_shown(ids)}, of {_shown(authors)}. Drop them, too (--drop-descendants), or sign with the keys of"
-                " these authors, too (--key)",
+                f" {listed(ids, _SHOWN)}, of {listed(authors, _SHOWN)}. Drop them, too (--drop-descendants), or"
+                " sign with the keys of these authors, too (--key)",
                 ids,
             )
         return dropped.union(others)
@@ -299,10 +300,6 @@ def _messages_lacking(log: Log, target: Log) -> Iterator[SignedMessage]:
     """Yield the messages of a log that another one lacks, ascending by key."""
     for keys in log.replica.lacking(target.replica):
         yield from log.replica.messages(keys)
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
 def rebase_command(place: str, target: str, drop: Sequence[str], options: Sequence[str] = ()) -> str:

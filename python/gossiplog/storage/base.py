@@ -66,6 +66,11 @@ class Position:
     rebuild: int = 0
 
     @property
+    def contradiction(self) -> str:
+        """What cannot be; "" where all can."""
+        return f"`apply` ran up to sequence {self.applied} of {self.count}" if self.applied > self.count else ""
+
+    @property
     def is_rebuilding(self) -> bool:
         """Whether a rebuild of the application's tables was requested or has not ended."""
         return self.rebuild == REBUILD_REQUESTED or self.applied < self.rebuild

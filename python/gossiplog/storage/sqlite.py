@@ -55,6 +55,7 @@ from gossiplog.storage.sqlite_tables import (
     SQLiteTransaction,
     check_tables,
     error_code,
+    is_read_only,
     new_meta,
     schema_of_log,
     storage_error,
@@ -288,7 +289,7 @@ class SQLiteStorage(Storage):
                 if schema < SCHEMA:
                     upgrade(connection, schema, topic, progress)
         except sqlite3.OperationalError as error:
-            if error_code(error) != sqlite3.SQLITE_READONLY:
+            if not is_read_only(error):
                 raise
         else:
             self._schema = SCHEMA
@@ -362,7 +363,7 @@ class SQLiteStorage(Storage):
                 # A file that cannot be written, or shared, stays as it is, and can be read all the same.
                 connection.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:
-                if error_code(error) == sqlite3.SQLITE_READONLY:
+                if is_read_only(error):
                     return
                 # SQLite does not wait for this lock by itself.
                 if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:

@@ -197,6 +197,15 @@ def error_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
+def is_read_only(error: sqlite3.Error) -> bool:
+    """Return whether a file cannot be written; SQLite says the same of one that was replaced since it was opened."""
+    return error_code(error) == sqlite3.SQLITE_READONLY and not _is_moved(error)
+
+
+def _is_moved(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
+
+
 def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     """Return what to raise for an error of the driver: CorruptLog for a damaged file."""
     if error_code(error) in _NO_LOG:
@@ -206,10 +215,13 @@ def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     cause = _CAUSES.get(error_code(error))
     if error_code(error) in _OPENING and _no_file_can_be_opened():
         cause = "this process has too many files open; raise the limit, as `ulimit -n 65536` does for a shell"
-    if cause is not None and doing == "open" and error_code(error) == sqlite3.SQLITE_READONLY:
+    if _is_moved(error):
+        cause = "the file was deleted, moved away or replaced meanwhile"
+    if cause is not None and doing == "open" and is_read_only(error):
         # A reader needs the files beside the database, and makes them where there are none.
         cause += "; while no program writes to it, it opens as file:PATH?immutable=1"
     is_passing = error_code(error) == sqlite3.SQLITE_IOERR and error.sqlite_errorcode not in _WRITING
+    is_passing = is_passing or _is_moved(error)
     kind = DiskFailure if is_passing else StorageError
     return kind(f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})")
 

@@ -22,8 +22,9 @@ from gossiplog.cli.output import Json, Output, fields_table, printable, progress
 from gossiplog.errors import DecodeError, GossipLogError
 from gossiplog.log import Log
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
+from gossiplog.reprs import listed
 
-_MOST_NAMED = 10_000  # authors whose full names are not repeated on a terminal
+_MOST_AUTHORS = 10_000  # authors whose full names are not repeated on a terminal
 _LARGEST = 2**63 - 1  # what a count of messages can be, here and in SQLite
 _ID_LENGTH = 32
 _LOWEST, _HIGHEST = "0", "v"  # of the characters of an id
@@ -221,7 +222,7 @@ def _print_lines(messages: Iterable[SignedMessage], output: Output) -> None:
         if message.author not in named:
             # A Text would be cut to the width, but names are there to be copied.
             output.show(f"{shortened(message.author)} is {message.author}")
-            if len(named) == _MOST_NAMED:
+            if len(named) == _MOST_AUTHORS:
                 del named[next(iter(named))]
             named[message.author] = None
         output.show(_line(message, output.console.width))
@@ -292,9 +293,8 @@ def _found(log: Log, prefix: str) -> SignedMessage:
     found = [*map(log.get, ends), *between]
     if count == 1:
         return found[0]
-    ids = sorted(message.id for message in found)[:_CANDIDATES]
-    more = f" and {count - len(ids):,} more" if count > len(ids) else ""
-    raise UnknownPrefix(f"the ids of {count:,} messages begin with {prefix}: {', '.join(ids)}{more}")
+    ids = sorted(message.id for message in found)
+    raise UnknownPrefix(f"the ids of {count:,} messages begin with {prefix}: {listed(ids, _CANDIDATES, count=count)}")
 
 
 def export(path: LogPath) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import accumulate
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from gossiplog.errors import RefusedMessage
 from gossiplog.net import events
 from gossiplog.net.rate_limited_log import RateLimitedLog, keep_latest, one_line
 from gossiplog.replication.batches import InsertOutcome
-from gossiplog.reprs import counted, frozen
+from gossiplog.reprs import counted, frozen, listed
 
 LOGGER = logging.getLogger("gossiplog")
 # An application that does not set logging up gets nothing on its standard error.
@@ -157,12 +157,6 @@ def _shortened(reason: str) -> str:
     return reason if len(reason) <= _SHOWN_REASON else f"{reason[:_SHOWN_REASON]}…"
 
 
-def _listed(reasons: Sequence[tuple[str, str]], count: int) -> str:
-    """Return the first of some messages with their reasons, and how many of them there are more."""
-    shown = [f"message {id}: {reason}" for id, reason in reasons[:_SHOWN]]
-    return "; ".join([*shown, *([f"and {count - len(shown):,} more"] if count > len(shown) else [])])
-
-
 class Telemetry:
     """Takes notice of what happens, and passes it on.
 
@@ -269,8 +263,9 @@ class Telemetry:
         self.count(refused=len(new))
         named = [(encode_id(key), errors[key]) for key in new[:MOST_IN_EVENT]]
         text = f"the application refuses {counted(len(new), 'message')} that it sent"
-        listed = _listed([(id, _shortened(error.reason)) for id, error in named], len(new))
-        self._incidents.note("refused_messages", peer or "a peer that is gone", f"{text}: {listed}")
+        texts = [f"message {id}: {_shortened(error.reason)}" for id, error in named]
+        shown = listed(texts, _SHOWN, separator="; ", count=len(new))
+        self._incidents.note("refused_messages", peer or "a peer that is gone", f"{text}: {shown}")
         self.emit(events.MessagesRefused(tuple(named), peer, len(new) - len(named)))
 
     @property
@@ -288,8 +283,9 @@ class Telemetry:
         count = len(event.refused) + event.more
         text = f"it says that it refuses {counted(count, 'message')} of this log"
         # In quotes: these are the peer's words.
-        listed = _listed([(id, f'"{_shortened(reason)}"') for id, reason in event.refused], count)
-        self._incidents.note("reported_refusals", event.peer, f"{text}: {listed}")
+        texts = [f'message {id}: "{_shortened(reason)}"' for id, reason in event.refused]
+        shown = listed(texts, _SHOWN, separator="; ", count=count)
+        self._incidents.note("reported_refusals", event.peer, f"{text}: {shown}")
         self.emit(event)
 
     def observe(self, kind: str, seconds: float) -> None:

@@ -205,7 +205,7 @@ def _identical(signed: DataFrame) -> DataFrame:
 def _refuse(found: DataFrame) -> None:
     rows = found.orderBy("problem", "event").limit(_SHOWN + 1).collect()
     if rows:
-        raise EventsRefused([f"{row.problem} ({row.event})" for row in rows[:_SHOWN]], more=len(rows) > _SHOWN)
+        raise EventsRefused([f"{row.problem} ({row.event})" for row in rows[:_SHOWN]], complete=len(rows) <= _SHOWN)
 
 
 def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, InvalidMessage
-from gossiplog.log.arrival_check import Problem, stray_rows
+from gossiplog.log.arrival_check import Problem, whole_problems
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.state import State, stored_state
 from gossiplog.spark.source.locations import opened
@@ -57,10 +57,7 @@ def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
     """
     with opened(location, topic) as (storage, own), storage.reader() as reader:
         position = reader.position()
-        stray = [*stray_rows(reader, position)]
-        if position.applied > position.count:
-            stray.append(Problem("index", f"`apply` ran up to sequence {position.applied} of {position.count}"))
-        whole = position.indexed, tuple(stray)
+        whole = position.indexed, tuple(whole_problems(reader, position))
         try:
             with raising_corrupt_log:
                 index = stored_state(reader, position)

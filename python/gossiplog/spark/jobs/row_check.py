@@ -15,13 +15,11 @@ from itertools import pairwise
 from pyspark.sql import SparkSession
 
 from gossiplog import core
-from gossiplog.log.arrival_check import ArrivalCheck, ChildCounts, Problem, reporting
+from gossiplog.log.arrival_check import ArrivalCheck, ChildCounts, Problem, Problems, TooManyProblems, reporting
 from gossiplog.spark.jobs.log_metadata import LogMetadata
 from gossiplog.spark.source.locations import opened
 
 _TASK_MESSAGES = 2**17
-# Enough to see what is wrong: a damaged file may have as many problems as messages.
-_MOST_PROBLEMS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,6 @@ def check_rows(session: SparkSession, location: str, own: LogMetadata) -> list[P
     return problems
 
 
-class _Enough(Exception):
-    """So many problems were found that no more are looked for."""
-
-
 class _RowTask:
     """Checks a part of a log."""
 
@@ -92,14 +86,12 @@ class _RowTask:
 
     def __call__(self, part: _Part) -> tuple[list[Problem], ChildCounts]:
         """Return what is wrong, and how many rows of children there are."""
-        problems: list[Problem] = []
+        problems = Problems()
 
         def report(problem: Problem) -> None:
             # Values are judged where they are read by their keys.
             if problem.kind != "value":
-                problems.append(problem)
-            if len(problems) == _MOST_PROBLEMS:
-                raise _Enough
+                problems.report(problem)
 
         with opened(self._location, self._topic) as (storage, topic):
             check = ArrivalCheck(storage, topic, self._indexed, report, signatures=False)
@@ -111,9 +103,9 @@ class _RowTask:
                     stored = [row for row in reader.level1() if _within(row[0], part)]
                     for problem in _tree_problems(leaves, stored, part):
                         report(problem)
-            except _Enough:
+            except TooManyProblems:
                 check.children.unknown = True
-        return problems, check.children
+        return problems.found, check.children
 
 
 def _within(key: bytes, part: _Part) -> bool:

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from gossiplog import core
 from gossiplog.errors import EncodeError, InvalidMessage, KeyFileError
 from gossiplog.message import MAX_VALUE_LENGTH
+from gossiplog.reprs import listed
 from gossiplog.signer import Signer
 
 # Bytes, on the file systems of Linux and macOS.
@@ -233,9 +234,9 @@ class _Graph:
         if not self._problems:
             # Otherwise events may have been left because they follow one that has a problem.
             for cycle in self._cycles():
-                names = " <- ".join(map(self._name, cycle[:_CYCLE_SHOWN]))
-                more = f" and {len(cycle) - _CYCLE_SHOWN} more" if len(cycle) > _CYCLE_SHOWN else ""
-                yield _row(problem="it descends from itself", event=names + more)
+                names = [*map(self._name, cycle[:_CYCLE_SHOWN])]
+                event = listed(names, _CYCLE_SHOWN, separator=" <- ", count=len(cycle))
+                yield _row(problem="it descends from itself", event=event)
 
     def _ordered_runs(self) -> Iterator[list[int]]:
         """Yield the runs that can be signed, each when what it follows is signed. Those of cycles do not come."""
