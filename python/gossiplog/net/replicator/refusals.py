@@ -48,7 +48,7 @@ class Refusals:
         telemetry: Telemetry,
         protocol: str,
         sessions: Mapping[int, PeerSession],
-        way_back: Callable[[PeerSession], str],
+        way_back: Callable[[PeerSession], str] = lambda peer: "",
     ) -> None:
         self._replica = replica
         self._workers = workers
