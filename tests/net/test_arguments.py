@@ -42,7 +42,7 @@ def callbacks() -> list[tuple[str, str]]:
 
 def test_the_callbacks_of_the_network() -> None:
     made = [(name, on) for name in ("Hub", "Peer", "connect") for on in ("on_event", "on_message")]
-    assert callbacks() == [*made, ("rebase", "report")]
+    assert callbacks() == [*made, ("rebase", "report"), ("repair", "progress")]
 
 
 async def later(event: object) -> None: ...
@@ -75,7 +75,7 @@ class Later:
 )
 def test_a_callback_that_would_not_run(opened: Open, name: str, callback: str, given: Any, reason: str) -> None:
     # In the words of `gossiplog.open(apply=...)`.
-    makers = MAKERS | {"rebase": rebase}
+    makers = MAKERS | {"rebase": rebase, "repair": partial(gossiplog.repair, "a.db")}
     for call, called in ((makers[name], callback), (partial(gossiplog.open, ":memory:", "notes"), "apply")):
         arguments = (opened(),) if called == callback else ()
         with pytest.raises(TypeError, match=f"^{called} is {re.escape(repr(given))}[:,] {reason}"):
