@@ -296,8 +296,8 @@ def test_demo_on_a_terminal() -> None:
 
 def test_the_module_of_a_command_has_its_name() -> None:
     """Those of a group of small commands have the name of what they are about."""
-    groups = {"keys": {"keygen"}, "logs": {"init", "info", "verify", "recover"}, "import_git": {"import-git"}}
-    groups |= {"maintenance": {"backup", "rebuild"}}
+    groups = {"keys": {"keygen"}, "import_git": {"import-git"}}
+    groups |= {"logs": {"init", "info", "verify", "recover", "backup", "rebuild"}}
     # `import` is a word of Python.
     groups |= {"messages": {"append", "export", "read", "show"}, "messages.import_values": {"import"}}
     for name, command in _command().commands.items():

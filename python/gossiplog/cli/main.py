@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from gossiplog.cli import completion, demo, help, keys, logs, maintenance, peers, simulate
+from gossiplog.cli import completion, demo, help, keys, logs, peers, simulate
 from gossiplog.cli.bench.command import bench
 from gossiplog.cli.doctor import doctor
 from gossiplog.cli.graph import graph
@@ -89,8 +89,8 @@ app.command("verify", cls=Command)(logs.verify)
 app.command("doctor", cls=Command)(doctor)
 app.command("repair", cls=Command)(repair)
 app.command("recover", cls=Command)(logs.recover)
-app.command("backup", cls=Command)(maintenance.backup)
-app.command("rebuild", cls=Command)(maintenance.rebuild)
+app.command("backup", cls=Command)(logs.backup)
+app.command("rebuild", cls=Command)(logs.rebuild)
 app.command("sync", cls=Command)(sync)
 app.command("rebase", cls=Command)(rebase)
 app.command("serve", cls=SettingsCommand)(serve)

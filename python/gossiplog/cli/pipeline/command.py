@@ -12,7 +12,7 @@ import typer
 
 from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.help import Command, Group
-from gossiplog.cli.maintenance import load_object
+from gossiplog.cli.logs import load_object
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note
 from gossiplog.cli.pipeline.session import (
     Logs,

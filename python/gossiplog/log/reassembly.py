@@ -1,0 +1,268 @@
+"""The messages of a damaged log, written anew in the order of arrival: what is sound of it, the rest from a source."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gossiplog import core
+from gossiplog.errors import CorruptLog, CorruptSource, InvalidMessage, StorageError
+from gossiplog.log.log import Log
+from gossiplog.log.remains import Remains, SoundValues
+from gossiplog.log.replica import Replica
+from gossiplog.message import key_of
+from gossiplog.reprs import counted
+from gossiplog.storage import Storage
+from gossiplog.storage.base import REBUILD_REQUESTED
+from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.sqlite_tables import new_meta
+
+_PAGE = 1024
+
+
+@contextmanager
+def open_source(source: Log | str | os.PathLike[str]) -> Iterator[Source]:
+    """Provide a log, or that of a file, as a source.
+
+    Raises:
+        CorruptSource: it is too damaged to be read.
+        StorageError: it is no log, or cannot be read.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        yield Source(source.snapshot().storage, source.topic)
+        return
+    if isinstance(source, str) and is_url(source):
+        raise StorageError(f"{source} is no log's file, hub (ws://, wss://) or peer (a multiaddr)")
+    storage = storage_at(source, read_only=True)
+    try:
+        topic = storage.open(None, create=False)
+    except CorruptLog as error:
+        raise CorruptSource(error.problems) from error
+    try:
+        yield Source(storage, topic)
+    finally:
+        storage.close()
+
+
+class Source:
+    """A log that has what another one lost. What is damaged in it counts as missing."""
+
+    def __init__(self, storage: Storage, topic: str) -> None:
+        self.topic = topic
+        self._storage = storage
+
+    def of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the values of those of the keys that it has."""
+        values: dict[bytes, bytes] = {}
+        for start in range(0, len(keys), _PAGE):
+            some = keys[start : start + _PAGE]
+            try:
+                values |= self._read(some)
+            except CorruptLog:
+                for key in some:
+                    try:
+                        values |= self._read([key])
+                    except CorruptLog:
+                        continue
+        verdicts = core.verify_batch([*values.values()], self.topic)
+        return {
+            key: value
+            for (key, value), verdict in zip(values.items(), verdicts, strict=True)
+            if not isinstance(verdict, InvalidMessage) and verdict.key == key
+        }
+
+    def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        with self._storage.reader() as reader:
+            return reader.values(keys, reader.position().count)
+
+    def all_keys(self) -> list[bytes]:
+        """Return all keys, ascending: parents come before their children."""
+        with self._storage.reader() as reader, reader.scan(("key",), b"", None, reader.position().count) as rows:
+            return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
+
+
+class Reassembly:
+    """Writes a log's messages anew, in the order in which they arrived, or nearest to it.
+
+    Args:
+        own: the log's own sound values.
+        source: that has the others, if there is one.
+        remains: what is left of the log.
+        path: of the log, for errors.
+
+    Attributes:
+        fetched: how many messages came from the source.
+        moved: how many have another sequence than before.
+        notes: what the user should know.
+    """
+
+    def __init__(self, own: SoundValues, source: Source | None, remains: Remains, path: Path) -> None:
+        self.fetched = 0
+        self.moved = 0
+        self.notes: list[str] = []
+        self._own = own
+        self._source = source
+        self._remains = remains
+        self._path = path
+        self._places = dict(remains.places)
+        self._written: dict[bytes, int] = {}
+        # Messages whose parents come later, by the first parent that is missing.
+        self._waiting: dict[bytes, list[tuple[bytes, bytes, tuple[bytes, ...]]]] = defaultdict(list)
+        self._run: list[tuple[bytes, bytes]] = []
+
+    def run(self, log: Replica) -> None:
+        """Write the messages.
+
+        Raises:
+            CorruptLog: some are nowhere.
+        """
+        self._log = log
+        order = self._with_source(self._remains.order)
+        for start in range(0, len(order), _PAGE):
+            self._take(order[start : start + _PAGE])
+        self._fetch_ancestors()
+        self._flush()
+        waiting = {key for rows in self._waiting.values() for key, _, _ in rows}
+        missing = sorted(self._waiting.keys() - waiting)
+        if missing or self._lost:
+            where = "is lost here" if self._source is None else "is neither here nor in the source"
+            problems = [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
+            raise CorruptLog(problems, advice=self._advice())
+        places = self._places
+        self.moved = sum(places[key] != sequence for key, sequence in self._written.items() if key in places)
+        if self.moved:
+            self.notes.append(
+                f"{counted(self.moved, 'message has', 'messages have')} another sequence than before: cursors after the"
+                " first of them name other messages"
+            )
+
+    def _advice(self) -> str:
+        """Return how an error about lost messages ends: the way back that loses nothing comes first."""
+        path = shlex.quote(str(self._path))
+        missing = "No replica was named" if self._source is None else "Name another replica"
+        return (
+            f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes them from a file, a hub or"
+            f" a peer. Only if none has them: gossiplog recover {path} NEW makes a log of what is left, without these"
+            " and what descends from them"
+        )
+
+    def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the order with messages of the source in the places of those that are not known any more."""
+        self._lost: set[bytes] = set()
+        unknown = self._remains.unknown
+        if self._source is None and not unknown:
+            if self._remains.incomplete:
+                self.notes.append(
+                    "the file is damaged in a way that may hide messages: gossiplog sync with a replica brings what it"
+                    " lacks"
+                )
+            return order
+        if not unknown and not self._remains.incomplete:
+            return order
+        if self._source is None:
+            problem = f"{counted(unknown, 'message is', 'messages are')} lost, of which not even the ids are left"
+            raise CorruptLog([problem], advice=self._advice())
+        known = set(order)
+        others = [key for key in self._source.all_keys() if key not in known]
+        if len(others) < unknown:
+            self.notes.append(
+                f"{counted(unknown - len(others), 'message was', 'messages were')} lost of which nothing is left here"
+                " or in the source"
+            )
+        places = self._places
+        taken = set(places.values())
+        gaps = [sequence for sequence in range(1, max(taken, default=0) + unknown + 1) if sequence not in taken]
+        for gap, key in zip(gaps, others, strict=False):
+            places[key] = gap
+        rest = others[len(gaps) :]
+        return [*sorted(places, key=places.__getitem__), *rest]
+
+    def _take(self, keys: Sequence[bytes]) -> None:
+        values = self._values(keys)
+        for key in keys:
+            if key not in values:
+                self._lost.add(key)
+        batch = core.read_batch([*values.values()], self._log.topic)
+        for (key, value), message in zip(values.items(), batch, strict=True):
+            if isinstance(message, InvalidMessage):
+                self._lost.add(key)
+                continue
+            self._place(key, value, tuple(map(key_of, message.parents)))
+
+    def _values(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        own = self._own.of(keys)
+        missing = [key for key in keys if key not in own]
+        if not missing or self._source is None:
+            return own
+        fetched = self._source.of(missing)
+        self.fetched += len(fetched)
+        return {key: value for key in keys if (value := own.get(key) or fetched.get(key)) is not None}
+
+    def _place(self, key: bytes, value: bytes, parents: tuple[bytes, ...]) -> None:
+        """Write a message, and those that waited for it; or have it wait for a parent."""
+        ready = deque([(key, value, parents)])
+        while ready:
+            row = ready.popleft()
+            missing = next((parent for parent in row[2] if parent not in self._written), None)
+            if missing is not None:
+                self._waiting[missing].append(row)
+                continue
+            if row[0] in self._written:
+                continue
+            self._written[row[0]] = len(self._written) + 1
+            if self._run and (row[0] <= self._run[-1][0] or len(self._run) == _PAGE):
+                self._flush()
+            self._run.append(row[:2])
+            ready.extend(self._waiting.pop(row[0], ()))
+
+    def _flush(self) -> None:
+        """Write messages whose keys ascend: within a batch, that is the order in which they get their sequences."""
+        if not self._run:
+            return
+        log = self._log
+        log.insert(log.check(log.verify([value for _, value in self._run], signed=True)))
+        self._run = []
+
+    def _fetch_ancestors(self) -> None:
+        """Get parents that no message of the log was known by."""
+        asked: set[bytes] = set()
+        while self._source is not None and (missing := [key for key in sorted(self._waiting) if key not in asked]):
+            asked.update(missing)
+            values = self._source.of(missing)
+            self.fetched += len(values)
+            for key, message in zip(values, core.read_batch([*values.values()], self._log.topic), strict=True):
+                if not isinstance(message, InvalidMessage):
+                    self._place(key, values[key], tuple(map(key_of, message.parents)))
+
+    def meta(self) -> dict[str, Any]:
+        """Return the rows of `gossiplog_meta` that the log had, for the sequences that its messages have now."""
+        stored, count = self._remains.meta, len(self._written)
+        least = {"generation": 0, "apply_version": 1, "rebuild": REBUILD_REQUESTED}
+        meta = {
+            name: stored[name]
+            for name, default in new_meta().items()
+            # The new file has an identity of its own: it may have fewer messages than were acknowledged.
+            if name != "identity"
+            and type(stored.get(name)) is type(default)
+            and (name not in least or least[name] <= stored[name])
+            and (name != "rebuild" or stored[name] <= count)
+        }
+        applied = stored.get("applied")
+        last = max(self._places.values(), default=0)
+        if not isinstance(applied, int) or not 0 <= applied <= last:
+            if not self._remains.tables:
+                return meta | {"applied": 0}
+            self.notes.append(
+                "how far `apply` has run is not known any more: gossiplog rebuild runs it anew from the first message"
+            )
+            return meta | {"applied": count}
+        places = self._places
+        before = [sequence for key, sequence in self._written.items() if places.get(key, last + 1) <= applied]
+        if before and max(before) != len(before):
+            self.notes.append("`apply` may have run for other messages: gossiplog rebuild runs it anew from the first")
+        return meta | {"applied": min(count, max(before, default=0))}
