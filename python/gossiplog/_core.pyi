@@ -254,7 +254,8 @@ def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
 def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
     """Return what a link record holds: the clock, and for each k with 2**k dividing it the frontier at clock - 2**k.
 
-    A frontier is the sequences of its messages, ascending; empty where it was too wide to store.
+    A frontier is the sequences of its messages, ascending; empty where it was left out for its width or its cost. Where
+    all were, the parents are the last.
     """
 
 def leaf_hash(key: bytes, value: bytes) -> bytes: ...

@@ -282,7 +282,7 @@ def test_links_that_earlier_versions_wrote_are_sound(path: Path, opened: Callabl
         database.execute("UPDATE gossiplog_messages SET links = ? WHERE seq = ?", (earlier, count))
     assert log.verify().messages == count
     with closing(sqlite3.connect(path)) as database, database:
-        wrong = write_links(count, clock, [parents, frontiers[1], []])
+        wrong = write_links(count, clock, [parents, frontiers[1][:2], frontiers[2]])
         database.execute("UPDATE gossiplog_messages SET links = ? WHERE seq = ?", (wrong, count))
     with pytest.raises(CorruptLog, match=f"sequence {count}: its links"):
         log.verify()
@@ -291,7 +291,7 @@ def test_links_that_earlier_versions_wrote_are_sound(path: Path, opened: Callabl
 def test_links_that_were_left_out_for_their_cost_are_sound(
     path: Path, opened: Callable[..., Log], signer: Signer
 ) -> None:
-    """The cores search for them in different ways. Those to the parents are always there."""
+    """The cores search for them in different ways. The parents are always there, first or last."""
     log = opened(path)
     log.append_many(range(8), signer=signer)
     with closing(sqlite3.connect(path)) as database, database:
@@ -302,6 +302,8 @@ def test_links_that_were_left_out_for_their_cost_are_sound(
         ([[7], [6], []], True),
         ([[7], [6], [3]], False),
         ([[6], [], []], False),
+        ([[], [], [], [7]], True),
+        ([[], [], [], [6]], False),
     ):
         with closing(sqlite3.connect(path)) as database, database:
             changed = write_links(8, 8, links)

@@ -81,6 +81,9 @@ def test_a_search_that_looks_at_too_much_leaves_the_rest_out(core: ModuleType, m
     )
     assert whole != cut
     for (clock, links), (same, fewer) in zip(whole, cut, strict=True):
+        if fewer and not fewer[0]:
+            # All were, and the parents stand at the end.
+            assert {*links[0]} <= {*fewer.pop()}
         kept = [each for each in fewer if each]
         assert (clock, links[: len(kept)]) == (same, kept)
         assert not any(fewer[len(kept) :])
@@ -92,8 +95,42 @@ def test_a_search_that_looks_at_too_much_leaves_the_rest_out(core: ModuleType, m
         assert found[0] == found[1]
 
 
+def test_parents_stand_in_place_of_the_frontiers_where_a_search_among_them_looks_at_too_much(
+    core: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages on a chain and on an old one, an ancestor of it or not; frontiers stay what they are."""
+    chain = range(4, 68)
+    parents = {1: [], 2: [], 3: [2], **{each: [1 if each == 4 else each - 1] for each in chain}}
+    parents |= {68: [1, 67], 69: [2, 67], 70: [68, 69]}
+    records: dict[int, list[bytes]] = {}
+    for most in (2**14, 4):
+        monkeypatch.setattr(ancestors, "MAX_LOOKS", most)
+        ancestry = Ancestry(lambda sequences: [b"" for _ in sequences])
+        clocks: dict[int, int] = {}
+        records[most] = []
+        for sequence, named in parents.items():
+            clocks[sequence] = 1 + max((clocks[each] for each in named), default=0)
+            work = ancestry.work
+            records[most].append(ancestry.add(sequence, clocks[sequence], named))
+            assert ancestry.work - work <= 2 * (most + 2)
+    whole, cut = ([core.link_record(each, records[most][each - 1])[1] for each in (68, 69)] for most in records)
+    assert [links[0] for links in whole] == [[67], [2, 67]]
+    assert cut == [[*[[] for _ in links], named] for links, named in zip(whole, ([1, 67], [2, 67]), strict=True)]
+    for sequence, clock in clocks.items():
+        for at in range(clock + 1):
+            found = [
+                core.frontier(sequence, at, lambda wanted, most=most: [records[most][each - 1] for each in wanted])
+                for most in records
+            ]
+            assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
-    "record", ["", "00", "0101", "02", "0200", "020103", "020100", "020102ff", "0280", "02020102", "03020201ff"]
+    "record",
+    [
+        *("", "00", "0101", "02", "0200", "020103", "020100", "020102ff", "0280", "02020102", "03020201ff"),
+        *("020000", "04000101", "0400010101", "02000103"),
+    ],
 )
 def test_damaged_records_are_refused(core: ModuleType, record: str) -> None:
     with pytest.raises(DecodeError):

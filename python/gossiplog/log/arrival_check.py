@@ -207,14 +207,20 @@ class ArrivalCheck:
             self.children.unknown = True
             self._forks = None
             return
+        parents_of: dict[int, list[int]] = {}
+        for parent, child in pairs:
+            parents_of.setdefault(child, []).append(parent)
         if self._forks is not None:
-            self._look_for_forks(self._forks, reader, first, batch, pairs, plan.alternatives)
+            self._look_for_forks(self._forks, reader, first, batch, parents_of, plan.alternatives)
         for key, hash, _ in plan.leaves:
             if leaves[key][0] != hash:
                 self._say("leaf", f"message {named_by_key(key)}: its leaf is not that of its value", key)
         links = reader.links([sequence for sequence, _ in run])
         for key, (sequence, _, record), kept in zip(keys, plan.messages, links, strict=True):
-            if not _is_expected(sequence, kept, record) and kept != _earlier_links(reader, sequence, record):
+            named = parents_of.get(sequence, [])
+            if not _is_expected(sequence, kept, record, named) and not (
+                (exact := _exact_links(reader, sequence, record)) and _is_expected(sequence, kept, exact, named)
+            ):
                 self._say("links", f"sequence {sequence}: its links are not those to its ancestors", key)
         contents = reader.contents([sequence for sequence, _ in run])
         for sequence, content in contents.items() ^ dict(plan.alternatives).items():
@@ -231,16 +237,13 @@ class ArrivalCheck:
         reader: Reader,
         first: int,
         batch: core.Batch,
-        pairs: Sequence[tuple[int, int]],
+        parents: Mapping[int, Sequence[int]],
         alternatives: Sequence[tuple[int, bytes]],
     ) -> None:
         if alternatives:
             canonical = reader.sequences([content for _, content in alternatives])
             for sequence, content in alternatives:
                 forks.add_encoding(sequence, content, canonical.get(content))
-        parents: dict[int, list[int]] = {}
-        for parent, child in pairs:
-            parents.setdefault(child, []).append(parent)
         for sequence, message in enumerate(batch, first):
             if not isinstance(message, InvalidMessage):
                 forks.add(sequence, message.key, message.author, parents.get(sequence, ()), reader.links)
@@ -314,10 +317,16 @@ def _without(run: Sequence[_Row], indices: Collection[int]) -> Iterator[Sequence
         start = index + 1
 
 
-def _is_expected(sequence: int, stored: bytes, expected: bytes) -> bool:
+def _is_expected(sequence: int, stored: bytes, expected: bytes, parents: Sequence[int]) -> bool:
     """Return whether a stored link record is the one expected, but for frontiers that were left out for their cost.
 
     The cores search in different ways, and so leave out different ones.
+
+    Args:
+        sequence: of the message.
+        stored: record.
+        expected: record.
+        parents: of the message, ascending: what stands in the record where all frontiers were left out.
     """
     if stored == expected:
         return True
@@ -326,13 +335,18 @@ def _is_expected(sequence: int, stored: bytes, expected: bytes) -> bool:
         stored_clock, found = core.link_record(sequence, stored)
     except DecodeError:
         return False
-    return clock == stored_clock and all(
-        each == wanted or (k > 0 and not each) for k, (each, wanted) in enumerate(zip(found, frontiers, strict=True))
+    if clock != stored_clock:
+        return False
+    if found and not found[0]:
+        return found[-1] == parents
+    return all(
+        each == wanted or (k > 0 and not each)
+        for k, (each, wanted) in enumerate(zip(found, frontiers[: len(found)], strict=True))
     )
 
 
-def _earlier_links(reader: Reader, sequence: int, record: bytes) -> bytes | None:
-    """Return the link record that this version writes as earlier ones wrote it, None where others are damaged.
+def _exact_links(reader: Reader, sequence: int, record: bytes) -> bytes | None:
+    """Return a link record without limits on the search for its frontiers, None where others are damaged.
 
     Earlier versions left a frontier out where it was wide itself, not where the search for it was.
     """

@@ -8,7 +8,8 @@ the way to a frontier for k > 0 leads to more than MAX_SHORTCUT messages it is l
 those for larger k: else a chain on top of many concurrent messages would store their whole width again and again, and
 look through it. So is one whose search, with those for smaller k > 0, has looked at more than MAX_LOOKS members of link
 sets, and those for larger k: else a chain whose messages follow a few fresh roots each would be searched whole for each
-next one.
+next one. And where as many looks do not tell which of the parents are ancestors of others, all frontiers are left out,
+k = 0 included, and the parents, n of them, stand after these, likewise: they cover what the frontier covers.
 
 To descend to a clock, each message above it is replaced by the widest of its links that does not lead below. All of its
 ancestors at or before the clock are kept in this, since a frontier covers every ancestor at or before its own clock; a
@@ -17,6 +18,7 @@ chain of n messages is descended in O(log n) steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -32,8 +34,8 @@ _Clocks: TypeAlias = Mapping[int, int]
 
 #: The most messages that are found on the way to a frontier that is stored for k > 0.
 MAX_SHORTCUT: Final = 256
-#: Members of link sets that are looked at for the frontiers for k > 0 of one message.
-MAX_LOOKS: Final = 2**14
+#: Members of link sets that are looked at for the frontier for k = 0 of one message, and for the others together.
+MAX_LOOKS: Final = 2**12
 
 
 def link_distances(clock: int) -> list[int]:
@@ -42,7 +44,10 @@ def link_distances(clock: int) -> list[int]:
 
 
 def write_links(sequence: int, clock: int, frontiers: Iterable[Sequence[int]]) -> bytes:
-    """Return a link record: the frontiers in the order of `link_distances`, each ascending, empty if left out."""
+    """Return a link record: the frontiers in the order of `link_distances`, each ascending, empty if left out.
+
+    Where the first is left out, so are all, and the parents are the last.
+    """
     out = bytearray(write_uvarint(clock))
     for ancestors in frontiers:
         out += write_uvarint(len(ancestors))
@@ -56,18 +61,22 @@ def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
 
     Returns:
         The message's clock, and the frontiers over the distances 1, 2, 4, … that its clock has links over, empty where
-        one was left out.
+        one was left out. Where all were, the parents are the last.
 
     Raises:
-        DecodeError: a record that is cut off, has bytes left over, or names sequences out of range or order.
+        DecodeError: a record that is cut off, has bytes left over, names sequences out of range or order, or has a
+            frontier after the first was left out.
     """
     clock, offset = read_uvarint(record, 0)
     if not 1 <= clock <= MAX_CLOCK:
         raise DecodeError(f"a link record with the clock {clock}", 0)
-    frontiers = []
-    for k, _ in enumerate(link_distances(clock)):
+    frontiers: list[list[int]] = []
+    distances = link_distances(clock)
+    while len(frontiers) < len(distances) or (frontiers and not (frontiers[0] or frontiers[-1])):
         count, offset = read_uvarint(record, offset)
-        if not (count or k) or count > len(record) - offset:
+        are_parents = len(frontiers) == len(distances)
+        is_wrong = not count if are_parents else bool(count and frontiers and not frontiers[0])
+        if is_wrong or count > len(record) - offset:
             raise DecodeError(f"a link record with {count} ancestors, which it cannot hold", offset)
         ancestors: list[int] = []
         for _ in range(count):
@@ -90,11 +99,13 @@ class Ancestry:
     Attributes:
         links: reads the records of messages that were not added here.
         work: how many members of link sets were looked at.
+        most: how many may be; a search breaks off beyond, and what it found is of no use.
         heads: messages that are known to be named by no other as a parent: none is an ancestor of another.
     """
 
     links: Links
     work: int = 0
+    most: float = math.inf
     heads: set[int] = field(default_factory=set)
     _records: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict)
 
@@ -103,17 +114,19 @@ class Ancestry:
         distances = link_distances(clock)
         frontiers: list[list[int]] = [[] for _ in distances]
         members = sorted(set(parents))
-        looks = 0
         for k, distance in enumerate(distances):
+            if k < 2:
+                self.most = self.work + MAX_LOOKS
             found = self._descend(members, clock - distance)
             if k > 0 and len(found) > MAX_SHORTCUT:
                 break
             maximal = self._maximal(found, self.heads if k == 0 else ())
-            if k == 0:
-                looks = self.work
-            elif self.work > looks + MAX_LOOKS:
+            if self.work > self.most:
+                if k == 0:
+                    frontiers.append(members)
                 break
             frontiers[k] = members = sorted(maximal)
+        self.most = math.inf
         self.heads.difference_update(parents)
         self.heads.add(sequence)
         self._records[sequence] = clock, frontiers
@@ -137,7 +150,7 @@ class Ancestry:
         found: dict[int, int] = {}
         seen = set(sequences)
         above = seen
-        while above:
+        while above and self.work <= self.most:
             following: set[int] = set()
             for sequence, clock in self._clocks(sorted(above)).items():
                 if clock <= target:
@@ -146,7 +159,7 @@ class Ancestry:
                 # Links with 2^k <= clock - target do not lead below; the widest of those that are stored counts.
                 frontiers = self._records[sequence][1]
                 usable = frontiers[: (clock - target).bit_length()]
-                ancestors = next(ancestors for ancestors in reversed(usable) if ancestors)
+                ancestors = next((ancestors for ancestors in reversed(usable) if ancestors), frontiers[-1])
                 self.work += len(ancestors)
                 following.update(ancestors)
             above = following - seen
@@ -165,6 +178,8 @@ class Ancestry:
         kept: list[int] = []
         covered: Iterable[int] = ()
         for clock in sorted(set(candidates.values()), reverse=True):
+            if self.work > self.most:
+                break
             covered = self._descend(covered, clock)
             level = [sequence for sequence, own in candidates.items() if own == clock and sequence not in covered]
             kept += level

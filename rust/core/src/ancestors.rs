@@ -29,13 +29,14 @@ pub type Links<'a, E> = dyn FnMut(&[u64]) -> Result<Vec<Vec<u8>>, E> + 'a;
 /// What is stored with a message.
 ///
 /// Its bytes: the clock; then for each k the number of sequences in the set (0 for one that was left out), and each of them
-/// ascending as the message's own sequence less it. All numbers are unsigned LEB128, as short as possible.
+/// ascending as the message's own sequence less it; then, where the first set was left out, and so all of them, the parents
+/// likewise. All numbers are unsigned LEB128, as short as possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The message's clock, from 1.
     pub clock: u64,
     /// For each k with 2^k dividing the clock and below it, the frontier at the clock less 2^k, ascending; empty where it
-    /// was left out ([`MAX_SHORTCUT`]).
+    /// was left out ([`MAX_SHORTCUT`], [`MAX_LOOKS`]). Where all were, the parents, ascending, are the last.
     pub links: Vec<Vec<u64>>,
 }
 
@@ -63,11 +64,7 @@ impl Record {
         let mut reader = Reader { data, offset: 0 };
         let clock = reader.clock()?;
         let mut links = Vec::new();
-        for k in 0..sets(clock) {
-            let mut set = Vec::new();
-            reader.set(k, sequence, &mut set)?;
-            links.push(set);
-        }
+        reader.sets(clock, sequence, |set| links.push(set.to_vec()))?;
         reader.end()?;
         Ok(Record { clock, links })
     }
@@ -84,9 +81,10 @@ fn sets(clock: u64) -> u32 {
 pub const MAX_SHORTCUT: usize = 256;
 
 /// The sets over more than one step are left out of a record, from the one on whose search has looked at this many members of link
-/// sets, with those before. Without a limit, a chain whose messages follow a few fresh roots each could only be searched message by
-/// message, and each next one would cost as much as the chain is long. Sixteen authors out of step cost up to 15,000, 80 on average.
-pub const MAX_LOOKS: u64 = 1 << 14;
+/// sets, with those before; and all sets, where which of the parents are ancestors of others is not known after as many looks.
+/// Without a limit, a chain whose messages follow a few fresh roots each could only be searched message by message, and each next one
+/// would cost as much as the chain is long. Of 32 authors out of step, one message in a thousand costs more; 50 on average.
+pub const MAX_LOOKS: u64 = 1 << 12;
 
 fn write(sequence: u64, clock: u64, links: &[Vec<u64>]) -> Vec<u8> {
     let mut data = Vec::with_capacity(4 + links.iter().map(|set| 2 + 2 * set.len()).sum::<usize>());
@@ -146,15 +144,36 @@ impl Reader<'_> {
         }
     }
 
-    /// Appends the next set, which is the one over 2^k; nothing where it was left out.
-    fn set(&mut self, k: u32, sequence: u64, into: &mut Vec<u64>) -> Result<(), Error> {
+    /// Reads the sets of a message at this clock, and the parents where there are none.
+    fn sets(&mut self, clock: u64, sequence: u64, mut take: impl FnMut(&[u64])) -> Result<(), Error> {
+        let (mut set, mut are_left_out) = (Vec::new(), false);
+        for k in 0..sets(clock) {
+            let start = self.offset;
+            set.clear();
+            self.set(sequence, &mut set)?;
+            are_left_out |= k == 0 && set.is_empty();
+            if are_left_out && !set.is_empty() {
+                return self.fail("a set after the first was left out", start);
+            }
+            take(&set);
+        }
+        if are_left_out {
+            let start = self.offset;
+            self.set(sequence, &mut set)?;
+            if set.is_empty() {
+                return self.fail("there are neither sets nor parents", start);
+            }
+            take(&set);
+        }
+        Ok(())
+    }
+
+    /// Appends the next set; nothing where it was left out.
+    fn set(&mut self, sequence: u64, into: &mut Vec<u64>) -> Result<(), Error> {
         let start = self.offset;
         let count = self.number()?;
-        if count == 0 && k > 0 {
-            return Ok(());
-        }
-        if count == 0 || count > (self.data.len() - self.offset) as u64 {
-            return self.fail(&format!("a set of {count} sequences, expected 1 to the bytes that are left"), start);
+        if count > (self.data.len() - self.offset) as u64 {
+            return self.fail(&format!("a set of {count} sequences, more than the bytes that are left"), start);
         }
         let mut before = sequence;
         for _ in 0..count {
@@ -225,14 +244,10 @@ impl<'a, E: From<Error>> Graph<'a, E> {
             let reason = format!("{asked} link records were asked for, {got} returned");
             return Err(Error::Decode { reason, offset: None }.into());
         }
-        let mut set = Vec::new();
         for (sequence, record) in missing.into_iter().zip(records) {
             let mut reader = Reader { data: &record, offset: 0 };
             let clock = reader.clock()?;
-            for k in 0..sets(clock) {
-                set.clear();
-                reader.set(k, sequence, &mut set)?;
-            }
+            reader.sets(clock, sequence, |_| ())?;
             reader.end()?;
             self.known.insert(sequence, Known { clock, record: record.into() });
         }
@@ -247,9 +262,9 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         }
     }
 
-    /// Reads the link set of a fetched message that goes furthest without passing `target`, which is below its clock; returns the
-    /// clock at which it is the frontier.
-    fn follow(&self, sequence: u64, target: u64, into: &mut Vec<u64>) -> Result<u64, Error> {
+    /// Reads the link set of a fetched message that goes furthest without passing `target`, which is below its clock: the parents,
+    /// where it has none. Returns the clock that they are at or before, and whether they are the frontier there.
+    fn follow(&self, sequence: u64, target: u64, into: &mut Vec<u64>) -> Result<(u64, bool), Error> {
         let clock = self.clock(sequence)?;
         let record = self.known.get(&sequence).map_or(&[][..], |known| &known.record);
         // The largest step is the lesser of what divides the clock and what fits into the way, if its set was stored.
@@ -258,15 +273,23 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         reader.clock()?;
         let mut step = 0;
         let mut set = Vec::new();
+        into.clear();
         for k in 0..=steps {
             set.clear();
-            reader.set(k, sequence, &mut set)?;
+            reader.set(sequence, &mut set)?;
             if !set.is_empty() {
                 step = k;
                 std::mem::swap(into, &mut set);
             }
         }
-        Ok(clock - (1 << step))
+        if !into.is_empty() {
+            return Ok((clock - (1 << step), true));
+        }
+        for _ in steps + 1..sets(clock) {
+            reader.set(sequence, into)?;
+        }
+        reader.set(sequence, into)?;
+        Ok((clock - 1, false))
     }
 
     /// Replaces the messages after `target` by ancestors at or before it, among which is their frontier there.
@@ -286,14 +309,16 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let mut next: Vec<u64> = Vec::new();
         let mut set = Vec::new();
         let mut previous: Vec<u64> = Vec::new();
-        while !current.is_empty() {
-            self.fetch(&current)?;
-            for &sequence in &current {
+        'descent: while !current.is_empty() {
+            for (index, &sequence) in current.iter().enumerate() {
+                if index % READ_AT_ONCE == 0 {
+                    self.fetch(&current[index..current.len().min(index + READ_AT_ONCE)])?;
+                }
                 if self.clock(sequence)? <= target {
                     descent.arrived.push(sequence);
                     continue;
                 }
-                let landing = self.follow(sequence, target, &mut set)?;
+                let (landing, is_frontier) = self.follow(sequence, target, &mut set)?;
                 self.work += 1 + set.len() as u64;
                 set.retain(|&link| link >= oldest);
                 if let Some(watched) = watched.as_mut() {
@@ -307,12 +332,15 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                     }
                     next.extend(set.iter().filter(|&&link| seen.insert(link)));
                 } else if set != previous {
-                    descent.widest = descent.widest.max(set.len());
+                    descent.widest = if is_frontier { descent.widest.max(set.len()) } else { descent.widest };
                     descent.arrived.extend_from_slice(&set);
                     std::mem::swap(&mut set, &mut previous);
                 }
+                if self.is_exhausted() {
+                    break 'descent;
+                }
             }
-            if self.is_exhausted() || watched.as_ref().is_some_and(|watched| watched.is_empty()) {
+            if watched.as_ref().is_some_and(|watched| watched.is_empty()) {
                 break;
             }
             current.clear();
@@ -323,20 +351,28 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         Ok(descent)
     }
 
-    /// The candidates that are ancestors of no other. Those in `sure`, ascending, are known to be such.
-    fn maximal(&mut self, candidates: Vec<u64>, sure: &[u64]) -> Result<Vec<u64>, E> {
-        if candidates.len() < 2 {
+    /// The candidates that are ancestors of no other. Those in `sure`, ascending, are known to be such, and those outside
+    /// `later` to be no descendants of any.
+    fn maximal(&mut self, candidates: Vec<u64>, sure: &[u64], later: &[u64]) -> Result<Vec<u64>, E> {
+        if candidates.len() < 2 || later.is_empty() {
             return Ok(candidates);
         }
-        self.fetch(&candidates)?;
         self.work += candidates.len() as u64;
+        self.fetch(later)?;
         let mut waiting = BTreeSet::new();
-        for &sequence in &candidates {
+        for &sequence in later {
             waiting.insert((self.clock(sequence)?, sequence));
         }
         let highest = waiting.last().map_or(0, |&(clock, _)| clock);
-        let to_test = |(clock, sequence): &(u64, u64)| *clock < highest && sure.binary_search(sequence).is_err();
-        let tests: Vec<(u64, u64)> = waiting.iter().rev().copied().filter(to_test).collect();
+        if highest == 1 {
+            return Ok(candidates);
+        }
+        self.fetch(&candidates)?;
+        let mut tests: Vec<(u64, u64)> = Vec::new();
+        for &sequence in candidates.iter().filter(|sequence| sure.binary_search(sequence).is_err()) {
+            tests.extend(Some((self.clock(sequence)?, sequence)).filter(|&(clock, _)| clock < highest));
+        }
+        tests.sort_unstable_by(|left, right| right.cmp(left));
         let mut undecided: HashSet<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
         let mut kept = HashSet::new();
         let mut arrived: Vec<u64> = Vec::new();
@@ -378,18 +414,20 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         for &sequence in from {
             if self.clock(sequence)? <= target { stays.push(sequence) } else { above.push(sequence) }
         }
-        let mut descent = self.descend(&above, target, 0, None)?;
-        descent.arrived.extend_from_slice(&stays);
-        descent.arrived.sort_unstable();
-        descent.arrived.dedup();
-        if descent.arrived.len() > most || self.is_exhausted() {
+        let Descent { mut arrived, widest } = self.descend(&above, target, 0, None)?;
+        // A set that holds all the others' elements as well is a frontier of one message: nothing in it is related.
+        let is_frontier = arrived.len() == widest;
+        arrived.extend_from_slice(&stays);
+        arrived.sort_unstable();
+        arrived.dedup();
+        if arrived.len() > most || self.is_exhausted() {
             return Ok(None);
         }
-        // A set that holds all the others' elements as well is a frontier of one message: nothing in it is related.
-        if descent.arrived.len() == descent.widest {
-            return Ok(Some(descent.arrived));
+        if arrived.len() == widest {
+            return Ok(Some(arrived));
         }
-        let found = self.maximal(descent.arrived, &stays)?;
+        let later = if is_frontier { stays.clone() } else { arrived.clone() };
+        let found = self.maximal(arrived, &stays, &later)?;
         Ok(if self.is_exhausted() { None } else { Some(found) })
     }
 }
@@ -460,26 +498,32 @@ impl<'a, E: From<Error>> Linker<'a, E> {
     }
 
     fn sets(&mut self, clock: u64, parents: &[u64]) -> Result<Vec<Vec<u64>>, E> {
-        let heads: Vec<u64> = parents.iter().copied().filter(|parent| self.heads.contains(parent)).collect();
         let mut links: Vec<Vec<u64>> = Vec::new();
-        for k in 0..sets(clock) {
-            let set = match links.last() {
-                None => Some(self.graph.maximal(parents.to_vec(), &heads)?),
-                Some(above) => self.graph.frontier(above, clock - (1 << k), MAX_SHORTCUT)?,
-            };
-            let Some(set) = set else { break };
-            links.push(set);
+        if !parents.is_empty() {
+            let heads: Vec<u64> = parents.iter().copied().filter(|parent| self.heads.contains(parent)).collect();
+            self.graph.most = self.graph.work + parents.len() as u64 + MAX_LOOKS;
+            let own = self.graph.maximal(parents.to_vec(), &heads, parents)?;
+            let is_frontier = !self.graph.is_exhausted();
             // Not from the message on, but from here: what its parents cost depends on which of them are known to be heads.
-            self.graph.most = self.graph.most.min(self.graph.work + MAX_LOOKS);
+            self.graph.most = self.graph.work + MAX_LOOKS;
+            links.extend(is_frontier.then_some(own));
+            while let Some(above) = links.last().filter(|_| links.len() < sets(clock) as usize) {
+                let Some(set) = self.graph.frontier(above, clock - (1 << links.len()), MAX_SHORTCUT)? else { break };
+                links.push(set);
+            }
+            self.graph.most = u64::MAX;
+            links.resize(sets(clock) as usize, Vec::new());
+            links.extend((!is_frontier).then(|| parents.to_vec()));
         }
-        self.graph.most = u64::MAX;
-        links.resize(sets(clock) as usize, Vec::new());
         Ok(links)
     }
 }
 
 /// How many messages of a search are expanded at once: reading several records costs little more than reading one.
 const AT_ONCE: usize = 8;
+
+/// How many records of a descent are read at once: each may be as long as its message has parents.
+const READ_AT_ONCE: usize = 64;
 
 /// Whether the message `ancestor` is a proper ancestor of `sequence`.
 ///
@@ -505,7 +549,7 @@ pub fn is_ancestor<'a, E: From<Error>>(ancestor: u64, sequence: u64, load: &'a m
         let mut found = Vec::new();
         for _ in 0..AT_ONCE {
             let Some((_, nearest)) = open.pop_first() else { break };
-            graph.follow(nearest, target, &mut set)?;
+            let _ = graph.follow(nearest, target, &mut set)?;
             found.extend(set.iter().filter(|&&link| link >= ancestor && seen.insert(link)));
         }
         if found.contains(&ancestor) {

@@ -22,15 +22,28 @@ fn clocks(graph: &Graph) -> Vec<u64> {
     clocks
 }
 
-/// The records of a graph, in batches of this size.
+/// The records of a graph, in batches of this size, by a linker that knows no heads.
 fn linked(graph: &Graph, batch: usize) -> Vec<Vec<u8>> {
+    linked_above(graph, batch, |_| HashSet::new())
+}
+
+/// The same by one that knows the heads, as a log does.
+fn linked_above_heads(graph: &Graph, batch: usize) -> Vec<Vec<u8>> {
+    linked_above(graph, batch, |count| {
+        let mut heads: HashSet<u64> = (1..=count as u64).collect();
+        graph[..count].iter().flatten().for_each(|parent| _ = heads.remove(parent));
+        heads
+    })
+}
+
+fn linked_above(graph: &Graph, batch: usize, heads: impl Fn(usize) -> HashSet<u64>) -> Vec<Vec<u8>> {
     let clocks = clocks(graph);
     let mut records: Vec<Vec<u8>> = Vec::new();
     while records.len() < graph.len() {
         let stored = records.clone();
         let mut load =
             |asked: &[u64]| Ok(asked.iter().map(|&sequence| stored[sequence as usize - 1].clone()).collect());
-        let mut linker: Linker<'_, Error> = Linker::new(HashSet::new(), &mut load);
+        let mut linker: Linker<'_, Error> = Linker::new(heads(stored.len()), &mut load);
         for index in stored.len()..graph.len().min(stored.len() + batch) {
             records.push(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap());
         }
@@ -228,7 +241,7 @@ fn wide_histories_expand_no_message_twice() {
 #[test]
 fn a_comb_of_parents_is_reduced_in_steps_along_its_back() {
     // A chain, a tooth on each of its messages, and one message that names all teeth: none is another's ancestor.
-    let back = 3000;
+    let back = 900;
     let mut graph = chain(back);
     graph.extend((1..=back).map(|sequence| vec![sequence]));
     graph.push((back + 1..=2 * back).collect());
@@ -273,12 +286,11 @@ fn a_chain_whose_messages_follow_many_roots_each_looks_at_no_more_than_these() {
         graph.push(parents);
     }
     let clocks = clocks(&graph);
-    let records = linked(&graph, 100);
+    let records = linked_above_heads(&graph, 100);
     let mut load =
         |asked: &[u64]| Ok::<_, Error>(asked.iter().map(|&sequence| records[sequence as usize - 1].clone()).collect());
     for index in (wide * long) as usize..graph.len() {
         let mut linker = Linker::new(graph[index].iter().copied().collect(), &mut load);
-        // Whether they are known to be heads or not, the record is the same.
         assert_eq!(linker.add(index as u64 + 1, clocks[index], &graph[index]).unwrap(), records[index]);
         assert!(linker.work() <= 3 * wide, "{} looks for message {index}", linker.work());
     }
@@ -296,7 +308,7 @@ fn a_long_chain_whose_messages_follow_a_few_roots_each_looks_at_no_more_than_it_
         graph.push(parents);
     }
     let clocks = clocks(&graph);
-    let records = linked(&graph, 100);
+    let records = linked_above_heads(&graph, 100);
     let mut load =
         |asked: &[u64]| Ok::<_, Error>(asked.iter().map(|&sequence| records[sequence as usize - 1].clone()).collect());
     let mut most = 0;
@@ -310,6 +322,70 @@ fn a_long_chain_whose_messages_follow_a_few_roots_each_looks_at_no_more_than_it_
     let last = graph.len() as u64;
     let (found, _, _) = asked(&records, last, 1);
     assert_eq!(found.len() as u64, 2 * wide * long);
+}
+
+/// The record as it is where which of the parents are ancestors of others was not found out.
+fn without_sets(clock: u64, parents: &[u64]) -> Record {
+    let sets = (0..63).map(|k| 1 << k).filter(|step| clock.is_multiple_of(*step) && *step < clock).count();
+    let parents: BTreeSet<u64> = parents.iter().copied().collect();
+    let mut links = vec![vec![]; sets];
+    links.extend(Some(parents.into_iter().collect::<Vec<u64>>()).filter(|parents| !parents.is_empty()));
+    Record { clock, links }
+}
+
+#[test]
+fn records_with_parents_in_place_of_sets_answer_as_defined() {
+    let mut random = Random(11);
+    for round in 0..40 {
+        let (size, window) = (20 + random.below(50), 1 + random.below(12));
+        let graph = random_graph(&mut random, size, window, 4, 5 * (round % 5));
+        let (clocks, ancestors) = (clocks(&graph), ancestors(&graph));
+        let whole = linked(&graph, 1000);
+        let mut records = whole.clone();
+        for (index, parents) in graph.iter().enumerate() {
+            if random.below(2) == 0 {
+                records[index] = without_sets(clocks[index], parents).encode(index as u64 + 1).unwrap();
+            }
+        }
+        for (index, parents) in graph.iter().enumerate() {
+            let sequence = index as u64 + 1;
+            let mut load =
+                |asked: &[u64]| Ok::<_, Error>(asked.iter().map(|&each| records[each as usize - 1].clone()).collect());
+            let mut linker = Linker::new(HashSet::new(), &mut load);
+            assert_eq!(linker.add(sequence, clocks[index], parents).unwrap(), whole[index], "{sequence} of {graph:?}");
+            for clock in 0..=clocks[index] {
+                let expected = by_definition(&clocks, &ancestors, sequence, clock);
+                assert_eq!(asked(&records, sequence, clock).0, expected, "{sequence} at {clock} of {graph:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn parents_that_may_be_ancestors_of_others_are_looked_for_no_longer_than_they_may() {
+    // A message with a child, and a chain whose messages follow roots that arrived before it.
+    let (wide, long) = (8, 2000);
+    let mut graph: Graph = vec![vec![], vec![1]];
+    graph.extend((0..wide * long).map(|_| vec![]));
+    for message in 0..long {
+        let mut parents: Vec<u64> = (message * wide + 3..message * wide + wide + 3).collect();
+        parents.extend((message > 0).then_some(graph.len() as u64));
+        graph.push(parents);
+    }
+    let tip = graph.len() as u64;
+    graph.push(vec![1, tip]);
+    graph.push(vec![3, tip]);
+    let (clocks, records) = (clocks(&graph), linked_above_heads(&graph, graph.len() - 2));
+    for (index, expected) in [(graph.len() - 2, vec![1, tip]), (graph.len() - 1, vec![tip])] {
+        let sequence = index as u64 + 1;
+        assert_eq!(Record::decode(sequence, &records[index]).unwrap(), without_sets(clocks[index], &graph[index]));
+        let mut load =
+            |asked: &[u64]| Ok::<_, Error>(asked.iter().map(|&each| records[each as usize - 1].clone()).collect());
+        let mut linker = Linker::new(HashSet::new(), &mut load);
+        linker.add(sequence, clocks[index], &graph[index]).unwrap();
+        assert!(linker.work() <= MAX_LOOKS + 2 * MAX_SHORTCUT as u64, "{} looks", linker.work());
+        assert_eq!(asked(&records, sequence, u64::MAX).0, expected);
+    }
 }
 
 #[test]
@@ -341,6 +417,10 @@ fn damaged_records_are_refused() {
     assert!(refused(9, &[0x81, 0x00]));
     assert!(refused(9, &[2]));
     assert!(refused(9, &[2, 0]));
+    assert!(!refused(9, &[2, 0, 2, 3, 1]));
+    assert!(refused(9, &[2, 0, 0]));
+    assert!(refused(9, &[4, 0, 1, 3, 1, 1]));
+    assert!(!refused(9, &[4, 0, 0, 1, 1]));
     assert!(refused(9, &[2, 2, 3]));
     assert!(refused(9, &[2, 2, 3, 3]));
     assert!(refused(9, &[2, 2, 1, 3]));
@@ -376,6 +456,8 @@ fn records_that_no_message_has_are_not_written() {
         Record { clock: 2, links: vec![] },
         Record { clock: 2, links: vec![vec![]] },
         Record { clock: 2, links: vec![vec![5]] },
+        Record { clock: 4, links: vec![vec![], vec![2], vec![3]] },
+        Record { clock: 4, links: vec![vec![3], vec![2], vec![3]] },
         Record { clock: 2, links: vec![vec![3, 2]] },
         Record { clock: 3, links: vec![vec![2], vec![1]] },
     ] {
