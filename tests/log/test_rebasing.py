@@ -17,7 +17,7 @@ import gossiplog
 from gossiplog import Log, RebaseError, RebaseResult, SignedMessage, Signer, UnknownMessage, core
 from gossiplog.errors import CorruptLog, CursorOutdated, DecodeError, TopicMismatch
 from gossiplog.log.rebasing import Fate, Rebase, Rebased, rebase_command, rebase_file
-from gossiplog.message import MAX_PARENTS
+from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS
 from tests.strategies import alternative, repeatable
 
 TOPIC = "org.example.test"
@@ -314,7 +314,7 @@ def test_very_many_heads(path: Path, target: Log) -> None:
     bad, good = write(path, ["bad", "good"])
     result = rebase(path, target, bad)
     with gossiplog.open(path) as log:
-        assert len(log.get(result.signed[good.id]).parents) == MAX_PARENTS
+        assert len(log.get(result.signed[good.id]).parents) == CROWDED_PARENTS
 
 
 def test_a_message_that_becomes_too_long_is_named(path: Path, target: Log) -> None:

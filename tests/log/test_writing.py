@@ -15,7 +15,8 @@ import pytest
 import gossiplog
 from gossiplog import EncodeError, Log, MissingParents, RefusedMessage, SignedMessage, Signer, StorageError, core
 from gossiplog.log import applying, writing
-from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH
+from gossiplog.log.state import MOST_NAMED
+from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS, MAX_VALUE_LENGTH
 from gossiplog.storage import MemoryStorage, memory
 
 TOPIC = "org.example.test"
@@ -117,10 +118,11 @@ def test_a_message_must_fit_into_a_frame(log: Log) -> None:
 def test_more_heads_than_one_message_joins(log: Log, signer: Signer) -> None:
     log.insert_many([signer.sign(TOPIC, 1, [], n)[1] for n in range(MAX_PARENTS + 10)])
     before = log.heads
-    message = log.append("joins")
-    assert message.parents == before[-MAX_PARENTS:]
-    assert log.heads == (*before[:10], message.id)
-    assert log.append("joins the rest").parents == (*before[:10], message.id)
+    message = log.append("joins some")
+    assert message.parents == before[-CROWDED_PARENTS:]
+    rest = (*before[:-CROWDED_PARENTS], message.id)
+    assert log.heads == rest
+    assert log.append("joins the rest").parents == rest
     assert len(log.heads) == 1
 
 
@@ -371,6 +373,30 @@ def test_what_cannot_be_encoded_is_named_with_its_place(payload: Any, place: str
         assert len(log) == 0
 
 
+def test_parents_are_indexed_before_they_are_many(
+    monkeypatch: pytest.MonkeyPatch, signer: Signer, other_signer: Signer
+) -> None:
+    """Of 256 messages with 32 parents each, the index would be written in one transaction, and writers would wait."""
+    indexed = 0
+
+    class Transaction(memory._MemoryTransaction):
+        def index(self, plan: core.Plan, level1: Sequence[tuple[bytes, bytes]], count: int) -> None:
+            nonlocal indexed
+            indexed += len(plan.children)
+            super().index(plan, level1, count)
+
+    monkeypatch.setattr(memory, "_MemoryTransaction", Transaction)
+    with gossiplog.open(MemoryStorage(), TOPIC, signer=signer) as log:
+        log.insert_many(other_signer.sign(TOPIC, 1, [], n)[1] for n in range(8 * MAX_PARENTS))
+        most = 0
+        for n in range(3 * MOST_NAMED // CROWDED_PARENTS):
+            indexed = 0
+            log.append(n)
+            most = max(most, indexed)
+        assert 0 < most <= MOST_NAMED + CROWDED_PARENTS
+        log.verify()
+
+
 def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
     monkeypatch: pytest.MonkeyPatch, signer: Signer, other_signer: Signer
 ) -> None:
@@ -391,7 +417,7 @@ def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
         for n in range(6):
             read.clear()
             message = log.append(n)
-            assert len(message.parents) == MAX_PARENTS
+            assert len(message.parents) == CROWDED_PARENTS
             other.insert(message)
             assert sum(read) <= 2 * MAX_PARENTS
         log.verify()

@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import TypeAlias, final
 
 from gossiplog.core import Plan
-from gossiplog.message import MAX_PARENTS
+from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS
 
 Head: TypeAlias = tuple[bytes, int]
 """A message that no other names as a parent: its key and sequence."""
@@ -183,8 +183,8 @@ class Heads:
         return found | self.duplicates.among(keys) if self.duplicates else found
 
     def next_parents(self) -> list[Head]:
-        """Return the heads that an own message follows, ascending: the last MAX_PARENTS."""
-        return self.unique.last(MAX_PARENTS)
+        """Return the heads that an own message follows, ascending: all, or of many the last."""
+        return self.unique.last(MAX_PARENTS if len(self.unique) <= MAX_PARENTS else CROWDED_PARENTS)
 
     def after(self, plan: Plan, duplicates: Collection[int]) -> Heads:
         """Return the heads when a plan has been written.

@@ -184,7 +184,7 @@ class Replica:
         return [key for key, _ in read(self._storage, lambda reader: self._states.heads(reader, reader.position()))]
 
     def next_parents(self) -> tuple[str, ...]:
-        """Return the ids, ascending, of the heads that an own message would name now: at most MAX_PARENTS."""
+        """Return the ids, ascending, of the heads that an own message would name now: all, or of many the last."""
         return ids_of(key for key, _ in read(self._storage, self._states.next_parents))
 
     def root(self) -> core.Node:

@@ -30,6 +30,9 @@ MOST_SCATTERED = 32
 """Nodes of the tree, without the last ones, that the index may be behind in after messages that came together. Each is
 read, hashed and written by itself, and 256 of them hold the lock for a tenth of a second on a busy machine. Messages
 that follow the heads stand in the last nodes."""
+MOST_NAMED = 2 * INDEX_LAG
+"""Parents of messages that the index may be behind: each is a row of the children, and mostly a head less. 256 messages
+that name 256 each hold the lock for a third of a second."""
 
 # Messages of other processes that are always replayed. For more, the index is read again where it has fewer rows than
 # _ROWS_PER_ARRIVAL for each: replaying a message that stands alone on its page of the tree takes as long.

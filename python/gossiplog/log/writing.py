@@ -14,7 +14,7 @@ from gossiplog.log.applying import WORKING_SECONDS, Applier, valid
 from gossiplog.log.heads import Heads
 from gossiplog.log.reading import raising_corrupt_log, write
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, State, States
+from gossiplog.log.state import INDEX_LAG, MOST_NAMED, MOST_SCATTERED, State, States
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
@@ -70,6 +70,8 @@ class Writer:
         self._links: dict[int, bytes] = {}
         # Nodes of the tree that this process has written messages into, several at a time, since it wrote the index.
         self._scattered: set[tuple[bytes, bytes]] = set()
+        # How many parents the messages named that this process has written since then.
+        self._named = 0
         # What the last write left, and whether nobody else wrote between the last two appends.
         self._left: _Written | None = None
         self._is_alone = False
@@ -236,8 +238,10 @@ class Writer:
         if len(plan.order) > 1:
             # What comes alone writes as little as it can.
             self._scattered.update(self._states.scattered(plan))
-        if count - indexed > INDEX_LAG or len(self._scattered) > MOST_SCATTERED:
+        self._named += len(parents)
+        if count - indexed > INDEX_LAG or len(self._scattered) > MOST_SCATTERED or self._named > MOST_NAMED:
             self._scattered.clear()
+            self._named = 0
             state = self._states.index(transaction, position, plan, duplicates)
             heads, indexed = state.heads, count
         else:
