@@ -91,6 +91,7 @@ if TYPE_CHECKING:
         Failed,
         Grafted,
         MessagesRefused,
+        PeerInfo,
         Pruned,
         RefusalsReported,
         Rejected,
@@ -106,7 +107,6 @@ if TYPE_CHECKING:
     from gossiplog.net.http.tls import TLS
     from gossiplog.net.hub import Hub
     from gossiplog.net.peer import Peer
-    from gossiplog.net.replicator.sessions import PeerInfo
     from gossiplog.net.sources import rebase, repair
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
@@ -121,22 +121,12 @@ else:
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (
             *("Committed", "Connected", "Defect", "Disconnected", "Event", "Failed", "Grafted", "MessagesRefused"),
-            *(
-                "Pruned",
-                "RefusalsReported",
-                "Rejected",
-                "Served",
-                "Subscribed",
-                "SyncEnded",
-                "SyncProgressed",
-                "SyncStarted",
-            ),
-            "Unsubscribed",
+            *("PeerInfo", "Pruned", "RefusalsReported", "Rejected", "Served", "Subscribed", "SyncEnded"),
+            *("SyncProgressed", "SyncStarted", "Unsubscribed"),
         ),
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
-        "gossiplog.net.replicator.sessions": ("PeerInfo",),
         "gossiplog.net.sources": ("rebase", "repair"),
         "gossiplog.net.http.server": ("serve",),
         "gossiplog.net.http.tls": ("TLS",),

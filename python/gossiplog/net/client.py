@@ -26,11 +26,12 @@ from gossiplog.log import Log
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
+from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import bare_token, load_token
 from gossiplog.net.replicator.defects import DefectFound
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import SETTLED_SECONDS
-from gossiplog.net.replicator.sessions import PeerInfo, PeerSession
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection

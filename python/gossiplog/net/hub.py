@@ -27,6 +27,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings
+from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
 from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
 from gossiplog.net.http.admission import Admission
@@ -35,7 +36,6 @@ from gossiplog.net.http.metrics import HEALTH_PATHS
 from gossiplog.net.peer import Peer
 from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.sessions import PeerInfo
 from gossiplog.net.replicator.telemetry import LOGGER, Counters
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection

@@ -22,10 +22,11 @@ from gossiplog.log import Log
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
+from gossiplog.net.events import PeerInfo
 from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import SETTLED_SECONDS
-from gossiplog.net.replicator.sessions import PeerInfo, PeerSession
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.host import Arrival, Host, News, open_host
@@ -218,7 +219,11 @@ class Peer(Service):
     def peers(self) -> tuple[PeerInfo, ...]:
         """Those that are connected now, the oldest connections first; none while the peer is not running."""
         running = self._running
-        return PeerInfo.of_mesh(running.host.peers, running.driver.peers) if running is not None else ()
+        return (
+            PeerInfo.of_mesh(running.host.peers, {each.name for each in running.driver.peers})
+            if running is not None
+            else ()
+        )
 
     @property
     def unready(self) -> str:

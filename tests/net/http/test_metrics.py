@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
+from gossiplog.net.events import PeerInfo
 from gossiplog.net.http import connections, listener, metrics, server, uvicorn_internals
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.http.metrics import HEALTH_PATHS, metric_routes
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
-from gossiplog.net.replicator.sessions import PeerInfo
 from gossiplog.net.replicator.telemetry import Counters, Latency
 from tests.net.asgi import call
 from tests.net.support import TOPIC

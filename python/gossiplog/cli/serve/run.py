@@ -26,6 +26,7 @@ from gossiplog.cli.serve.log import server_log, utc
 from gossiplog.errors import GossipLogError, KeyFileError
 from gossiplog.log import Log
 from gossiplog.net import events
+from gossiplog.net.events import PeerInfo
 from gossiplog.net.http import server
 from gossiplog.net.http.access import Access, Token
 from gossiplog.net.http.access_log import AccessLog
@@ -36,7 +37,6 @@ from gossiplog.net.http.tls import TLS, certificate_scope
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
-from gossiplog.net.replicator.sessions import PeerInfo
 from gossiplog.net.replicator.telemetry import LOGGER, Counters, log_level_of
 from gossiplog.net.service import background
 from gossiplog.net.transport.limits import Limits

@@ -26,9 +26,9 @@ from starlette.routing import Route
 
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
+from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
-from gossiplog.net.replicator.sessions import PeerInfo
 from gossiplog.net.replicator.telemetry import BOUNDS, REFUSALS, Counters, Latency
 
 HEALTH_SECONDS = 5.0
