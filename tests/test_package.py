@@ -25,7 +25,7 @@ PLACES = {
     "Hub": "gossiplog.net.hub",
     "Limits": "gossiplog.net.transport.limits",
     "Peer": "gossiplog.net.peer",
-    "PeerInfo": "gossiplog.net.replicator.sessions",
+    "PeerInfo": "gossiplog.net.events",
     "Setup": "gossiplog.log.applying",
     "SyncServerConfig": "gossiplog.protocol.sync.server",
     "connect": "gossiplog.net.client",

@@ -17,7 +17,8 @@ import pytest
 import gossiplog
 from gossiplog import Access, Hub, Log, NetworkError, Peer, RebaseError, RefusedByPeer, Signer, Token
 from gossiplog.net import client as client_module
-from gossiplog.net import sources
+from gossiplog.net import events, sources
+from gossiplog.protocol.sync import Statistics
 from tests.net.support import LISTEN, TOPIC, serving, until_longer
 
 pytestmark = pytest.mark.anyio
@@ -125,7 +126,7 @@ def damage(path: Path, *sequences: int) -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_hub_with_a_damaged_log_is_given_up_with_the_reason(
+async def test_a_hub_with_a_damaged_log_is_given_up(
     signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "_STALLED_SECONDS", 0.2)
@@ -137,11 +138,27 @@ async def test_a_hub_with_a_damaged_log_is_given_up_with_the_reason(
         assert log.root.level > 0
         damage(theirs, 7)
         async with serving(Hub(log)) as url:
-            with pytest.raises(NetworkError, match=f"{url} sent no message for 0.2 s, .*: its log may be damaged"):
+            with pytest.raises(NetworkError, match=f"{url} sent no message for 0.2 s, and its log differs"):
                 await anyio.to_thread.run_sync(partial(gossiplog.rebase, path, url, signer=signer))
     assert {each.name for each in tmp_path.iterdir()} == {
         each.name for name in ("mine.db", "theirs.db") for each in tmp_path.glob(f"{name}*")
     }
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_last_failure_of_a_source_is_given(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_STALLED_SECONDS", 0.0)
+    failure = sources._Failure()
+    for event, reason in [
+        (events.Connected("hub"), ""),
+        (events.Disconnected("hub", "the peer closed it", blamed=False), ": the connection ended: the peer closed it"),
+        (events.SyncEnded("hub", False, 0, 0, Statistics(), "no bytes came"), ": no bytes came"),
+        (events.SyncEnded("hub", True, 5, 0, Statistics(), ""), ""),
+    ]:
+        failure(event)
+        with pytest.raises(NetworkError) as error:
+            await sources._while_it_grows(opened(), "hub", failure, anyio.sleep_forever)
+        assert str(error.value) == f"hub sent no message for 0 s, and its log differs{reason}"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
