@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from gossiplog import core
 from gossiplog.errors import OptionError, StorageError
+from gossiplog.log.results import Fork
 from gossiplog.spark import COLUMNS, AnalyzeResult, LogMetadata, analysed_state, analyze, read, write_report
 from gossiplog.spark.jobs.analyze import AlternativeEncodings, Author, ClockRange, HotKey, Totals, Width
 from gossiplog.spark.jobs.report import PAGE, TABLES, page, tables
@@ -31,6 +32,7 @@ ANALYSIS = AnalyzeResult(
     suspects=(AUTHOR,),
     hot_keys=(HotKey("<script>alert(1)</script>", 20, 3000), HotKey(None, 10, 1000), HotKey("", 5, 500)),
     alternative_encodings=(AlternativeEncodings("canonical", "mine", ("other",), 2, 400),),
+    forks=(Fork("did:key:z6MkFork", 3, ("before", "beside")),),
     frames={},
 )
 
@@ -73,6 +75,8 @@ def test_the_page_says_what_was_found() -> None:
     assert {"<script>alert(1)</script>", "did:key:z6MkA", "4.25", "4,000", "canonical", "mine", "other", "3–4"} <= set(
         text
     )
+    assert {"Forks", "did:key:z6MkFork", "before, beside"} <= set(text)
+    assert "Forks" not in Page(page(replace(ANALYSIS, forks=None), "chat.db", NOW)).text
 
 
 def test_the_page_names_topic_root_and_date() -> None:

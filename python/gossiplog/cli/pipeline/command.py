@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from gossiplog.spark import ReconcileResult
     from gossiplog.spark.jobs.folds import Fold
 
+# Authors that forked and are listed.
+_FORKS = 20
+
 
 def root(logs: Logs, json: Json = False, *, options: SessionOptions) -> None:
     """Build each log's tree from its messages, in parallel, and show the root."""
@@ -219,7 +222,7 @@ def analyze(
     *,
     options: SessionOptions,
 ) -> None:
-    """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, alternative encodings."""
+    """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, encodings, forks."""
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
     from gossiplog.spark.jobs.report import tables
@@ -234,7 +237,8 @@ def analyze(
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
         before = spark.log_metadata(found[0])
-        analysis = spark.analyze(spark.read(running, *found, columns=",".join(columns)), hot)
+        forks = spark.forked_authors(found[0])
+        analysis = spark.analyze(spark.read(running, *found, columns=",".join(columns)), hot, forks=forks)
         if output is not None:
             state = spark.analysed_state(before, spark.log_metadata(found[0]))
             spark.write_report(analysis, output, log, state)
@@ -253,6 +257,10 @@ def _show_analysis(output: Output, figures: dict[str, Any]) -> None:
         messages = f"{counted(author['messages'], 'message')} ({author['messages_ratio']:,.1f} × the median author)"
         size = f"{counted(author['bytes'], 'byte')} ({author['bytes_ratio']:,.1f} × the median author)"
         table.add_row("suspect", f"{author['author']}: {messages}, {size}")
+    for fork in figures["forks"][:_FORKS]:
+        table.add_row("forked", f"{fork['author']}: {counted(fork['messages'], 'message')}, first {fork['first'][1]}")
+    if len(figures["forks"]) > _FORKS:
+        table.add_row("forked", f"{counted(len(figures['forks']) - _FORKS, 'more author')}")
     if figures["report"] is not None:
         table.add_row("report", f"{figures['report']}/report.html")
     output.show(table)

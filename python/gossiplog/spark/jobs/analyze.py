@@ -29,6 +29,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from gossiplog.log.results import Fork
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 
@@ -187,6 +188,7 @@ class AnalyzeResult:
         suspects: those with the highest scores above LIMIT.
         hot_keys: those with the most messages; None where there was no expression.
         alternative_encodings: of the messages with the most encodings, TOP of them at most.
+        forks: the authors that forked, None where they were not looked for.
         frames: `authors`, `hot_keys` and `alternative_encodings` in full, by these names, the last with a row for each
             encoding; computed when they are used; what they are computed from is on disk for as long as the session
             lasts.
@@ -199,10 +201,11 @@ class AnalyzeResult:
     suspects: tuple[Author, ...]
     hot_keys: tuple[HotKey, ...] | None
     alternative_encodings: tuple[AlternativeEncodings, ...]
+    forks: tuple[Fork, ...] | None
     frames: Mapping[str, DataFrame]
 
 
-def analyze(messages: DataFrame, hot: str | None = None) -> AnalyzeResult:
+def analyze(messages: DataFrame, hot: str | None = None, *, forks: tuple[Fork, ...] | None = None) -> AnalyzeResult:
     """Analyse one log.
 
     Args:
@@ -210,6 +213,7 @@ def analyze(messages: DataFrame, hot: str | None = None) -> AnalyzeResult:
             expression.
         hot: an expression of Spark's SQL over the columns, as "get_json_object(payload, '$.key')": messages for which
             it gives the same are about the same key.
+        forks: what `forked_authors` found in the log, for the report.
 
     Raises:
         GossipLogError: as reading the log raises it.
@@ -246,7 +250,7 @@ def analyze(messages: DataFrame, hot: str | None = None) -> AnalyzeResult:
             frames["hot_keys"] = _hot_keys(rows)
         # Damaged and alternative encodings are of the log as it is stored, the others of what counts.
         stored_only = {name: found[name] for name in ("damaged", "not_canonical")}
-        return _collect(rows, _children(rows, damaged), frames, counted | stored_only)
+        return _collect(rows, _children(rows, damaged), frames, counted | stored_only, forks)
 
 
 def _whole(rows: DataFrame) -> dict[str, int]:
@@ -266,7 +270,11 @@ def _whole(rows: DataFrame) -> dict[str, int]:
 
 
 def _collect(
-    rows: DataFrame, children: DataFrame, frames: Mapping[str, DataFrame], whole: Mapping[str, int]
+    rows: DataFrame,
+    children: DataFrame,
+    frames: Mapping[str, DataFrame],
+    whole: Mapping[str, int],
+    forks: tuple[Fork, ...] | None,
 ) -> AnalyzeResult:
     authors, encodings = frames["authors"], frames["alternative_encodings"]
     widths, ranges = _ranges(rows, children, whole["longest_chain"])
@@ -291,6 +299,7 @@ def _collect(
         suspects=_authors(suspects) if counts.suspects else (),
         hot_keys=None if hot_keys is None else _top(hot_keys),
         alternative_encodings=_by_message(encodings) if whole["not_canonical"] else (),
+        forks=forks,
         frames=frames,
     )
 

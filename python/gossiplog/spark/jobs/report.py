@@ -122,7 +122,7 @@ def _facts(title: str, now: datetime, state: LogMetadata | None) -> dict[str, An
 
 def tables(analysis: AnalyzeResult) -> dict[str, Any]:
     """Return everything but the frames, as JSON has it."""
-    names = ("ranges", "widths", "authors", "suspects", "hot_keys", "alternative_encodings")
+    names = ("ranges", "widths", "authors", "suspects", "hot_keys", "alternative_encodings", "forks")
     rows = {name: getattr(analysis, name) for name in names}
     listed = {name: None if found is None else list(map(asdict, found)) for name, found in rows.items()}
     return {"totals": asdict(analysis.totals), **listed}
@@ -227,6 +227,18 @@ def _tables(analysis: AnalyzeResult) -> str:
             map(_values, analysis.suspects),
         ),
     ]
+    if analysis.forks is not None:
+        forks = sorted(analysis.forks, key=lambda fork: -fork.messages)
+        parts.append(
+            _section(
+                "Forks",
+                "Authors of whom two messages are concurrent, as where two machines write with one key, or a backup was"
+                " restored and goes on. The messages are those that do not follow the author's one before; the first"
+                f" two that are concurrent are named. {TOP} at most, those with the most such messages.",
+                ("author", "messages", "first"),
+                ((fork.author, fork.messages, ", ".join(fork.first)) for fork in forks[:TOP]),
+            )
+        )
     if analysis.hot_keys is not None:
         rows = ((_key(row.key), row.messages, row.bytes) for row in analysis.hot_keys)
         text = f"What the messages are about: the {TOP} keys with the most messages."
