@@ -99,8 +99,11 @@ class Writer:
             if position.count != count:
                 batch.drop_known(transaction.sequences(batch.fresh_keys()).keys())
             heads = self._states.heads(transaction, position)
-            parents = self._parents(transaction, batch.parents(), heads)
-            return self._store(transaction, position, batch, heads, parents, refused)
+            keys = batch.parents()
+            # Mostly these are heads.
+            named = heads.among(keys)
+            parents = named if len(named) == len(keys) else transaction.sequences(keys)
+            return self._store(transaction, position, batch, heads, parents, [*named.values()], refused)
 
         waiting = True
         while waiting:
@@ -141,7 +144,7 @@ class Writer:
                 written = write(
                     self._storage,
                     lambda transaction: self._store(
-                        transaction, left.position, batch, left.heads, parents, {}, patient=True
+                        transaction, left.position, batch, left.heads, parents, [*parents.values()], {}, patient=True
                     ),
                 )
             except SequencesTaken:
@@ -173,10 +176,11 @@ class Writer:
         heads = self._states.heads(transaction, position)
         if position.count and not heads:
             raise CorruptLog(["there are messages, but no heads"])
-        self._states.check_parents(transaction, heads, position.count)
+        self._states.check_parents(transaction, heads, position)
         parents, batch, messages = self._sign(payloads, heads, signer, codec)
         refused: dict[int, RefusedMessage] = {}
-        written = self._store(transaction, position, batch, heads, parents, refused, patient=True)
+        named = [*parents.values()]
+        written = self._store(transaction, position, batch, heads, parents, named, refused, patient=True)
         for error in refused.values():
             raise error
         return position.count, written, messages
@@ -205,11 +209,23 @@ class Writer:
         batch: core.Batch,
         heads: Heads,
         parents: Mapping[bytes, int],
+        named: Sequence[int],
         refused: dict[int, RefusedMessage],
         *,
         patient: bool = False,
     ) -> _Written:
-        """Write what can be written, and add to `refused` what `apply` refuses."""
+        """Write what can be written, and add to `refused` what `apply` refuses.
+
+        Args:
+            transaction: to write in.
+            position: of the log.
+            batch: of the messages.
+            heads: of the log.
+            parents: the sequences, by their keys, of those that the messages name.
+            named: of these, the heads.
+            refused: errors of messages by their indices.
+            patient: whether it may take any time.
+        """
 
         def links(sequences: Sequence[int]) -> Sequence[bytes]:
             try:
@@ -218,9 +234,8 @@ class Writer:
                 return transaction.links(sequences)
 
         first = position.count + 1
-        unnamed = [*heads.among(parents).values()]
         with raising_corrupt_log:
-            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, unnamed)
+            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, named)
         late: Collection[int] = plan.late
         known = encodings.known_content_keys(transaction, position, plan)
         if self._applier.is_given and plan.order:
@@ -229,7 +244,7 @@ class Writer:
             refused.update(failed)
             late = [*unapplied, *late]
             if failed or unapplied:
-                plan = batch.plan(first, parents, links, {*refused, *late}, heads=unnamed)
+                plan = batch.plan(first, parents, links, {*refused, *late}, heads=named)
         if not plan.order:
             return _Written(plan, position, heads, None, is_partial=bool(late))
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
@@ -255,12 +270,6 @@ class Writer:
         fixed = position.generation, position.apply_version, position.rebuild
         position = Position(count, applied, indexed, alternative, *fixed)
         return _Written(plan, position, heads, state, is_partial=bool(late))
-
-    @staticmethod
-    def _parents(transaction: Transaction, keys: Sequence[bytes], heads: Heads) -> dict[bytes, int]:
-        """Return the sequences of those of the keys that are in the log: mostly they are its heads."""
-        known = heads.among(keys)
-        return known if len(known) == len(keys) else transaction.sequences(keys)
 
     def _publish(self, written: _Written) -> None:
         if not written.plan.order:

@@ -123,6 +123,8 @@ class SQLiteStorage(Storage):
         # The path of the file, "" in memory; and which file it was when the log was opened.
         self._file = "" if self._path in ("", MEMORY) else os.path.abspath(file_of(self._path))
         self._file_id: tuple[int, int] | None = None
+        # The path of the write-ahead log, which a link would not lead to.
+        self._log_file = ""
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -169,6 +171,7 @@ class SQLiteStorage(Storage):
         connection = self._connect()
         try:
             self._file_id = file_id(self._file) if before is None else before
+            self._log_file = os.path.realpath(self._file) + "-wal"
             with self._errors("open"):
                 self._check_place(connection)
                 stored = self._open(connection, topic, create, progress)
@@ -451,7 +454,7 @@ class SQLiteStorage(Storage):
         and among several that read one after the other there is always one.
         """
         try:
-            size = os.stat(os.path.realpath(file_of(self._path)) + "-wal").st_size
+            size = os.stat(self._log_file).st_size
         except OSError:
             return
         if size < _LOG_BYTES or time.monotonic() < self._next_look:
@@ -640,6 +643,8 @@ class _Errors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is None:
+            return
         if isinstance(error, sqlite3.Error):
             raise storage_error(self._place, self._doing, error) from error
         if isinstance(error, UnicodeDecodeError):
@@ -719,8 +724,9 @@ class _Writing:
                 self._transaction.committed()
                 if self._transaction.written is not None:
                     self._committed(self._connection, *self._transaction.written)
-            # What the block itself raised.
-            self._errors.__exit__(kind, error, traceback)
+            else:
+                # What the block itself raised.
+                self._errors.__exit__(kind, error, traceback)
         except StorageError as failure:
             self._check(failure)
             raise
