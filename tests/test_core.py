@@ -195,11 +195,14 @@ def test_keys_of_values(core: ModuleType) -> None:
 def test_values_that_do_not_belong_to_their_keys_are_found(core: ModuleType) -> None:
     rows = [(bytes.fromhex(row["key"]), bytes.fromhex(row["value"])) for row in MESSAGES["messages"]]
     # More than are looked at by one thread.
-    keys, values = [key for key, _ in rows] * 20, [value for _, value in rows] * 20
+    many = 20 if core.__name__ == "gossiplog._core" else 1
+    keys, values = [key for key, _ in rows] * many, [value for _, value in rows] * many
     assert core.misplaced(keys, values) == []
     assert core.misplaced([], []) == []
     wrong = {3: b"", 5: keys[5][:-1], 7: keys[7] + b"\0", 11: b"\xff" * 20, 13: keys[14], 17: keys[17][:-1] + b"!"}
     for index, key in wrong.items():
         keys[index] = key
     values[19] += b"\0"
-    assert core.misplaced(keys, values) == [*wrong, 19]
+    clock, _ = core.decode_clock(keys[21])
+    keys[21] = message_key(clock + 1, values[21])
+    assert core.misplaced(keys, values) == [*wrong, 19, 21]

@@ -238,7 +238,9 @@ def read_batch(values: Sequence[bytes], topic: str) -> Batch:
     """Like `verify_batch`, for values that this process has just signed: everything is checked but the signatures."""
 
 def misplaced(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
-    """Return the indices of the values whose hash is not the one in their key. The clock in the key is not looked at.
+    """Return the indices of the values that have another key than the one given. Their topic is not looked at.
+
+    Of a value whose clock cannot be read, as an earlier version may have accepted it, the hash alone is compared.
 
     Args:
         keys: one for each value.

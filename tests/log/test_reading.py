@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gossiplog
-from gossiplog import CorruptLog, CorruptSource, Log, MemoryStorage, Signer, StorageError
+from gossiplog import CorruptLog, CorruptSource, Log, MemoryStorage, Signer, StorageError, UnknownMessage, core
 from gossiplog.log import writing
 from gossiplog.storage.sqlite_tables import SQLiteReader
 from tests.damage import make_log
@@ -210,6 +210,148 @@ def test_a_lost_message_is_named_by_its_sequence(path: Path, opened: Callable[..
     assert len(next(arrivals)) == 7
     with pytest.raises(CorruptLog, match="no message with the sequence 8"):
         next(arrivals)
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a log whose index covers all messages."""
+    path = tmp_path_factory.mktemp("indexed") / "log.db"
+    with pytest.MonkeyPatch.context() as patch, gossiplog.open(path, TOPIC, signer=SIGNER, synchronous="off") as log:
+        patch.setattr(writing, "INDEX_LAG", 0)
+        log.append_many(range(60))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return path
+
+
+def with_rotten_key(path: Path, sequence: int, bit: int) -> tuple[Path, str]:
+    """Copy a log, flip a bit of a leaf's key where it stands, out of order or not; return the copy and the id."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT key, hash FROM gossiplog_leaves WHERE seq = ?", (sequence,))
+        ((key, hash),) = rows.fetchall()
+    copy = path.with_name("copy.db")
+    content = path.read_bytes()
+    assert content.count(key + hash) == 1
+    copy.write_bytes(content.replace(key + hash, flip(key, bit) + hash))
+    return copy, core.encode_id(key)
+
+
+@repeatable(40)
+@given(st.integers(0, 8 * 20 - 1), st.integers(1, 59))
+def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int, sequence: int) -> None:
+    """Before, `in` said False, and the others raised UnknownMessage."""
+    path, id = with_rotten_key(indexed, sequence, bit)
+    with gossiplog.open(path) as log:
+        uses: list[Callable[[], object]] = [
+            *(lambda: log.get(id), lambda: id in log, lambda: log.content_id(id), lambda: log.frontier(id, 0)),
+            *(lambda: log.is_ancestor(id, id), lambda: log.children(id), lambda: log.replica.value(id)),
+            lambda: log.replica.frontiers(id, 10, 10**6),
+        ]
+        for use in uses:
+            with pytest.raises(CorruptLog):
+                use()
+
+
+@repeatable(40)
+@given(st.integers(0, 8 * 20 - 1), st.integers(1, 60))
+def test_a_rotten_leaf_key_is_not_served(indexed: Path, bit: int, sequence: int) -> None:
+    """Before, the puller raised ProtocolError where the bit is one of the clock, or of a boundary of the tree."""
+    path, _ = with_rotten_key(indexed, sequence, bit)
+    with gossiplog.open(":memory:", TOPIC) as other, pytest.raises(CorruptSource):
+        other.pull(path)
+
+
+def test_a_message_that_is_not_there_is_unknown_beside_sound_ones(indexed: Path) -> None:
+    absent = [core.encode_id(core.encode_clock(clock) + bytes(19)) for clock in (1, 30, 100)]
+    with gossiplog.open(indexed, read_only=True) as log:
+        for id in absent:
+            assert id not in log
+            with pytest.raises(UnknownMessage):
+                log.get(id)
+
+
+def test_a_message_that_arrives_after_it_was_looked_for_is_no_damage(
+    indexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gossiplog.open(indexed, read_only=True) as log:
+        last = next(log.messages(reverse=True))
+        monkeypatch.setattr(SQLiteReader, "sequences", lambda *_: {})
+        assert last not in log
+
+
+def test_an_index_with_another_root_is_named_by_what_needs_it(tmp_path: Path, indexed: Path) -> None:
+    """A bit of a row of the tree: before, the log had another root, and messages were appended to it."""
+    path = tmp_path / "log.db"
+    path.write_bytes(indexed.read_bytes())
+    with gossiplog.open(path) as log:
+        first = next(iter(log))
+    changes = [
+        "UPDATE gossiplog_tree SET hash = zeroblob(16) WHERE key = x''",
+        "INSERT INTO gossiplog_heads SELECT key, seq FROM gossiplog_leaves WHERE seq = 20",
+        "UPDATE gossiplog_meta SET value = replace(value, ' 1', ' 2') WHERE name = 'index_check'",
+    ]
+    for sql in changes:
+        path.write_bytes(indexed.read_bytes())
+        change(path, sql)
+        with gossiplog.open(path, signer=SIGNER) as log:
+            uses: list[Callable[[], object]] = [
+                *(lambda: log.root, lambda: log.heads, lambda: log.append("more"), log.info, log.snapshot, log.verify),
+                lambda: log.replica.root(),
+            ]
+            for use in uses:
+                with pytest.raises(CorruptLog):
+                    use()
+            assert log.get(first.id) == first
+            assert len(list(log)) == 60
+    # An index that a version without the check has written since.
+    path.write_bytes(indexed.read_bytes())
+    change(path, "UPDATE gossiplog_meta SET value = '40 ' || value WHERE name = 'index_check'")
+    with gossiplog.open(path, signer=SIGNER) as log:
+        log.append("more")
+        assert log.verify().messages == 61
+
+
+def test_an_index_that_repeats_or_lacks_leaves_ends_the_messages(
+    indexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bit in the number of a page of the leaves: before, there were other messages without an error."""
+    right = SQLiteReader.page
+    with gossiplog.open(indexed, read_only=True) as log:
+        lost = list(log)[7].key
+        changes: list[Callable[[list[Any]], list[Any]]] = [
+            lambda rows: [row for row in rows if row[0] != lost],
+            lambda rows: [*rows[5:], *rows[:5]],
+            lambda rows: [*rows[:1], *rows],
+        ]
+        for wrong in changes:
+
+            def page(*of: Any, wrong: Callable[[list[Any]], list[Any]] = wrong) -> list[Any]:
+                return wrong([*right(*of)])
+
+            monkeypatch.setattr(SQLiteReader, "page", page)
+            for reverse in (False, True):
+                with pytest.raises(CorruptLog, match="leaves"):
+                    list(log.messages(reverse=reverse))
+        monkeypatch.setattr(SQLiteReader, "page", lambda *of: right(*of)[::-1])
+        with pytest.raises(CorruptLog, match="the leaves are not in the order of their keys"):
+            log.replica.page(None, None, reverse=False, limit=9, most_bytes=10**6)
+
+
+def test_a_topic_that_rotted_is_no_other_log(tmp_path: Path, indexed: Path) -> None:
+    """Before, the log opened, and was served, under the other topic."""
+    path = tmp_path / "log.db"
+    path.write_bytes(indexed.read_bytes())
+    change(path, "UPDATE gossiplog_meta SET value = 'org.example.tesu' WHERE name = 'topic'")
+    with pytest.raises(CorruptLog, match=r"stored as 'org\.example\.tesu', and the messages are of the topic"):
+        gossiplog.open(path)
+    # Where the value is what rotted, the log opens, and the read that meets it says so.
+    path.write_bytes(indexed.read_bytes())
+    with gossiplog.open(path) as log:
+        first = next(iter(log))
+    place = first.value.index(TOPIC.encode())
+    rot(path, 1, 8 * place)
+    with gossiplog.open(path) as log, pytest.raises(CorruptLog, match=first.id):
+        log.get(first.id)
 
 
 @pytest.fixture

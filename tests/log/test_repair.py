@@ -41,7 +41,7 @@ def contents(path: Path) -> tuple[object, ...]:
         values = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq").fetchall()
         notes = connection.execute("SELECT text FROM notes").fetchall()
         meta = connection.execute(
-            "SELECT name, value FROM gossiplog_meta WHERE name NOT IN ('indexed', 'identity')"
+            "SELECT name, value FROM gossiplog_meta WHERE name NOT IN ('indexed', 'index_check', 'identity')"
         ).fetchall()
     return values, notes, sorted(meta)
 

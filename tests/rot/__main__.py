@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.only:
             shape, file, offset, bit = options.only.rsplit(":", 3)
             log = know(make(shape, folder / shape))
-            outcomes = [*run([Flip(shape, file, int(offset), int(bit))], [log], folder, 1)]
+            outcomes = [*_reported(run([Flip(shape, file, int(offset), int(bit))], [log], folder, 1), 1)]
             known = {shape: log}
         else:
             logs = [know(make(shape, folder / shape)) for shape in SHAPES] if options.flips else []

@@ -23,7 +23,7 @@ from gossiplog.log.arrival_check import (
 from gossiplog.log.forks import Forks
 from gossiplog.log.reading import named_by_key, raising_corrupt_log
 from gossiplog.log.results import VerifyResult
-from gossiplog.log.state import State, replayed, stored_state
+from gossiplog.log.state import State, check_index, replayed, stored_state
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
@@ -97,6 +97,11 @@ class Audit:
         self._check_tree(state.tree, state.count)
         with reporting(self._report, "tree", "the tree over the leaves"):
             self._check_held()
+        if not self._problems.found:
+            # Where the index is not the one that was written, mostly the messages have said so.
+            with self._storage.reader() as reader, reporting(self._report, "index", "the index"):
+                if reader.position().indexed == indexed.count:
+                    check_index(reader, indexed)
         return VerifyResult(position.count, state.tree.root, forks.found)
 
     def _say(self, kind: Kind, text: str) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from gossiplog import core
 from gossiplog.errors import (
@@ -29,6 +29,7 @@ from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, Veri
 from gossiplog.log.state import Snapshot, States, unindexed
 from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
+from gossiplog.reprs import counted
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import REBUILD_REQUESTED, Progress, Reader
@@ -38,6 +39,7 @@ from gossiplog.storage.sqlite_files import text_path
 if TYPE_CHECKING:
     from gossiplog.protocol.sync import SyncServerConfig
 
+_Result = TypeVar("_Result")
 _PAGE = 256
 _NOTHING = Written(0, 0)
 # What SQLite's integers hold.
@@ -230,7 +232,7 @@ class Log:
         # Whatever the count: one statement, which needs no transaction.
         found = read(self._storage, lambda reader: read_message(reader, self.topic, key, _MOST_MESSAGES), single=True)
         if found is None:
-            raise UnknownMessage(id)
+            raise self._replica.unknown(id)
         return found
 
     def content_id(self, id: str) -> str:
@@ -246,7 +248,7 @@ class Log:
         key = key_of(id)
         content = read(self._storage, lambda reader: reader.content_key(key))
         if content is None:
-            raise UnknownMessage(id)
+            raise self._replica.unknown(id)
         return core.encode_id(content)
 
     def __contains__(self, id: object) -> bool:
@@ -257,7 +259,10 @@ class Log:
             keys = [core.decode_id(id)] if isinstance(id, str) else []
         except DecodeError:
             keys = []
-        return read(self._storage, lambda reader: bool(reader.sequences(keys)))
+        is_found = read(self._storage, lambda reader: bool(reader.sequences(keys)))
+        if not is_found:
+            self.snapshot().check_absent(keys)
+        return is_found
 
     def __len__(self) -> int:
         """Return how many messages there are."""
@@ -313,12 +318,17 @@ class Log:
     def _messages(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, count: int
     ) -> Iterator[SignedMessage]:
+        is_whole = (after, before, limit) == (None, None, None)
+        taken = 0
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(limit, _PAGE)
             messages = self._page(after, before, reverse, size, count)
             if not messages:
+                if is_whole and taken != count:
+                    raise CorruptLog([f"{counted(taken, 'message has a leaf', 'messages have leaves')}, of {count:,}"])
                 return
             yield from messages
+            taken += len(messages)
             if reverse:
                 before = messages[-1].key
             else:
@@ -413,7 +423,7 @@ class Log:
             upper, lower = self._sequences(reader, keys)
             return core.is_ancestor(upper, lower, reader.links)
 
-        return read(self._storage, search)
+        return self._read(search)
 
     def frontier(self, id: str, clock: int) -> tuple[str, ...]:
         """Return the ids, ascending, of the latest ancestors of a message at or before a clock.
@@ -437,7 +447,7 @@ class Log:
             (sequence,) = self._sequences(reader, [key])
             return self._ids(reader, core.frontier(sequence, clock, reader.links))
 
-        return read(self._storage, search)
+        return self._read(search)
 
     def children(self, id: str) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages that name this one as a parent.
@@ -463,7 +473,14 @@ class Log:
                 raise CorruptLog([f"message {id} has no children, and is no head"])
             return tuple(sorted(found))
 
-        return read(self._storage, look_up)
+        return self._read(look_up)
+
+    def _read(self, call: Callable[[Reader], _Result]) -> _Result:
+        """Return what a call reads that looks messages up by `_sequences`."""
+        try:
+            return read(self._storage, call)
+        except UnknownMessage as error:
+            raise self._replica.unknown(error.id) from None
 
     @staticmethod
     def _sequences(reader: Reader, keys: Sequence[bytes]) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from gossiplog import core
 from gossiplog.core import Batch, SignedMessage
@@ -39,6 +39,8 @@ class _RaisingCorruptLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is None:
+            return
         if isinstance(error, TreeError):
             raise CorruptLog([f"the tree: {error}"]) from error
         if isinstance(error, (DecodeError, InvalidMessage)):
@@ -151,17 +153,34 @@ def read_rows(
         CorruptLog: the first value is not that of its key.
     """
     rows = reader.page(after, before, reverse, limit, count)
-    for index in core.misplaced([key for key, _ in rows], [value for _, value in rows]):
-        key, value = rows[index]
-        if index == 0 or _is_out_of_order(rows, index, reverse):
-            raise _damaged(named_by_key(key), _ANOTHER if value else _MISSING)
-        return rows[:index]
-    return rows
+    keys = [key for key, _ in rows]
+    for index in core.misplaced(keys, [value for _, value in rows]):
+        return rows[: _before_damage(rows, keys, index, reverse, _ANOTHER)]
+    return rows[: _before_damage(rows, keys, len(rows), reverse, _ANOTHER)]
 
 
-def _is_out_of_order(rows: Sequence[tuple[bytes, bytes]], index: int, reverse: bool) -> bool:
-    """Return whether a damaged key is not between those around it, so that no later page would have it."""
-    return (rows[index][0] < rows[index - 1][0]) is not reverse
+def _before_damage(
+    rows: Sequence[tuple[bytes, bytes]], keys: Sequence[bytes], sound: int, reverse: bool, reason: object
+) -> int:
+    """Return how many rows of a page are handed out: those before the first that is damaged.
+
+    Args:
+        rows: (key, value).
+        keys: of the rows.
+        sound: how many rows come before the first whose value is not that of its key.
+        reverse: whether the keys descend.
+        reason: what is wrong with that value.
+
+    Raises:
+        CorruptLog: there is none; or the keys are not in their order, so that others may be missing.
+    """
+    ordered = sorted(keys, reverse=reverse)
+    if sound < len(rows) and (sound == 0 or keys != ordered):
+        key, value = rows[sound]
+        raise _damaged(named_by_key(key), reason if value else _MISSING)
+    if keys != ordered:
+        raise CorruptLog(["the leaves are not in the order of their keys"])
+    return sound
 
 
 def read_page(
@@ -173,16 +192,21 @@ def read_page(
         CorruptLog: the first is damaged.
     """
     rows = reader.page(after, before, reverse, limit, count)
+    keys = [key for key, _ in rows]
     batch = core.read_batch([value for _, value in rows], topic)
-    messages: list[SignedMessage] = []
-    for index, ((key, value), message) in enumerate(zip(rows, batch, strict=True)):
-        if not isinstance(message, SignedMessage) or message.key != key:
-            if not messages or _is_out_of_order(rows, index, reverse):
-                reason = _ANOTHER if isinstance(message, SignedMessage) else message if value else _MISSING
-                raise _damaged(named_by_key(key), reason)
-            break
-        messages.append(message)
-    return messages
+    sound, reason = len(rows), cast(object, None)
+    invalid, found = batch.invalid[:1], batch.keys
+    if invalid or found != keys:
+        sound = next((index for index, key in enumerate(keys) if found[index] != key), len(rows))
+        reason = _ANOTHER
+        if invalid and invalid[0][0] <= sound:
+            ((sound, reason),) = invalid
+    return _messages(batch, _before_damage(rows, keys, sound, reverse, reason))
+
+
+def _messages(batch: Batch, count: int) -> list[SignedMessage]:
+    """Return the first messages of a batch, all of which are valid."""
+    return cast(list[SignedMessage], [*batch][:count])
 
 
 def read_arrivals(reader: Reader, topic: str, after: int, limit: int) -> list[tuple[int, SignedMessage]]:
@@ -193,19 +217,16 @@ def read_arrivals(reader: Reader, topic: str, after: int, limit: int) -> list[tu
     """
     rows = reader.arrivals(after, limit)
     # Sequences have no gaps.
-    there = sum(sequence == expected for expected, (sequence, _) in enumerate(rows, after + 1))
-    if rows and not there:
+    there = [sequence for sequence, _ in rows]
+    if there and there[0] != after + 1:
         raise CorruptLog([f"there is no message with the sequence {after + 1}"])
-    rows = rows[:there]
+    if there and there[-1] != after + len(there):
+        rows = [row for expected, row in enumerate(rows, after + 1) if row[0] == expected]
     batch = core.read_batch([value for _, value in rows], topic)
     sound, error = check_arrivals(reader, rows, batch)
     if error is not None and not sound:
         raise error
-    return [
-        (sequence, message)
-        for (sequence, _), message in zip(rows[:sound], batch, strict=False)
-        if isinstance(message, SignedMessage)
-    ]
+    return [*zip(range(after + 1, after + 1 + sound), _messages(batch, sound), strict=True)]
 
 
 def ids_of_sequences(reader: Reader, topic: str, rows: Iterable[Row]) -> tuple[str, ...]:
@@ -241,6 +262,8 @@ def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[i
     keys = batch.keys
     stored = reader.sequences([key for key in keys if key])
     invalid = dict(batch.invalid[:1])
+    if not invalid and stored == dict(zip(keys, (sequence for sequence, _ in rows), strict=True)):
+        return len(rows), None
     for index, ((sequence, _), key) in enumerate(zip(rows, keys, strict=True)):
         if index in invalid:
             return index, _damaged(_named_by_sequence(reader, sequence), invalid[index])

@@ -12,7 +12,7 @@ from gossiplog.log import encodings
 from gossiplog.log.ancestry import frontiers
 from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
-from gossiplog.log.reading import raising_corrupt_log, read, read_arrivals, read_messages, read_rows, read_values, write
+from gossiplog.log.reading import read, read_arrivals, read_messages, read_rows, read_values, write
 from gossiplog.log.state import Snapshot, State, States
 from gossiplog.log.writing import Writer
 from gossiplog.message import ids_of, key_of
@@ -133,8 +133,17 @@ class Replica:
         key = key_of(id)
         found = read(self._storage, lambda reader: read_values(reader, [key], _MOST_MESSAGES), single=True)
         if key not in found:
-            raise UnknownMessage(id)
+            raise self.unknown(id)
         return found[key]
+
+    def unknown(self, id: str) -> UnknownMessage:
+        """Return what to raise for a message that was not found; hold its place in the tree against the leaves first.
+
+        Raises:
+            CorruptLog: the log has lost a message there.
+        """
+        self.snapshot().check_absent([key_of(id)])
+        return UnknownMessage(id)
 
     def page(
         self, after: bytes | None, before: bytes | None, *, reverse: bool, limit: int, most_bytes: int
@@ -174,10 +183,13 @@ class Replica:
     def frontiers(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
         """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.frontiers`."""
         key = key_of(id)
-        return read(
-            self._storage,
-            lambda reader: frontiers(reader, self.topic, key, most_ids=most_ids, most_bytes=most_bytes),
-        )
+        try:
+            return read(
+                self._storage,
+                lambda reader: frontiers(reader, self.topic, key, most_ids=most_ids, most_bytes=most_bytes),
+            )
+        except UnknownMessage:
+            raise self.unknown(id) from None
 
     def heads(self) -> list[bytes]:
         """Return the keys, ascending, of the messages that no other names as a parent."""
@@ -236,20 +248,10 @@ class Replica:
         """
         outcome = self._writer.insert(self.check(batch) if batch.refused is None else batch)
         if batch.is_synced and outcome.orphans:
-            self._check_parents(outcome)
+            # This log may have lost a missing parent, and not its source.
+            missing = {parent for _, parents in outcome.orphans for parent in parents}
+            self.snapshot().check_absent(missing.difference(outcome.keys))
         return outcome
-
-    def _check_parents(self, outcome: InsertOutcome) -> None:
-        """Raise CorruptLog where this log has lost a missing parent, and not its source: its own tree says so."""
-        snapshot = self.snapshot()
-        missing = {parent for _, parents in outcome.orphans for parent in parents}
-        end: bytes | None = b""
-        with raising_corrupt_log:
-            for key in sorted(missing.difference(outcome.keys)):
-                # Once for each node that has the leaves: a source may name any number of parents, and others wait.
-                if end is not None and key >= end:
-                    snapshot.tree.node(0, key, snapshot.leaves)
-                    end = snapshot.tree.next_key(1, key)
 
     def try_writing(self) -> None:
         """Write and commit something that changes nothing.

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, Tree
-from gossiplog.errors import CorruptLog
+from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage
 from gossiplog.log import encodings
 from gossiplog.log.heads import Head, Heads, split
 from gossiplog.log.reading import check_arrivals, raising_corrupt_log, read, read_arrivals, read_values
+from gossiplog.message import key_of
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader, Transaction
@@ -61,6 +63,11 @@ class State:
     tree: Tree
     heads: Heads
 
+    @property
+    def index_check(self) -> str:
+        """What is stored with an index over these messages: how many there are, the root, and how many heads."""
+        return f"{self.count} {self.tree.root.hash.hex()} {len(self.heads)}"
+
 
 class States:
     """The newest state that this process knows of, and the newest heads, which may be those of a later commit.
@@ -72,8 +79,14 @@ class States:
         self._storage = storage
         self._topic = topic
         self._lock = threading.Lock()
-        # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens.
-        self._newest, self._alternative = read(storage, _indexed_state)
+        # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens. Nor is one
+        # refused whose index is, whose messages can be read by their keys.
+        self._is_damaged = False
+        try:
+            self._newest, self._alternative = read(storage, partial(_indexed_state, topic=topic))
+        except _WrongIndex:
+            self._is_damaged = True
+            self._newest, self._alternative = read(storage, partial(_indexed_state, topic=topic, is_checked=False))
         self._tip = (self._newest.count, self._newest.heads)
         # The sequence up to which heads were taken from the index, and the keys of those whose values were looked at.
         self._from_index = self._newest.count
@@ -95,6 +108,8 @@ class States:
 
     def of(self, reader: Reader, position: Position) -> State:
         """Return the state at a reader's position, or a later one that another thread has seen since."""
+        if self._is_damaged:
+            raise _WrongIndex
         newest = self._newest
         if position.count <= newest.count:
             return newest
@@ -103,6 +118,7 @@ class States:
             few = max(_FEW_ARRIVALS, rows // _ROWS_PER_ARRIVAL)
             if position.count - newest.count > few and position.indexed > newest.count:
                 newest = stored_state(reader, position)
+                check_index(reader, newest)
                 self._from_index = newest.count
             state = replayed(reader, newest, position.count, self._topic)
         self.publish_alternative(position.alternative)
@@ -112,7 +128,7 @@ class States:
     def heads(self, reader: Reader, position: Position) -> Heads:
         """Return the heads at a reader's position, or later ones, as with `of`."""
         count, heads = self._tip
-        return heads if count == position.count else self.of(reader, position).heads
+        return heads if count == position.count and not self._is_damaged else self.of(reader, position).heads
 
     def next_parents(self, reader: Reader) -> Sequence[Head]:
         """Return the heads that an own message would name now, ascending.
@@ -122,32 +138,61 @@ class States:
         """
         position = reader.position()
         heads = self.heads(reader, position)
-        self.check_parents(reader, heads, position.count)
+        self.check_parents(reader, heads, position)
         return heads.next_parents()
 
-    def check_parents(self, reader: Reader, heads: Heads, count: int) -> None:
-        """Hold the values of the heads that an own message would name against their keys.
+    def check_parents(self, reader: Reader, heads: Heads, position: Position) -> None:
+        """Hold the values of the heads that an own message would name against their keys and their contents.
 
         Those of heads that were replayed have been looked at, and so have those of earlier calls.
 
         Args:
             reader: of the log.
-            heads: of its first `count` messages.
-            count: of messages.
+            heads: of the log.
+            position: of the reader.
 
         Raises:
-            CorruptLog: one is damaged: what names it could be taken by nobody.
+            CorruptLog: one is damaged: what names it could be taken by nobody. Or the log has lost which of them are
+                later encodings of a message.
         """
-        keys = [key for key, sequence in heads.next_parents() if sequence <= self._from_index]
-        unseen = [key for key in keys if key not in self._sound]
+        rows = {key: sequence for key, sequence in heads.next_parents() if sequence <= self._from_index}
+        unseen = [key for key in rows if key not in self._sound]
         if unseen:
-            found = read_values(reader, unseen, count)
+            found = read_values(reader, unseen, position.count)
             missing = [
                 f"the stored message {core.encode_id(key)}: it is not there" for key in unseen if key not in found
             ]
             if missing:
                 raise CorruptLog(missing)
-            self._sound = frozenset(keys)
+            if self._alternative:
+                self._check_encodings(reader, position, rows, found)
+            self._sound = frozenset(rows)
+
+    def _check_encodings(
+        self, reader: Reader, position: Position, sequences: Mapping[bytes, int], values: Mapping[bytes, bytes]
+    ) -> None:
+        """Check that the log knows which encodings its heads are, and that no other of them arrived before.
+
+        Args:
+            reader: of the log.
+            position: of the reader.
+            sequences: of heads, by their keys.
+            values: of some of them, by their keys.
+
+        Raises:
+            CorruptLog: it does not.
+        """
+        contents = reader.contents([*sequences.values()])
+        for key, message in zip(values, core.read_batch([*values.values()], self._topic), strict=True):
+            # What an earlier version accepted may be refused here.
+            content = contents.get(sequences[key], key)
+            if isinstance(message, SignedMessage) and key_of(message.content_id) != content:
+                raise CorruptLog([f"message {message.id} is not stored as the encoding that it is"])
+        # A canonical encoding that the log does not find must not have been lost.
+        others = set(contents.values()).difference(sequences)
+        absent = others.difference(reader.sequences([*others]))
+        if absent:
+            Snapshot(self._storage, self.of(reader, position)).check_absent(absent)
 
     def index(
         self, transaction: Transaction, position: Position, plan: core.Plan, duplicates: Collection[int]
@@ -174,6 +219,7 @@ class States:
             tree, level1 = state.tree.insert_leaves(plan.leaves, _leaves(transaction, state.count))
         new = State(state.count + len(plan.order), tree, state.heads.after(plan, duplicates))
         transaction.index(plan, level1, new.count)
+        transaction.set_index_check(new.index_check)
         return new
 
     def scattered(self, plan: core.Plan) -> Collection[tuple[bytes, bytes]]:
@@ -207,10 +253,53 @@ class States:
                 self._tip = (count, heads)
 
 
-def _indexed_state(reader: Reader) -> tuple[State, int]:
+class _WrongIndex(CorruptLog):
+    """The index is not the one that was written."""
+
+    def __init__(self) -> None:
+        super().__init__(["the index has another root, or other heads, than it had when it was written"])
+
+
+def _indexed_state(reader: Reader, topic: str, *, is_checked: bool = True) -> tuple[State, int]:
     """Return the state that the index has, and the sequence of the last alternative encoding."""
     position = reader.position()
-    return stored_state(reader, position), position.alternative
+    _check_topic(reader, topic)
+    state = stored_state(reader, position)
+    if is_checked:
+        check_index(reader, state)
+    return state, position.alternative
+
+
+def check_index(reader: Reader, state: State) -> None:
+    """Compare a stored index with what was stored of it besides.
+
+    Args:
+        reader: of the log.
+        state: that the index has.
+
+    Raises:
+        CorruptLog: they differ. Where an earlier version has written the index, there is nothing to compare.
+    """
+    check = reader.index_check()
+    if check is not None and check.partition(" ")[0] == str(state.count) and check != state.index_check:
+        raise _WrongIndex
+
+
+def _check_topic(reader: Reader, topic: str) -> None:
+    """Refuse a log whose first message is sound, and of another topic: the topic that is stored for all has rotted.
+
+    Raises:
+        CorruptLog: it has.
+    """
+    for sequence, value in reader.arrivals(0, 1):
+        try:
+            own = core.cbor_decode(value)[1]
+            key = core.read_message(value, own).key
+        except (DecodeError, InvalidMessage, LookupError, TypeError):
+            # The next read that meets it says so.
+            return
+        if own != topic and reader.sequences([key]) == {key: sequence}:
+            raise CorruptLog([f"the topic is stored as {topic!r}, and the messages are of the topic {own!r}"])
 
 
 def stored_state(reader: Reader, position: Position) -> State:
@@ -349,6 +438,41 @@ class Snapshot:
         values = [found[key] for key in keys]
         # A key may stand there more than once.
         return values if sum(map(len, values)) <= limit else None
+
+    def check_absent(self, keys: Iterable[bytes]) -> None:
+        """Hold the places in the tree where messages would be that the log does not find by their keys.
+
+        A leaf whose key rotted has the right hash, and may mislead the search for others. So the leaves of each node of
+        level 1 that has such a place are read, none of the messages may be among them, and the keys on both sides of
+        each place must be those of their values.
+
+        Args:
+            keys: of the messages.
+
+        Raises:
+            CorruptLog: the log has lost a message there, or what is beside its place is damaged.
+        """
+        read_last: Sequence[tuple[bytes, bytes]] = ()
+
+        def leaves(start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+            nonlocal read_last
+            read_last = self.leaves(start, end)
+            return read_last
+
+        ascending = sorted(keys)
+        while ascending:
+            with raising_corrupt_log:
+                self.tree.node(0, ascending[0], leaves)
+                end = self.tree.next_key(1, ascending[0])
+            inside = len(ascending) if end is None else bisect_left(ascending, end)
+            places = {bisect_left(read_last, key, key=itemgetter(0)) for key in ascending[:inside]}
+            beside = [key for place, (key, _) in enumerate(read_last) if not places.isdisjoint((place, place + 1))]
+            found = read(self.storage, partial(read_values, keys=beside, count=self.state.count), single=True)
+            # Those that arrived since they were looked for are found now.
+            for key in beside:
+                if key not in found:
+                    raise CorruptLog([f"message {core.encode_id(key)} is in the tree, but is not found by its key"])
+            ascending = ascending[inside:]
 
 
 def _reaches(end: bytes | None, other: bytes | None) -> bool:

@@ -11,10 +11,10 @@ from gossiplog.reference.batch import Batch, Plan, read_batch, sign_chain, verif
 from gossiplog.reference.canonical import cbor_encode
 from gossiplog.reference.cbor import cbor_decode
 from gossiplog.reference.fragment import Fragment
-from gossiplog.reference.id import decode_clock, decode_id, encode_clock, encode_id, misplaced
+from gossiplog.reference.id import decode_clock, decode_id, encode_clock, encode_id
 from gossiplog.reference.json import json_decode, json_encode
 from gossiplog.reference.limits import HASH_LENGTH, KEY_LENGTH, MAX_CLOCK, MAX_DEPTH, MAX_OWN_DEPTH
-from gossiplog.reference.message import SignedMessage, SigningKey, read_message, sign, verify, verify_bytes
+from gossiplog.reference.message import SignedMessage, SigningKey, misplaced, read_message, sign, verify, verify_bytes
 from gossiplog.reference.message_json import MessageJson, read_message_line, read_message_map
 from gossiplog.reference.multiformats import CID
 from gossiplog.reference.node import ChildrenCheck, Node, Nodes, check_children, is_boundary, leaf_hash

@@ -3,7 +3,6 @@
 import hashlib
 import re
 from base64 import b32hexdecode, b32hexencode
-from collections.abc import Sequence
 
 from gossiplog.errors import DecodeError, EncodeError
 from gossiplog.reference.limits import KEY_LENGTH, MAX_CLOCK
@@ -61,25 +60,6 @@ _ID = re.compile(r"[0-9a-v]{32}", re.ASCII)
 def message_key(clock: int, value: bytes) -> bytes:
     """Return the key of a stored value: its clock, then its SHA-256, cut to 20 bytes."""
     return (encode_clock(clock) + hashlib.sha256(value).digest())[:KEY_LENGTH]
-
-
-def misplaced(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
-    """Return the indices of the values whose hash is not the one in their key. The clock in the key is not looked at.
-
-    Args:
-        keys: one for each value.
-        values: stored values.
-    """
-    pairs = enumerate(zip(keys, values, strict=False))
-    return [index for index, (key, value) in pairs if not _has_hash(key, value)]
-
-
-def _has_hash(key: bytes, value: bytes) -> bool:
-    try:
-        clock, _ = decode_clock(key)
-    except DecodeError:
-        return False
-    return message_key(clock, value) == key
 
 
 def encode_id(key: bytes) -> str:

@@ -241,6 +241,32 @@ def read_message(value: bytes, topic: str) -> SignedMessage:
     return parse(value, topic).message
 
 
+def misplaced(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
+    """Return the indices of the values that have another key than the one given. Their topic is not looked at.
+
+    Of a value whose clock cannot be read, as an earlier version may have accepted it, the hash alone is compared.
+
+    Args:
+        keys: one for each value.
+        values: stored values.
+    """
+    pairs = enumerate(zip(keys, values, strict=False))
+    return [index for index, (key, value) in pairs if not _has_key(value, key)]
+
+
+def _has_key(value: bytes, key: bytes) -> bool:
+    try:
+        decoded = read_stored(value).value
+        _check_structure(decoded)
+        clock = decoded[2]
+    except (DecodeError, InvalidMessage):
+        try:
+            clock, _ = decode_clock(key)
+        except DecodeError:
+            return False
+    return message_key(clock, value) == key
+
+
 def parse(value: bytes, topic: str) -> Parsed:
     """Check everything about a stored value but its signature, the cheap things first.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from typing import TypeAlias, final
 
 from gossiplog.errors import TreeError
@@ -228,7 +228,9 @@ class Tree:
         node = self._level(1)[position]
         found = self._load(node.key or b"", self.next_key(1, node.key), leaves)
         children = _leaf_nodes(found, node.key)
-        if not children or children[0].key != node.key or parent_hash(children) != node.hash:
+        # The hash is over the leaves' hashes alone.
+        ascending = all(left < right for left, right in pairwise(key for key, _ in found))
+        if not children or children[0].key != node.key or parent_hash(children) != node.hash or not ascending:
             where = "the anchor" if node.key is None else node.key.hex()
             raise TreeError(f"the leaves loaded for the node at {where} of level 1 are not those of the tree")
         return found

@@ -114,6 +114,10 @@ class Reader(ABC):
         """Return the tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes."""
 
     @abstractmethod
+    def index_check(self) -> str | None:
+        """Return what `Transaction.set_index_check` was given last, None where it never was."""
+
+    @abstractmethod
     def leaves(
         self, start: bytes, end: bytes | None, count: int, limit: int | None = None
     ) -> Sequence[tuple[bytes, bytes]]:
@@ -311,6 +315,10 @@ class Transaction(Reader, ApplyTransaction):
             level1: the rows of the tree that may have changed.
             indexed: the sequence of the last of the messages.
         """
+
+    @abstractmethod
+    def set_index_check(self, text: str) -> None:
+        """Store a text that an index which is read later is compared with."""
 
     @abstractmethod
     def set_applied(self, sequence: int) -> None:

@@ -75,13 +75,19 @@ def new_meta() -> Mapping[str, int | str]:
     }
 
 
-# What is null in a damaged row is empty: no key and no hash is.
-_KEY_HASH = "coalesce(CAST(key AS BLOB), x''), coalesce(CAST(hash AS BLOB), x'')"
-_SCANNED: Mapping[ScanColumn, str] = {
-    "seq": "CAST(seq AS INTEGER)",
-    "key": "CAST(key AS BLOB)",
-    "value": "coalesce(CAST(value AS BLOB), x'')",
-}
+def _blob(column: str) -> str:
+    """Return the expression of a column of bytes. What is null in a damaged row is empty, as no sound column is."""
+    return f"coalesce(CAST({column} AS BLOB), x'')"
+
+
+def _integer(column: str) -> str:
+    """Return the expression of a column of sequences. What is null in a damaged row is 0, which no message has."""
+    return f"coalesce(CAST({column} AS INTEGER), 0)"
+
+
+_KEY, _HASH, _VALUE, _SEQUENCE = _blob("key"), _blob("hash"), _blob("value"), _integer("seq")
+_KEY_HASH = f"{_KEY}, {_HASH}"
+_SCANNED: Mapping[ScanColumn, str] = {"seq": _SEQUENCE, "key": _KEY, "value": _VALUE}
 # By table: a row as text, and what the row of a message fulfils.
 _STRAYS: Mapping[str, tuple[str, str]] = {
     "messages": ("seq", "seq BETWEEN 1 AND :count"),
@@ -406,6 +412,13 @@ class SQLiteReader(Reader):
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
         return self._connection.execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
 
+    def index_check(self) -> str | None:
+        # Versions before this one do not write it.
+        row = self._connection.execute(
+            "SELECT CAST(value AS TEXT) FROM gossiplog_meta WHERE name = 'index_check'"
+        ).fetchone()
+        return None if row is None else row[0]
+
     def leaves(
         self, start: bytes, end: bytes | None, count: int, limit: int | None = None
     ) -> Sequence[tuple[bytes, bytes]]:
@@ -417,29 +430,35 @@ class SQLiteReader(Reader):
         ).fetchall()
 
     def sequences(self, keys: Sequence[bytes]) -> dict[bytes, int]:
+        found: dict[bytes, int] = {}
         if len(keys) >= _MANY:
-            last = self._connection.execute(
-                "SELECT coalesce(CAST(key AS BLOB), x'') FROM gossiplog_leaves ORDER BY key DESC LIMIT 1"
-            ).fetchone()
-            if last is None or min(keys) > last[0]:
+            keys = sorted(keys)
+            last = self._connection.execute(f"SELECT {_KEY} FROM gossiplog_leaves ORDER BY key DESC LIMIT 1").fetchone()
+            if last is None or keys[0] > last[0]:
                 return {}
-        found = dict(self._select("SELECT key, CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys))
+            # As in `values`.
+            rows = self._connection.execute(
+                f"SELECT key, {_SEQUENCE} FROM gossiplog_leaves WHERE key BETWEEN ? AND ? ORDER BY key",
+                (keys[0], keys[-1]),
+            )
+            with closing(rows):
+                for wanted, (key, sequence) in zip(keys, rows, strict=False):
+                    if key != wanted:
+                        break
+                    found[key] = sequence
+            keys = keys[len(found) :]
+        found.update(self._select(f"SELECT key, {_SEQUENCE} FROM gossiplog_leaves WHERE key IN ({{}})", keys))
         if found and min(found.values()) < 1:
             key = min(found, key=found.__getitem__)
             raise CorruptLog([f"the leaf with the key {key.hex()} has the sequence {found[key]}: expected 1 or more"])
         return found
 
     def leaf_rows(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, int]]:
-        rows = self._select(
-            "SELECT key, CAST(hash AS BLOB), CAST(seq AS INTEGER) FROM gossiplog_leaves WHERE key IN ({})", keys
-        )
+        rows = self._select(f"SELECT key, {_HASH}, {_SEQUENCE} FROM gossiplog_leaves WHERE key IN ({{}})", keys)
         return {key: (hash, sequence) for key, hash, sequence in rows}
 
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
-        columns = (
-            "SELECT key, coalesce(CAST(value AS BLOB), x'')"
-            " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
-        )
+        columns = f"SELECT key, {_VALUE} FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
         room = sys.maxsize if limit is None else limit
         found: dict[bytes, bytes] = {}
         if len(keys) >= _MANY:
@@ -472,8 +491,7 @@ class SQLiteReader(Reader):
     ) -> Sequence[tuple[bytes, bytes]]:
         condition, bounds = _between(after, before)
         rows = self._connection.execute(
-            "SELECT CAST(key AS BLOB), coalesce(CAST(value AS BLOB), x'')"
-            " FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+            f"SELECT {_KEY}, {_VALUE} FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
             # A leaf without its message is damaged, whatever its sequence is.
             f" WHERE {condition} (seq <= ? OR value IS NULL) ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
             (*bounds, count, limit),
@@ -504,7 +522,7 @@ class SQLiteReader(Reader):
         ).fetchone()
         wanted = frozenset(divisions(nodes, parts))
         rows = self._connection.execute(
-            f"SELECT CAST(key AS BLOB) FROM gossiplog_tree WHERE {condition} ORDER BY key", (*bounds, start)
+            f"SELECT {_KEY} FROM gossiplog_tree WHERE {condition} ORDER BY key", (*bounds, start)
         )
         with closing(rows):
             return [key for index, (key,) in enumerate(rows) if index in wanted]
@@ -523,13 +541,13 @@ class SQLiteReader(Reader):
 
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         rows = self._connection.execute(
-            "SELECT seq, CAST(value AS BLOB) FROM gossiplog_messages WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+            f"SELECT seq, {_VALUE} FROM gossiplog_messages WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
         )
         return _take(rows)
 
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
         found = dict(
-            self._select("SELECT seq, CAST(links AS BLOB) FROM gossiplog_messages WHERE seq IN ({})", sequences)
+            self._select(f"SELECT seq, {_blob('links')} FROM gossiplog_messages WHERE seq IN ({{}})", sequences)
         )
         try:
             return [found[sequence] for sequence in sequences]
@@ -538,7 +556,7 @@ class SQLiteReader(Reader):
 
     def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
         rows = self._select(
-            "SELECT parent, CAST(child AS INTEGER) FROM gossiplog_children"
+            f"SELECT parent, {_integer('child')} FROM gossiplog_children"
             " WHERE parent IN ({}) AND child BETWEEN ? AND ?",
             parents,
             (first, last),
@@ -547,7 +565,7 @@ class SQLiteReader(Reader):
 
     def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
         return dict(
-            self._select("SELECT seq, CAST(content AS BLOB) FROM gossiplog_alternatives WHERE seq IN ({})", sequences)
+            self._select(f"SELECT seq, {_blob('content')} FROM gossiplog_alternatives WHERE seq IN ({{}})", sequences)
         )
 
     def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
@@ -561,10 +579,7 @@ class SQLiteReader(Reader):
         return {content: sequence for content, sequence in rows if sequence is not None}
 
     def heads(self) -> Sequence[tuple[bytes, int]]:
-        return self._connection.execute(
-            "SELECT coalesce(CAST(key AS BLOB), x''), coalesce(CAST(seq AS INTEGER), 0)"
-            " FROM gossiplog_heads ORDER BY key"
-        ).fetchall()
+        return self._connection.execute(f"SELECT {_KEY}, {_SEQUENCE} FROM gossiplog_heads ORDER BY key").fetchall()
 
     def strays(self, position: Position) -> Sequence[tuple[str, str]]:
         sequences = {"count": position.count, "indexed": position.indexed}
@@ -666,6 +681,13 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         )
         self._set_meta("indexed", indexed)
 
+    def set_index_check(self, text: str) -> None:
+        self._connection.execute(
+            "INSERT INTO gossiplog_meta(name, value) VALUES ('index_check', ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (text,),
+        )
+
     def set_applied(self, sequence: int) -> None:
         self._set_meta("applied", sequence)
         self._note_tables()
@@ -722,7 +744,8 @@ class SQLiteTransaction(SQLiteReader, Transaction):
 
     def committed(self) -> None:
         """Take over what the transaction has stored, now that it is committed."""
-        self._guard.written -= self._noted
+        if self._noted:
+            self._guard.written -= self._noted
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

@@ -36,12 +36,6 @@ pub fn key(clock: u64, value: &[u8]) -> Result<Key, Error> {
     Ok(key)
 }
 
-/// Whether a key has the hash of this stored value; the clock in the key is not held against the value's.
-pub fn has_hash(key: &[u8], value: &[u8]) -> bool {
-    let Ok((_, length)) = clock::decode(key) else { return false };
-    key.len() == KEY_LENGTH && key[length..] == Sha256::digest(value)[..KEY_LENGTH - length]
-}
-
 /// The characters of a key's id, as bytes of ASCII.
 pub fn encode_ascii(key: &Key) -> [u8; ID_LENGTH] {
     let mut id = [0; ID_LENGTH];

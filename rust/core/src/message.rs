@@ -126,6 +126,15 @@ pub fn parse(value: &[u8], topic: &str) -> Result<Parsed, Invalid> {
     Ok(parsed)
 }
 
+/// Whether a stored value is the one with this key. Of the value, nothing is checked but its hash and its clock; the latter
+/// not where it cannot be read, as in what an earlier version accepted.
+pub fn has_key(value: &[u8], key: &[u8]) -> bool {
+    let read = |data: &[u8]| Shape::read(data).ok().map(|shape| shape.clock);
+    let stored = read(value).or_else(|| read(&normalize_stored(value).ok()?.bytes));
+    let clock = stored.or_else(|| clock::decode(key).ok().map(|(clock, _)| clock));
+    clock.and_then(|clock| id::key(clock, value).ok()).is_some_and(|found| found == key)
+}
+
 /// Where the parts of a message stand in canonical bytes.
 struct Shape {
     codec: Range<usize>,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use gossiplog_core::ancestors::{self, Record};
 use gossiplog_core::batch::{self, Verdict, check, verify_signatures};
-use gossiplog_core::id::{self, Key};
+use gossiplog_core::id::Key;
+use gossiplog_core::message;
 use gossiplog_core::parallel;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
@@ -61,12 +62,12 @@ pub fn read_batch(py: Python<'_>, values: Vec<PyBackedBytes>, topic: &str) -> Ba
     Batch { values, verdicts }
 }
 
-/// The indices of the values whose hash is not the one in their key. Values of no key, and keys of no value, are left out.
+/// The indices of the values that have another key than the one given. Values of no key, and keys of no value, are left out.
 #[pyfunction]
 pub fn misplaced(py: Python<'_>, keys: Vec<PyBackedBytes>, values: Vec<PyBackedBytes>) -> Vec<usize> {
     let pairs: Vec<_> = keys.iter().zip(&values).collect();
     let is_long = pairs.len() > FEW || pairs.iter().map(|(_, value)| value.len()).sum::<usize>() > SHORT;
-    let belong = unlocked(py, is_long, || parallel::map(&pairs, |(key, value)| id::has_hash(key, value)));
+    let belong = unlocked(py, is_long, || parallel::map(&pairs, |(key, value)| message::has_key(value, key)));
     belong.iter().enumerate().filter_map(|(index, belongs)| (!belongs).then_some(index)).collect()
 }
 

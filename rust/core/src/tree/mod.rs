@@ -274,7 +274,8 @@ fn check_leaves(branch: &Branch, end: Option<&Key>, leaves: &[Leaf]) -> Result<(
     if !leaves.is_sorted_by(|left, right| left.key < right.key) {
         return fail("are not in ascending order");
     }
-    let first = leaves.first().is_none_or(|leaf| leaf.key >= branch.key && !leaf.key.is_anchor());
+    // The hash is over the leaves' hashes alone: their keys are held against the node's range, which the first begins.
+    let first = leaves.first().is_none_or(|leaf| branch.key.is_anchor() != (leaf.key == branch.key));
     let last = leaves.last().is_none_or(|leaf| end.is_none_or(|end| leaf.key < *end));
     if !first || !last {
         return fail("lie outside its range");

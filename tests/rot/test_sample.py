@@ -1,0 +1,49 @@
+"""Some of the flips of `make rot`, which tries any number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.rot.__main__ import flips, run
+from tests.rot.judging import Flip, know
+from tests.rot.shapes import SHAPES, WAL, make
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(("shapes", "count"), [([*SHAPES], 70), ([WAL], 15)], ids=["files", "write-ahead log"])
+def test_every_flip_is_harmless_named_or_refused(tmp_path: Path, shapes: list[str], count: int) -> None:
+    known = [know(make(shape, tmp_path / shape)) for shape in shapes]
+    outcomes = [*run(flips("make test", count, known), known, tmp_path, 1)]
+    assert {str(outcome.flip): outcome.failures for outcome in outcomes if outcome.failures} == {}
+    assert len(outcomes) == count
+    assert any(outcome.repaired for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    "flip",
+    [
+        # A child, a leaf's key out of order, a message's sequence, a leaf's sequence, a head's key that reads as null.
+        Flip("linear", "log.db", 16415, 6),
+        Flip("unindexed", "log.db", 65155, 1),
+        Flip("unindexed", "log.db", 47446, 5),
+        Flip("upgraded", "log.db", 107541, 3),
+        Flip("encodings", "log.db", 20508, 2),
+        # Leaves' keys: that misleads the search for others, at a boundary of the tree, of a canonical encoding.
+        Flip("linear", "log.db", 75137, 0),
+        Flip("wide", "log.db", 59645, 1),
+        Flip("encodings", "log.db", 63961, 0),
+        # A row of the tree, an alternative encoding's, and a value that reads as null.
+        Flip("wide", "log.db", 28557, 2),
+        Flip("encodings", "log.db", 32525, 3),
+        Flip("upgraded", "log.db", 52262, 7),
+    ],
+    ids=str,
+)
+def test_flips_that_were_not_named(tmp_path: Path, flip: Flip) -> None:
+    known = know(make(flip.shape, tmp_path / flip.shape))
+    (outcome,) = run([flip], [known], tmp_path, 1)
+    assert outcome.failures == []
+    assert outcome.fate in ("named", "refused")
