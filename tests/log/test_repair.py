@@ -46,6 +46,21 @@ def contents(path: Path) -> tuple[object, ...]:
     return values, notes, sorted(meta)
 
 
+@pytest.mark.parametrize("name", ["index_check", "topic", "identity"])
+def test_texts_that_are_no_unicode_are_damage(path: Path, intact: Path, name: str) -> None:
+    """Before, a bit of a text that is stored for the log as a whole ended the repair with an error of the driver."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        changed = connection.execute(
+            "UPDATE gossiplog_meta SET value = CAST(CAST(substr(value, 1, 2) AS BLOB) || x'ff' AS TEXT) WHERE name = ?",
+            (name,),
+        )
+        assert changed.rowcount == 1
+    repaired = repair(path, intact)
+    assert repaired.damaged
+    with gossiplog.open(path) as log, gossiplog.open(intact) as sound:
+        assert log.verify().root == sound.root
+
+
 @parametrized
 def test_every_kind_of_damage_is_repaired_from_a_replica(path: Path, intact: Path, damage: Damage) -> None:
     make_damage(path, damage)

@@ -228,6 +228,8 @@ def _counts(path: Path, copy: Path) -> tuple[int, int]:
 def _connection(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
+    # A text that rotted is none that is looked for, or it is compared as it is.
+    connection.text_factory = lambda text: text.decode(errors="replace")
     return connection
 
 
