@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import random
+import re
 import sys
 import time
 from collections import deque
@@ -50,20 +51,28 @@ def comparing(mode: str, process: Callable[[], Process]) -> Iterator[Start]:
         yield decode_alike(peer.judge) if mode == "decode" else insert_alike(peer.judge, peer.insert_apart)
 
 
+def names(seed: str) -> Iterator[str]:
+    """Yield the seeds of a run's batches; its own alone where it is a batch's."""
+    if re.fullmatch(r".+-\d+", seed):
+        yield seed
+    else:
+        yield from (f"{seed}-{number}" for number in itertools.count())
+
+
 def run(mode: str, seed: str, count: int, process: Callable[[], Process]) -> Iterator[tuple[int, list[str]]]:
     """Compare so many encodings; yield after each batch how many it had, and what differed, as text."""
     if mode == "plan":
-        for number in itertools.count():
-            done, differences = plan_alike(f"{seed}-{number}")
+        for batch in names(seed):
+            done, differences = plan_alike(batch)
             yield done, differences
             count -= done
             if count <= 0:
                 return
+        return
     with comparing(mode, process) as start:
         waiting: deque[tuple[str, int, Callable[[], list[Difference]]]] = deque()
-        for number in range(-(-count // _BATCH)):
-            size = min(_BATCH, count - number * _BATCH)
-            batch = f"{seed}-{number}"
+        for done, batch in zip(range(0, count, _BATCH), names(seed), strict=False):
+            size = min(_BATCH, count - done)
             # canvas-js is at work on this one while the cores are on the one before.
             waiting.append((batch, size, start(payloads(batch, size, parents=mode != "insert"))))
             if len(waiting) > 1:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.message import parse
-from tests.fuzzing.__main__ import payloads, run
+from tests.fuzzing.__main__ import names, payloads, run
 from tests.fuzzing.encodings import text
-from tests.fuzzing.judging import Difference, parse_alike
-from tests.fuzzing.messages import TOPIC, Payload, fields_of, meant_by, read_by_reference, stored
+from tests.fuzzing.judging import Difference, decode_alike, parse_alike
+from tests.fuzzing.messages import TOPIC, Envelope, Payload, fields_of, meant_by, read_by_reference, stored
 from tests.fuzzing.shrinking import shrink
 from tests.integration.javascript import JavaScriptPeer, SharedProcess
 
@@ -30,6 +32,13 @@ def test_no_encoding_is_judged_otherwise(javascript: SharedProcess, mode: str, c
 
 def test_the_same_seed_is_the_same_run() -> None:
     assert payloads("1-0", 50) == payloads("1-0", 50) != payloads("1-1", 50)
+
+
+def test_the_number_of_a_batch_names_that_batch_alone() -> None:
+    assert [*islice(names("7"), 3)] == ["7-0", "7-1", "7-2"]
+    assert [*names("7-1")] == ["7-1"]
+    ((done, differences),) = run("plan", "7-1", 10_000, lambda: pytest.fail("no process is needed"))
+    assert (done > 0, differences) == (True, [])
 
 
 def test_an_encoding_that_differs_is_shrunk() -> None:
@@ -53,6 +62,18 @@ def test_a_signature_that_the_encoder_moved_says_nothing() -> None:
         parsed = parse(stored(Payload(data, "dag-cbor")), TOPIC)
         meant = meant_by(encode_in_chunks(fields_of(parsed)), parsed, bytes(64))
         assert meant == (read_by_reference(parsed, bytes(64)) if is_said else None)
+
+
+def test_a_parent_that_passes_for_bytes_counts_in_the_model_of_canvas_js(javascript: SharedProcess) -> None:
+    """A payload may pass for 4 MiB, and one beside a parent that passes for 20 bytes may not."""
+    data = b"\xa2" + text(b"length") + b"\x1a\x00\x40\x00\x00" + text(b"__proto__") + b"\x40"
+    key = b"\x54\x01" + b"\x02" * 19
+    passing = b"\xa3" + text(b"byteLength") + b"\x14" + text(b"length") + b"\x14" + text(b"__proto__") + key
+    payloads = [
+        Payload(data, "dag-json", Envelope(clock=b"\x02", parents=b"\x82" + key + parent)) for parent in (key, passing)
+    ]
+    with JavaScriptPeer(TOPIC, bytes(32), process=javascript.get()) as peer:
+        assert decode_alike(peer.judge)(payloads)() == []
 
 
 def test_canvas_js_is_not_asked_for_what_it_never_answers(javascript: SharedProcess) -> None:
