@@ -183,9 +183,9 @@ async def test_an_error_of_the_disk_that_passes_ends_nothing(
     ours, theirs = (opened(tmp_path / name, signer=signer, synchronous="off") for name in ("ours.db", "theirs.db"))
     # As another process has it: the driver reads from the file what it appends.
     beside = opened(tmp_path / "ours.db", signer=signer, synchronous="off")
-    heard: list[int] = []
+    heard = Heard()
     async with (
-        Driver(ours, broadcast=QUICK, on_message=lambda message: heard.append(message.payload)) as server,
+        Driver(ours, broadcast=QUICK, on_message=heard.message) as server,
         Driver(theirs, broadcast=QUICK) as client,
         joined(network, server, client),
     ):
@@ -194,8 +194,9 @@ async def test_an_error_of_the_disk_that_passes_ends_nothing(
                 beside.append(number)
             with faults.failing(code, words):
                 await until_longer(theirs, number)
+        messages = await heard.wait_for_messages(5)
     assert faults.failed
-    assert heard == [*range(5)]
+    assert [message.payload for message in messages] == [*range(5)]
     assert ours.root == theirs.root
 
 
