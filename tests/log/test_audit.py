@@ -14,8 +14,10 @@ from gossiplog.log import arrival_check, audit, writing
 from gossiplog.log.audit import Audit
 from gossiplog.log.state import State
 from gossiplog.reference.ancestors import write_links
+from gossiplog.storage.sqlite_tables import SQLiteReader
 from tests.damage import Damage, make_damage, make_log, parametrized
 from tests.storage.damage import damage
+from tests.storage.faults import inject
 
 
 @pytest.fixture
@@ -47,6 +49,41 @@ def test_a_sound_log(braid: Path, opened: Callable[..., Log], monkeypatch: pytes
     verified = log.verify(steps.append)
     assert (verified.messages, verified.root) == (len(log), log.root)
     assert (sum(steps), len(steps) > 3) == (len(log), True)
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR_READ])
+@pytest.mark.parametrize("words", ["integrity_check", "gossiplog_children", "gossiplog_leaves"])
+def test_an_error_of_the_disk_that_passes_is_no_damage(
+    braid: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    faults = inject(monkeypatch)
+    log = opened(braid)
+    with faults.failing(code, words):
+        assert log.verify().messages == len(log)
+    assert len(faults.failed) == 1
+
+
+@pytest.mark.parametrize("method", ["arrivals", "links", "leaf_rows", "children", "contents", "heads", "level1"])
+def test_rows_that_are_read_wrongly_once_are_no_damage(
+    braid: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Before, verify named damage that nobody finds again."""
+    log = opened(braid)
+    right, connections = getattr(SQLiteReader, method), []
+
+    def read(reader: SQLiteReader, *arguments: object) -> object:
+        connections.append(reader._connection)
+        # A page that was read wrongly stays in the cache of its connection.
+        if reader._connection is connections[0]:
+            found = right(reader, *arguments)
+            if method == "links":
+                return [b"", *found[1:]]
+            return type(found)([*found][1:]) if isinstance(found, list) else dict([*found.items()][1:])
+        return right(reader, *arguments)
+
+    monkeypatch.setattr(SQLiteReader, method, read)
+    assert log.verify().messages == len(log)
+    assert len(set(map(id, connections))) > 1
 
 
 def test_an_empty_log_is_sound(log: Log) -> None:

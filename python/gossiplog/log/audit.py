@@ -26,7 +26,7 @@ from gossiplog.log.results import VerifyResult
 from gossiplog.log.state import State, check_index, replayed, stored_state
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Reader
+from gossiplog.storage.base import DiskFailure, Reader
 
 # Of level 1, between whose keys leaves are read together: about 4,096 leaves.
 _NODES = 128
@@ -47,15 +47,27 @@ class Audit:
         self._topic = topic
         self._held = held
         self._progress = progress
+        self._take_problems()
+
+    def _take_problems(self) -> None:
         self._problems = Problems()
         self._report = self._problems.report
 
     def run(self) -> VerifyResult:
-        """Check everything.
+        """Check everything, and once more where something looks wrong: an error of the disk that passes looks the same.
 
         Raises:
             CorruptLog: something is wrong; it lists what.
         """
+        try:
+            return self._run()
+        except (CorruptLog, DiskFailure):
+            # Messages are counted once.
+            self._progress = None
+        self._take_problems()
+        return self._run()
+
+    def _run(self) -> VerifyResult:
         unreadable: tuple[str, ...] = ()
         try:
             verified = self._check()
@@ -67,7 +79,9 @@ class Audit:
         if problems := [*(problem.text for problem in self._problems.found), *unreadable]:
             damage = CorruptLog(problems)
             damage.locate(self._storage.place)
-            raise damage
+            # Within a reader, so that the next ones have new connections, without what these have read.
+            with self._storage.reader():
+                raise damage
         return verified
 
     def _check(self) -> VerifyResult:
