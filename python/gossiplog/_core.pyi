@@ -12,7 +12,7 @@ from gossiplog.errors import Cause, InvalidMessage
 Codec: TypeAlias = Literal["dag-cbor", "dag-json"]
 # The leaves (key, 16-byte hash) with start <= key < end, ascending; an end of None is the end of the tree.
 Leaves: TypeAlias = Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]
-# For arrival sequences, the link records that `Plan.messages` held for them, in the same order.
+# For arrival sequences, the link records that `WritePlan.messages` held for them, in the same order.
 Links: TypeAlias = Callable[[Sequence[int]], Sequence[bytes]]
 
 MAX_CLOCK: Final[int]  # 2**53 - 1
@@ -143,7 +143,7 @@ def read_message_map(data: bytes, codec: str) -> bytes:
     """
 
 @final
-class Plan:
+class WritePlan:
     """What one transaction writes for a batch: made by `Batch.plan`."""
 
     order: Final[list[int]]
@@ -199,7 +199,7 @@ class Batch:
         refused: Collection[int] = (),
         work: int | None = None,
         heads: Collection[int] = (),
-    ) -> Plan:
+    ) -> WritePlan:
         """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
         Args:
@@ -212,7 +212,7 @@ class Batch:
             heads: sequences of those of the parents that no message of the log names as a parent, as far as they are
                 known: nothing is read then to find out that none of them is an ancestor of another.
         """
-    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
+    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> WritePlan:
         """Return the plan of fresh messages that are in the log already, and stand here in the order of their arrival.
 
         Args:
@@ -359,7 +359,7 @@ class Tree:
     def insert_leaves(
         self, entries: Sequence[tuple[bytes, bytes, int]], leaves: Leaves | None = None
     ) -> tuple[Tree, list[tuple[bytes, bytes]]]:
-        """With the rows of `Plan.leaves` as well (their third column is passed over).
+        """With the rows of `WritePlan.leaves` as well (their third column is passed over).
 
         The loader gives the leaves of this tree, not those that are added.
 

@@ -94,8 +94,8 @@ def test_errors_of_what_is_stored_are_problems_and_others_are_raised() -> None:
         raise CorruptLog(["one", "two"])
     assert [(each.kind, each.text) for each in problems.found] == [
         ("tree", "the tree: it has no root"),
-        ("index", "the index: one"),
-        ("index", "the index: two"),
+        ("index", "one"),
+        ("index", "two"),
     ]
     with pytest.raises(StorageError, match="the disk is full"), reporting(problems.report, "tree", "the tree"):
         raise StorageError("the disk is full")

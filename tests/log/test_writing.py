@@ -380,7 +380,7 @@ def test_parents_are_indexed_before_they_are_many(
     indexed = 0
 
     class Transaction(memory._MemoryTransaction):
-        def index(self, plan: core.Plan, level1: Sequence[tuple[bytes, bytes]], count: int) -> None:
+        def index(self, plan: core.WritePlan, level1: Sequence[tuple[bytes, bytes]], count: int) -> None:
             nonlocal indexed
             indexed += len(plan.children)
             super().index(plan, level1, count)

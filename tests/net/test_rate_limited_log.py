@@ -41,17 +41,17 @@ LOGGER = logging.getLogger("gossiplog.test")
 
 def test_all_are_counted_and_some_told(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    incidents = RateLimitedLog(LOGGER, clock=lambda: now[0])
+    limited_log = RateLimitedLog(LOGGER, clock=lambda: now[0])
     for _ in range(LINES + 1):
-        incidents.note("refused", "a peer", "it asked in vain")
-    incidents.note("refused", "a peer", "it asked in vain", 3)
-    incidents.note("late", "a peer", "it was late", 2)
-    assert incidents.counts == {"refused": LINES + 4, "late": 2}
+        limited_log.note("refused", "a peer", "it asked in vain")
+    limited_log.note("refused", "a peer", "it asked in vain", 3)
+    limited_log.note("late", "a peer", "it was late", 2)
+    assert limited_log.counts == {"refused": LINES + 4, "late": 2}
     assert caplog.messages == ["a peer: it asked in vain"] * LINES + ["a peer: it was late (2 times)"]
     caplog.clear()
     now[0] = SECONDS
     for _ in range(2):
-        incidents.note("refused", "another", "it asked, too")
+        limited_log.note("refused", "another", "it asked, too")
     assert caplog.messages == ["another: it asked, too; 4 similar suppressed", "another: it asked, too"]
 
 
@@ -64,10 +64,10 @@ def test_a_line_is_one(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_record_has_what_its_line_says_for_programs(caplog: pytest.LogCaptureFixture) -> None:
-    incidents = RateLimitedLog(LOGGER)
+    limited_log = RateLimitedLog(LOGGER)
     for _ in range(LINES + 2):
-        incidents.note("late", "a\npeer", "it was late")
-    incidents.note("odd", "a peer", "it was odd", 3)
+        limited_log.note("late", "a\npeer", "it was late")
+    limited_log.note("odd", "a peer", "it was odd", 3)
     found = [getattr(record, FIELDS) for record in caplog.records]
     assert found[0] == {"kind": "late", "peer": "a\\npeer", "count": 1, "suppressed": 0}
     assert found[-1] == {"kind": "odd", "peer": "a peer", "count": 3, "suppressed": 0}

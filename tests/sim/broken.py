@@ -14,7 +14,8 @@ from gossiplog.protocol.broadcast.events import (
     Appended,
     Delivery,
     Disconnect,
-    Gossip,
+    GossipAnswer,
+    GossipAnswered,
     InEvent,
     Judged,
     OutEvent,
@@ -31,7 +32,6 @@ from gossiplog.protocol.broadcast.events import (
     SyncEnded,
     SyncResult,
     TimerExpired,
-    Validated,
     Verdict,
 )
 from gossiplog.protocol.broadcast.machine import Broadcast
@@ -155,8 +155,8 @@ class AcceptsOrphans(Altered):
     """Gossip that is to be ignored is accepted."""
 
     def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
-        if isinstance(out, Validated) and out.answer is Gossip.IGNORE:
-            return [Validated(out.source, out.ticket, Gossip.ACCEPT)]
+        if isinstance(out, GossipAnswered) and out.answer is GossipAnswer.IGNORE:
+            return [GossipAnswered(out.source, out.ticket, GossipAnswer.ACCEPT)]
         return [out]
 
 
@@ -164,8 +164,8 @@ class NoReject(Altered):
     """Invalid gossip is ignored."""
 
     def change(self, event: InEvent, out: OutEvent) -> Iterable[OutEvent]:
-        if isinstance(out, Validated) and out.answer is Gossip.REJECT:
-            return [Validated(out.source, out.ticket, Gossip.IGNORE)]
+        if isinstance(out, GossipAnswered) and out.answer is GossipAnswer.REJECT:
+            return [GossipAnswered(out.source, out.ticket, GossipAnswer.IGNORE)]
         return [out]
 
 

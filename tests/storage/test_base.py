@@ -45,7 +45,7 @@ def roots(*payloads: object) -> list[bytes]:
     return [value for _, value in pairs]
 
 
-def write(transaction: Transaction, values: list[bytes]) -> core.Plan:
+def write(transaction: Transaction, values: list[bytes]) -> core.WritePlan:
     """What a log does to store messages."""
     position = transaction.position()
     batch = core.verify_batch(values, TOPIC)
@@ -57,7 +57,7 @@ def write(transaction: Transaction, values: list[bytes]) -> core.Plan:
     return plan
 
 
-def fill(storage: Storage, values: list[bytes]) -> core.Plan:
+def fill(storage: Storage, values: list[bytes]) -> core.WritePlan:
     with storage.transaction() as transaction:
         return write(transaction, values)
 

@@ -236,7 +236,7 @@ class Applier:
         self,
         transaction: Transaction,
         batch: _Batch,
-        plan: core.Plan,
+        plan: core.WritePlan,
         known: Collection[bytes] | None,
         deadline: float,
     ) -> tuple[dict[int, RefusedMessage], list[int]]:

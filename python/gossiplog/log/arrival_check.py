@@ -83,12 +83,14 @@ class Problems:
         self.found: list[Problem] = []
 
     def report(self, problem: Problem) -> None:
-        """Take a problem.
+        """Take a problem that was not found before.
 
         Raises:
             TooManyProblems: it is the last that is taken.
         """
-        self.found.append(problem)
+        # Several looks meet the same damage.
+        if problem not in self.found:
+            self.found.append(problem)
         if len(self.found) == MOST_PROBLEMS:
             raise TooManyProblems
 
@@ -290,8 +292,9 @@ def reporting(report: Callable[[Problem], None], kind: Kind, where: str) -> Iter
     try:
         yield
     except CorruptLog as error:
+        # Each is a sentence of its own.
         for problem in error.problems:
-            report(Problem(kind, f"{where}: {problem}"))
+            report(Problem(kind, problem))
     except StorageError:
         raise
     except GossipLogError as error:

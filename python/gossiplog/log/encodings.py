@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from gossiplog.core import Plan, SignedMessage, decode_id
+from gossiplog.core import SignedMessage, WritePlan, decode_id
 from gossiplog.storage.base import Position, Reader
 
 
-def plan_content_keys(plan: Plan) -> dict[int, bytes]:
+def plan_content_keys(plan: WritePlan) -> dict[int, bytes]:
     """Return the content keys of a plan's messages by their sequences."""
     return {sequence: key for key, _, sequence in plan.leaves} | dict(plan.alternatives)
 
 
-def known_content_keys(reader: Reader, position: Position, plan: Plan) -> set[bytes] | None:
+def known_content_keys(reader: Reader, position: Position, plan: WritePlan) -> set[bytes] | None:
     """Return the content keys of a plan's unwritten messages that the log already stores in some encoding.
 
     Returns:
@@ -31,7 +31,7 @@ def known_content_keys(reader: Reader, position: Position, plan: Plan) -> set[by
     return {*canonical, *reader.alternatives([*plan_content_keys(plan).values()])}
 
 
-def plan_duplicates(plan: Plan, known: Collection[bytes] | None) -> Collection[int]:
+def plan_duplicates(plan: WritePlan, known: Collection[bytes] | None) -> Collection[int]:
     """Return the sequences of a plan's messages of which another encoding comes before.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from gossiplog.core import Plan, SignedMessage
+from gossiplog.core import SignedMessage, WritePlan
 from gossiplog.errors import CursorOutdated, LogClosed
 from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
@@ -49,7 +49,7 @@ class CommitNotifier:
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
 
-    def committed(self, plan: Plan, last: int) -> None:
+    def committed(self, plan: WritePlan, last: int) -> None:
         """Announce that this process has committed the messages of a plan; `last` is the sequence of the last."""
         # Of very many, most would be pushed out again.
         if self._listeners and len(plan.order) <= _RECENT:

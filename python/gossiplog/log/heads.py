@@ -14,7 +14,7 @@ from heapq import merge
 from itertools import chain, pairwise
 from typing import TypeAlias, final
 
-from gossiplog.core import Plan
+from gossiplog.core import WritePlan
 from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS
 
 Head: TypeAlias = tuple[bytes, int]
@@ -186,7 +186,7 @@ class Heads:
         """Return the heads that an own message follows, ascending: all, or of many the last."""
         return self.unique.last(MAX_PARENTS if len(self.unique) <= MAX_PARENTS else CROWDED_PARENTS)
 
-    def after(self, plan: Plan, duplicates: Collection[int]) -> Heads:
+    def after(self, plan: WritePlan, duplicates: Collection[int]) -> Heads:
         """Return the heads when a plan has been written.
 
         Args:

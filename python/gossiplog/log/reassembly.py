@@ -152,7 +152,7 @@ class Reassembly:
         )
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the order with messages of the source in the places of those that are not known any more."""
+        """Return the order with messages of the source in the places of those that are unknown."""
         self._lost: set[bytes] = set()
         unknown = self._remains.unknown
         if self._source is None and not unknown:
@@ -257,9 +257,7 @@ class Reassembly:
         if not isinstance(applied, int) or not 0 <= applied <= last:
             if not self._remains.tables:
                 return meta | {"applied": 0}
-            self.notes.append(
-                "how far `apply` has run is not known any more: gossiplog rebuild runs it anew from the first message"
-            )
+            self.notes.append("how far `apply` has run is lost: gossiplog rebuild runs it anew from the first message")
             return meta | {"applied": count}
         places = self._places
         before = [sequence for key, sequence in self._written.items() if places.get(key, last + 1) <= applied]

@@ -88,7 +88,7 @@ def _diagnose(path: Path) -> tuple[list[str], VerifyResult | None]:
 
     Raises:
         NewerSchema: a newer version wrote it.
-        OlderSchema: a version wrote it whose tables are not read any more.
+        OlderSchema: a version wrote it whose tables are no longer read.
     """
     try:
         with _open_storage(path) as (storage, topic):

@@ -195,7 +195,7 @@ class States:
             Snapshot(self._storage, self.of(reader, position)).check_absent(absent)
 
     def index(
-        self, transaction: Transaction, position: Position, plan: core.Plan, duplicates: Collection[int]
+        self, transaction: Transaction, position: Position, plan: core.WritePlan, duplicates: Collection[int]
     ) -> State:
         """Write the index of a transaction's plan, and of what arrived before it without being indexed.
 
@@ -222,7 +222,7 @@ class States:
         transaction.set_index_check(new.index_check)
         return new
 
-    def scattered(self, plan: core.Plan) -> Collection[tuple[bytes, bytes]]:
+    def scattered(self, plan: core.WritePlan) -> Collection[tuple[bytes, bytes]]:
         """Return the level-1 rows that a plan's messages change, without those at the end of the tree.
 
         They are about two for each message.
@@ -342,7 +342,7 @@ def _leaves(reader: Reader, count: int) -> Callable[[bytes, bytes | None], Seque
     return lambda start, end: reader.leaves(start, end, count)
 
 
-def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.Plan:
+def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.WritePlan:
     """Return the plan that messages after a sequence have followed; not all up to the last, where they are many."""
     rows = reader.arrivals(after, min(_PAGE, last - after))
     for expected, (sequence, _) in enumerate(rows, after + 1):

@@ -21,7 +21,7 @@ from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, SequencesTaken, Transaction
 
-Committed: TypeAlias = Callable[[core.Plan, int], object]
+Committed: TypeAlias = Callable[[core.WritePlan, int], object]
 """Is called after a commit: the messages that it added, one at least, and the sequence of the last."""
 
 # Messages, and bytes of payloads, that are signed in one transaction: about a twentieth of a second.
@@ -45,7 +45,7 @@ class _Written:
         is_partial: whether there was no time for the rest of the batch.
     """
 
-    plan: core.Plan
+    plan: core.WritePlan
     position: Position
     heads: Heads
     state: State | None

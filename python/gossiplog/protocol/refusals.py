@@ -1,4 +1,4 @@
-"""A refusals stream: who refuses messages tells the peer that has them which ones, and why.
+"""A refusals stream: the side that refuses messages names them, with reasons, to the peer that has them.
 
 This protocol is this package's own; canvas-js has none like it. The rules, from the wire format, "Refusals":
 

@@ -17,7 +17,7 @@ MessageId: TypeAlias = Hashable
 FLOODSUB = "/floodsub/1.0.0"
 GOSSIPSUB = "/meshsub/1.0.0"
 
-_SHOWN = 16  # bytes: the 6 that begin all peer ids of Ed25519, and enough to tell them apart
+_SHOWN = 16  # bytes: the 6 that begin all peer ids of Ed25519, and enough to distinguish them
 
 
 class _Terse:

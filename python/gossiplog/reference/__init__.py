@@ -7,7 +7,7 @@ trees; batches.
 """
 
 from gossiplog.reference.ancestors import frontier, is_ancestor, link_record
-from gossiplog.reference.batch import Batch, Plan, read_batch, sign_chain, verify_batch
+from gossiplog.reference.batch import Batch, WritePlan, read_batch, sign_chain, verify_batch
 from gossiplog.reference.canonical import cbor_encode
 from gossiplog.reference.cbor import cbor_decode
 from gossiplog.reference.fragment import Fragment
@@ -33,10 +33,10 @@ __all__ = [
     "MessageJson",
     "Node",
     "Nodes",
-    "Plan",
     "SignedMessage",
     "SigningKey",
     "Tree",
+    "WritePlan",
     "cbor_decode",
     "cbor_encode",
     "check_children",

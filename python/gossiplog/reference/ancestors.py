@@ -8,7 +8,7 @@ the way to a frontier for k > 0 leads to more than MAX_SHORTCUT messages it is l
 those for larger k: else a chain on top of many concurrent messages would store their whole width again and again, and
 look through it. So is one whose search, with those for smaller k > 0, has looked at more than MAX_LOOKS members of link
 sets, and those for larger k: else a chain whose messages follow a few fresh roots each would be searched whole for each
-next one. And where as many looks do not tell which of the parents are ancestors of others, all frontiers are left out,
+next one. And where as many looks do not show which of the parents are ancestors of others, all frontiers are left out,
 k = 0 included, and the parents, n of them, stand after these, likewise: they cover what the frontier covers.
 
 To descend to a clock, each message above it is replaced by the widest of its links that does not lead below. All of its

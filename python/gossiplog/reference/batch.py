@@ -18,7 +18,7 @@ _Shown: TypeAlias = SignedMessage | InvalidMessage
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WritePlan:
     """What one transaction writes for a batch: made by `Batch.plan`.
 
     Attributes:
@@ -120,7 +120,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         refused: Collection[int] = (),
         work: int | None = None,
         heads: Collection[int] = (),
-    ) -> Plan:
+    ) -> WritePlan:
         """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself."""
         # A parent's clock is smaller than its child's, so ascending keys put parents first.
         order = [index for index in self._fresh.values() if index not in refused]
@@ -131,7 +131,7 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
 
         return self._gather(sequence, parents, order, link)
 
-    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> Plan:
+    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> WritePlan:
         """Return the plan of fresh messages that are in the log, and stand here in the order of their arrival."""
         return self._gather(sequence, parents, sorted(self._fresh.values()), lambda sequence, clock, parents: b"")
 
@@ -141,8 +141,8 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         parents: Mapping[bytes, int],
         order: Sequence[int],
         link: Callable[[int, int, Sequence[int]], bytes | None],
-    ) -> Plan:
-        plan = Plan([], [], [], [], [], [], [], [], [])
+    ) -> WritePlan:
+        plan = WritePlan([], [], [], [], [], [], [], [], [])
         sequences = dict(parents)
         named: set[bytes] = set()
         for position, index in enumerate(order):

@@ -79,7 +79,7 @@ class Tree:
     def insert_leaves(
         self, entries: Sequence[tuple[bytes, bytes, int]], leaves: Leaves | None = None
     ) -> tuple[Tree, list[tuple[bytes, bytes]]]:
-        """With the rows of `Plan.leaves` (their third column is passed over) as well.
+        """With the rows of `WritePlan.leaves` (their third column is passed over) as well.
 
         The loader gives the leaves of the tree as it was: in a database, they are read before the new ones are written.
 

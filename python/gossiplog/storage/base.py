@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
-from gossiplog.core import Plan, decode_id, encode_id
+from gossiplog.core import WritePlan, decode_id, encode_id
 from gossiplog.errors import StorageError, TopicMismatch, UnknownMessage
 
 SCHEMA = 4
@@ -294,7 +294,7 @@ class Transaction(Reader, ApplyTransaction):
         return encode_id(content)
 
     @abstractmethod
-    def write(self, plan: Plan) -> None:
+    def write(self, plan: WritePlan) -> None:
         """Add messages, their link records, their leaves, and which of them are alternative encodings.
 
         Called once, when no more is read.
@@ -307,7 +307,7 @@ class Transaction(Reader, ApplyTransaction):
         """
 
     @abstractmethod
-    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+    def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         """Take messages into the index: the next ones after those that it covers.
 
         Args:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn
 
-from gossiplog.core import Plan
+from gossiplog.core import WritePlan
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
 from gossiplog.storage.base import (
     PAGE_BYTES,
@@ -48,7 +48,7 @@ class _Tables:
         self.contents: dict[int, bytes] = {}
         self.alternatives: dict[bytes, int] = {}
 
-    def write(self, plan: Plan) -> None:
+    def write(self, plan: WritePlan) -> None:
         self.messages.extend((value, links) for _, value, links in plan.messages)
         self._add_keys([key for key, _, _ in plan.leaves])
         self.leaves.update((key, (hash, sequence)) for key, hash, sequence in plan.leaves)
@@ -58,7 +58,7 @@ class _Tables:
         alternative = plan.alternatives[-1][0] if plan.alternatives else self.position.alternative
         self.position = replace(self.position, count=len(self.messages), alternative=alternative)
 
-    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+    def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         for parent, child in plan.children:
             insort(self.children.setdefault(parent, []), child)
         for key in plan.heads_removed:
@@ -229,8 +229,8 @@ class _Reading:
 class _MemoryTransaction(_MemoryReader, Transaction):
     def __init__(self, tables: _Tables) -> None:
         super().__init__(tables)
-        self._written: Plan | None = None
-        self._indexed: list[tuple[Plan, Sequence[tuple[bytes, bytes]], int]] = []
+        self._written: WritePlan | None = None
+        self._indexed: list[tuple[WritePlan, Sequence[tuple[bytes, bytes]], int]] = []
         # Of the position, in the order of the calls.
         self._changes: dict[str, int] = {}
         self._has_setup = tables.has_setup
@@ -239,12 +239,12 @@ class _MemoryTransaction(_MemoryReader, Transaction):
     def position(self) -> Position:
         return replace(self._tables.position, **self._changes)
 
-    def write(self, plan: Plan) -> None:
+    def write(self, plan: WritePlan) -> None:
         if plan.messages and plan.messages[0][0] != len(self._tables.messages) + 1:
             raise SequencesTaken
         self._written = plan
 
-    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+    def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         self._indexed.append((plan, level1, indexed))
 
     def set_index_check(self, text: str) -> None:

@@ -593,7 +593,7 @@ class SQLiteStorage(Storage):
         return self._writer
 
     def _check_file(self) -> None:
-        """Check that the path names the file that was opened: SQLite goes on with a file that has no name any more.
+        """Check that the path names the file that was opened: SQLite goes on with a file that has lost its name.
 
         Raises:
             StorageError: the file was deleted or moved, or another one has taken its name.

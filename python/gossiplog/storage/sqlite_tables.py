@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Self, TypeAlias
 
-from gossiplog.core import Plan
+from gossiplog.core import WritePlan
 from gossiplog.errors import CorruptLog, NewerSchema, StorageError
 from gossiplog.reprs import counted
 from gossiplog.storage.base import (
@@ -657,7 +657,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         # transaction from beginning.
         self._cursors: weakref.WeakSet[sqlite3.Cursor] | None = None
 
-    def write(self, plan: Plan) -> None:
+    def write(self, plan: WritePlan) -> None:
         many = self._connection.executemany
         # Made each time that it is asked for.
         messages = plan.messages
@@ -670,7 +670,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         if plan.alternatives:
             many("INSERT INTO gossiplog_alternatives(seq, content) VALUES (?, ?)", plan.alternatives)
 
-    def index(self, plan: Plan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+    def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         many = self._connection.executemany
         many("INSERT INTO gossiplog_children(parent, child) VALUES (?, ?)", plan.children)
         many("DELETE FROM gossiplog_heads WHERE key = ?", ((key,) for key in plan.heads_removed))

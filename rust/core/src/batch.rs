@@ -22,7 +22,7 @@ use crate::tree::{Hash, leaf_hash};
 const LARGEST_SHARE: usize = 8192;
 
 /// The verdict on one value.
-pub enum Verdict {
+pub enum CheckedValue {
     /// A valid message, not known before.
     Fresh(Arc<Parsed>),
     /// A message that is known already, or stands earlier in the batch.
@@ -31,7 +31,7 @@ pub enum Verdict {
     Invalid(Invalid),
 }
 
-impl Verdict {
+impl CheckedValue {
     /// The message, unless it is invalid.
     pub fn parsed(&self) -> Option<&Parsed> {
         match self {
@@ -61,10 +61,10 @@ fn share(count: usize) -> usize {
 }
 
 /// The first stage: everything about each value but its signature. A repetition within the batch is a duplicate.
-pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<Verdict> {
+pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<CheckedValue> {
     let one = |value: &V| match parse(value.as_ref(), topic) {
-        Ok(parsed) => Verdict::Fresh(Arc::new(parsed)),
-        Err(invalid) => Verdict::Invalid(invalid),
+        Ok(parsed) => CheckedValue::Fresh(Arc::new(parsed)),
+        Err(invalid) => CheckedValue::Invalid(invalid),
     };
     let mut verdicts = parallel::map(values, one);
     let mut seen = HashSet::with_capacity(verdicts.len());
@@ -88,7 +88,7 @@ pub fn sign_chain(
     payloads: &[Vec<u8>],
     signing_key: &SigningKey,
     codec: Codec,
-) -> Result<(Vec<Vec<u8>>, Vec<Verdict>), Error> {
+) -> Result<(Vec<Vec<u8>>, Vec<CheckedValue>), Error> {
     let mut clock = 1;
     for parent in parents {
         clock = clock.max(1 + clock::decode(parent)?.0);
@@ -98,20 +98,20 @@ pub fn sign_chain(
     for (payload, clock) in payloads.iter().zip(clock..) {
         let parents = previous.as_ref().map_or(parents, std::slice::from_ref);
         let (key, value) = message::sign(topic, clock, parents, payload, signing_key, codec)?;
-        verdicts.push(Verdict::Fresh(Arc::new(Parsed::signed(key, clock, codec, &value, signing_key)?)));
+        verdicts.push(CheckedValue::Fresh(Arc::new(Parsed::signed(key, clock, codec, &value, signing_key)?)));
         values.push(value);
         previous = Some(key);
     }
     Ok((values, verdicts))
 }
 
-fn demote(verdict: &mut Verdict) {
-    let empty = Verdict::Invalid(Invalid { reason: String::new(), key: None });
+fn demote(verdict: &mut CheckedValue) {
+    let empty = CheckedValue::Invalid(Invalid { reason: String::new(), key: None });
     *verdict = std::mem::replace(verdict, empty).into_duplicate();
 }
 
 /// Makes duplicates of the fresh messages with these keys.
-pub fn drop_known(verdicts: &mut [Verdict], known: &HashSet<Key>) {
+pub fn drop_known(verdicts: &mut [CheckedValue], known: &HashSet<Key>) {
     for verdict in verdicts {
         if verdict.fresh().is_some_and(|parsed| known.contains(&parsed.key)) {
             demote(verdict);
@@ -120,7 +120,7 @@ pub fn drop_known(verdicts: &mut [Verdict], known: &HashSet<Key>) {
 }
 
 /// The last stage: the signatures of the fresh messages.
-pub fn verify_signatures<V: AsRef<[u8]> + Sync>(values: &[V], verdicts: &mut [Verdict]) {
+pub fn verify_signatures<V: AsRef<[u8]> + Sync>(values: &[V], verdicts: &mut [CheckedValue]) {
     let mut refused: Vec<(usize, String)> = Vec::new();
     let mut groups: HashMap<u64, (&'static dyn Scheme, Vec<usize>)> = HashMap::new();
     for (index, verdict) in verdicts.iter().enumerate() {
@@ -152,7 +152,7 @@ pub fn verify_signatures<V: AsRef<[u8]> + Sync>(values: &[V], verdicts: &mut [Ve
     for verdict in verdicts {
         let key = verdict.parsed().map(|parsed| parsed.key);
         if let Some((key, reason)) = key.and_then(|key| Some((key, reasons.get(&key)?.clone()))) {
-            *verdict = Verdict::Invalid(Invalid { reason, key: Some(key) });
+            *verdict = CheckedValue::Invalid(Invalid { reason, key: Some(key) });
         }
     }
 }
@@ -169,7 +169,7 @@ fn verify_share<V: AsRef<[u8]>>(
     scheme: &dyn Scheme,
     share: &[usize],
     values: &[V],
-    verdicts: &[Verdict],
+    verdicts: &[CheckedValue],
 ) -> Vec<(usize, String)> {
     let mut refused = Vec::new();
     let mut bytes = Vec::new();
@@ -224,7 +224,7 @@ fn verify_share<V: AsRef<[u8]>>(
 }
 
 /// The fresh messages' indices, ascending by key: causal order, since a message's clock is above its parents'.
-pub fn fresh_order(verdicts: &[Verdict]) -> Vec<(Key, usize)> {
+pub fn fresh_order(verdicts: &[CheckedValue]) -> Vec<(Key, usize)> {
     let mut order: Vec<(Key, usize)> =
         verdicts.iter().enumerate().filter_map(|(index, verdict)| Some((verdict.fresh()?.key, index))).collect();
     if !order.is_sorted() {
@@ -234,7 +234,7 @@ pub fn fresh_order(verdicts: &[Verdict]) -> Vec<(Key, usize)> {
 }
 
 /// The distinct keys, ascending, that fresh messages name as parents and that are not fresh messages here.
-pub fn outer_parents<V: AsRef<[u8]>>(values: &[V], verdicts: &[Verdict]) -> Vec<Key> {
+pub fn outer_parents<V: AsRef<[u8]>>(values: &[V], verdicts: &[CheckedValue]) -> Vec<Key> {
     let fresh: HashSet<Key> = verdicts.iter().filter_map(|verdict| Some(verdict.fresh()?.key)).collect();
     let mut parents: Vec<Key> = verdicts
         .iter()
@@ -250,7 +250,7 @@ pub fn outer_parents<V: AsRef<[u8]>>(values: &[V], verdicts: &[Verdict]) -> Vec<
 
 /// What one transaction writes for a batch.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct WritePlan {
     /// Indices into the batch, in the order of their sequences.
     pub order: Vec<usize>,
     /// The sequence of the first of them.
@@ -284,14 +284,14 @@ pub struct Plan {
 #[expect(clippy::too_many_arguments, reason = "a batch, the log that it follows, and limits")]
 pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
     values: &[V],
-    verdicts: &[Verdict],
+    verdicts: &[CheckedValue],
     first: u64,
     parents: &HashMap<Key, u64>,
     heads: HashSet<u64>,
     refused: &HashSet<usize>,
     work: u64,
     load: &mut Links<'_, E>,
-) -> Result<Plan, E> {
+) -> Result<WritePlan, E> {
     let mut linker = Linker::new(heads, load);
     let order = fresh_order(verdicts).into_iter().map(|(_, index)| index).filter(|index| !refused.contains(index));
     let link = |sequence, clock, parents: &[u64]| {
@@ -307,23 +307,23 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
 /// None of its own.
 pub fn arrived<V: AsRef<[u8]> + Sync>(
     values: &[V],
-    verdicts: &[Verdict],
+    verdicts: &[CheckedValue],
     first: u64,
     parents: &HashMap<Key, u64>,
-) -> Result<Plan, Error> {
+) -> Result<WritePlan, Error> {
     let fresh = |index: &usize| verdicts[*index].fresh().is_some();
     gather(values, verdicts, first, parents, (0..verdicts.len()).filter(fresh), |_, _, _| Ok(Some(Vec::new())))
 }
 
 fn gather<V: AsRef<[u8]> + Sync, E: From<Error>>(
     values: &[V],
-    verdicts: &[Verdict],
+    verdicts: &[CheckedValue],
     first: u64,
     parents: &HashMap<Key, u64>,
     mut order: impl Iterator<Item = usize>,
     mut link: impl FnMut(u64, u64, &[u64]) -> Result<Option<Vec<u8>>, E>,
-) -> Result<Plan, E> {
-    let mut plan = Plan { first, ..Plan::default() };
+) -> Result<WritePlan, E> {
+    let mut plan = WritePlan { first, ..WritePlan::default() };
     let mut planned: HashMap<Key, u64> = HashMap::new();
     let mut has_child: HashSet<Key> = HashSet::new();
     let mut sequences = Vec::new();

@@ -242,7 +242,7 @@ impl Parsed {
         Ok(Self { key, clock, codec, author, shape, normalized: None, passing: Box::default() })
     }
 
-    /// Takes the values of the payload for what their text is read as: the signature does not tell them apart.
+    /// Takes the values of the payload for what their text is read as: the signature does not distinguish them.
     fn resolve_lookalikes(&mut self, value: &[u8]) {
         if let Some(payload) = json::resolve(self.payload(value)) {
             let mut data = self.data(value)[..self.shape.payload.start].to_vec();

@@ -4,7 +4,7 @@
 
 mod hostile;
 
-use gossiplog_core::batch::{Verdict, check, verify_signatures};
+use gossiplog_core::batch::{CheckedValue, check, verify_signatures};
 use gossiplog_core::cbor::{normalize, scan};
 use gossiplog_core::id::Key;
 use gossiplog_core::json;
@@ -39,7 +39,7 @@ fn message(payload: &[u8], parents: &[Key], codec: Codec) -> Vec<u8> {
 fn verify(values: &[Vec<u8>]) -> bool {
     let mut verdicts = check(values, TOPIC);
     verify_signatures(values, &mut verdicts);
-    verdicts.iter().all(|verdict| matches!(verdict, Verdict::Fresh(_)))
+    verdicts.iter().all(|verdict| matches!(verdict, CheckedValue::Fresh(_)))
 }
 
 /// What `work` allocates: bytes at the peak, bytes in all, and how often. What is there already counts for nothing.

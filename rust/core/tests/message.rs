@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use data_encoding::HEXLOWER;
-use gossiplog_core::batch::{Verdict, check, verify_signatures};
+use gossiplog_core::batch::{CheckedValue, check, verify_signatures};
 use gossiplog_core::id::Key;
 use gossiplog_core::message::{Codec, parse, sign};
 use gossiplog_core::signature::SigningKey;
@@ -27,7 +27,7 @@ fn verify(value: &[u8], topic: &str) -> Result<(Key, Vec<Key>), String> {
     let mut verdicts = check(&values, topic);
     verify_signatures(&values, &mut verdicts);
     match verdicts.pop().unwrap() {
-        Verdict::Invalid(invalid) => Err(invalid.reason),
+        CheckedValue::Invalid(invalid) => Err(invalid.reason),
         verdict => {
             let parsed = verdict.parsed().unwrap();
             Ok((parsed.key, parsed.parents(value).collect()))
@@ -111,7 +111,8 @@ fn bad_signatures_are_found_in_a_batch() {
         .collect();
     let mut verdicts = check(&values, topic);
     verify_signatures(&values, &mut verdicts);
-    let invalid = |(index, verdict): (usize, &Verdict)| matches!(verdict, Verdict::Invalid(_)).then_some(index);
+    let invalid =
+        |(index, verdict): (usize, &CheckedValue)| matches!(verdict, CheckedValue::Invalid(_)).then_some(index);
     let found: HashSet<usize> = verdicts.iter().enumerate().filter_map(invalid).collect();
     assert_eq!(found, bad);
 }

@@ -93,7 +93,7 @@ pub enum Error {
     /// No stream has the handle.
     #[error("there is no stream {0}, or it was released")]
     UnknownStream(u64),
-    /// The stream is not open yet, or not any more.
+    /// The stream is not open yet, or no longer.
     #[error("the stream is not open")]
     NotOpen,
     /// An argument cannot be used, or the call does not fit the handle's state: the text names it and what was

@@ -3,7 +3,7 @@
 //!
 //! The yamux crate reports a reset, an end and a lost connection alike as the end of the bytes; answers a violation
 //! with GoAway but reads on; cannot reset a stream that was half-closed; and stores frames one by one, 64 bytes of
-//! memory for one byte sent. The headers that pass by tell all this. Frames:
+//! memory for one byte sent. The headers that pass by show all this. Frames:
 //! <https://github.com/hashicorp/yamux/blob/master/spec.md>.
 
 use std::collections::{HashMap, VecDeque};

@@ -10,7 +10,7 @@ use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Handle, Inbox};
 use crate::ledger::Ledger;
 use crate::limits::{Counters, Limits, Permit};
-use crate::slot::{Carrier, Slot};
+use crate::slot::{Slot, StreamTransport};
 
 /// What the connections of a network have in common.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct Opening {
 struct State {
     streams: HashMap<Handle, Arc<Slot>>,
     opening: VecDeque<Opening>,
-    finishing: Vec<Box<dyn Carrier>>,
+    finishing: Vec<Box<dyn StreamTransport>>,
     /// Why its bytes stopped, if they did.
     explanation: Option<Closed>,
     /// The caller released it.
@@ -154,7 +154,7 @@ impl Link {
     }
 
     /// Add a stream that the peer opened.
-    pub fn accept(&self, protocol: String, carrier: Box<dyn Carrier>) {
+    pub fn accept(&self, protocol: String, carrier: Box<dyn StreamTransport>) {
         let Shared { inbox, counters, .. } = &*self.shared;
         let mut state = lock(&self.state);
         if state.forgotten {
@@ -180,7 +180,7 @@ impl Link {
     }
 
     /// Take the streams that were released and are to be ended in order.
-    pub fn take_finishing(&self) -> Vec<Box<dyn Carrier>> {
+    pub fn take_finishing(&self) -> Vec<Box<dyn StreamTransport>> {
         take(&mut lock(&self.state).finishing)
     }
 

@@ -18,7 +18,7 @@ use crate::sync::{AtomicUsize, Mutex, Ordering};
 ///
 /// A reset by the peer fails reading and writing with `ConnectionReset`; whatever else they fail with is the
 /// connection's end.
-pub trait Carrier: AsyncRead + AsyncWrite + Debug + Send + Unpin {
+pub trait StreamTransport: AsyncRead + AsyncWrite + Debug + Send + Unpin {
     /// Return how the connection under the stream ended, once it has.
     fn closed(&self) -> Option<Closed>;
 
@@ -32,7 +32,7 @@ pub trait Carrier: AsyncRead + AsyncWrite + Debug + Send + Unpin {
 #[derive(Debug)]
 enum State {
     Opening,
-    Open(Box<dyn Carrier>),
+    Open(Box<dyn StreamTransport>),
     Gone,
 }
 
@@ -63,7 +63,7 @@ impl Slot {
 
     /// Give the slot its open stream. False: the caller has released it meanwhile, and the stream is dropped, which
     /// resets it.
-    pub fn opened(&self, carrier: Box<dyn Carrier>) -> bool {
+    pub fn opened(&self, carrier: Box<dyn StreamTransport>) -> bool {
         let mut state = lock(&self.state);
         let wanted = !matches!(*state, State::Gone);
         if wanted {
@@ -125,8 +125,8 @@ impl Slot {
         }
     }
 
-    /// Take the stream out of the caller's hands: None if it was not open (yet, or any more).
-    pub fn take(&self) -> Option<Box<dyn Carrier>> {
+    /// Take the stream out of the caller's hands: None if it is not open: not yet, or no longer.
+    pub fn take(&self) -> Option<Box<dyn StreamTransport>> {
         match std::mem::replace(&mut *lock(&self.state), State::Gone) {
             State::Open(carrier) => Some(carrier),
             State::Opening | State::Gone => None,
@@ -136,9 +136,9 @@ impl Slot {
 
 /// Poll once, on the caller's thread. None: nothing to do now, the waker will notify.
 fn attempt<T>(
-    carrier: &mut Box<dyn Carrier>,
+    carrier: &mut Box<dyn StreamTransport>,
     waker: &Waker,
-    poll: impl FnOnce(&mut Box<dyn Carrier>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    poll: impl FnOnce(&mut Box<dyn StreamTransport>, &mut Context<'_>) -> Poll<io::Result<T>>,
 ) -> Option<Result<T, Error>> {
     let polled = catch_unwind(AssertUnwindSafe(|| poll(carrier, &mut Context::from_waker(waker))));
     match polled {

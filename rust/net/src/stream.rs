@@ -14,11 +14,11 @@ use tokio::time::timeout;
 use crate::error::Closed;
 use crate::link::Link;
 use crate::muxed::Muxed;
-use crate::slot::Carrier;
+use crate::slot::StreamTransport;
 
 /// End this side's direction and passes over what the peer still sends, until the peer ends its own; resets the stream
 /// if that takes longer than `limit`.
-pub async fn finish(mut carrier: Box<dyn Carrier>, limit: Duration) {
+pub async fn finish(mut carrier: Box<dyn StreamTransport>, limit: Duration) {
     let ended = async {
         let closed = poll_fn(|context| Pin::new(&mut carrier).poll_close(context)).await;
         let mut passed = vec![0; 4096];
@@ -45,7 +45,7 @@ impl Agreed {
     }
 }
 
-impl Carrier for Agreed {
+impl StreamTransport for Agreed {
     fn closed(&self) -> Option<Closed> {
         self.link.closed()
     }

@@ -49,7 +49,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Watched<T> {
         let written = Pin::new(&mut self.pipe).poll_write(context, bytes);
         self.ledger.set_blocked(written.is_pending());
         match written {
-            // Nobody takes it any more, but what was received before is still to be read, and then the end.
+            // Nobody takes it, but what was received before is still to be read, and then the end.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(bytes.len())),
             written => written,
         }

@@ -480,7 +480,7 @@ mod tests {
         ];
         for (message, reason, code) in cases {
             let (_, task, mut server) = connected().await;
-            // The last bytes of a message that is too large are not taken any more.
+            // The last bytes of a message that is too large are not taken.
             let (_, closed) = join(server.send(message), task).await;
             let closed = closed.unwrap();
             assert_eq!(closed.cause, Cause::Violation, "{closed:?}");

@@ -25,7 +25,7 @@ fn refuse(reason: impl ToString) -> PyErr {
 ///
 /// # Errors
 /// ColumnError: another object or type, offsets that do not ascend or go beyond the last one, a wrong number of nulls. That the
-/// buffers are as long as the last offset says cannot be seen from here: the interface does not tell their size.
+/// buffers are as long as the last offset says cannot be seen from here: the interface does not state their size.
 pub fn import(object: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     let Ok(method) = object.getattr("__arrow_c_array__") else {
         let name = object.get_type().name()?;

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use gossiplog_core::ancestors::{self, Record};
-use gossiplog_core::batch::{self, Verdict, check, verify_signatures};
+use gossiplog_core::batch::{self, CheckedValue, check, verify_signatures};
 use gossiplog_core::id::Key;
 use gossiplog_core::message;
 use gossiplog_core::parallel;
@@ -24,7 +24,7 @@ use crate::value;
 #[pyclass(module = "gossiplog._core")]
 pub struct Batch {
     values: Vec<PyBackedBytes>,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<CheckedValue>,
 }
 
 fn keys<'py>(py: Python<'py>, keys: impl ExactSizeIterator<Item = Key>) -> PyResult<Bound<'py, PyList>> {
@@ -35,7 +35,7 @@ fn key_set(known: &Bound<'_, PyAny>) -> PyResult<HashSet<Key>> {
     known.try_iter()?.map(|item| key(item?.cast::<PyBytes>()?.as_bytes())).collect()
 }
 
-/// The verdicts over stored values, in their order, on all cores. `known` is given the keys, and returns those that need no
+/// The verdicts on encoded messages, in their order, on all cores. `known` is given the keys, and returns those that need no
 /// verdict because the log has them.
 #[pyfunction]
 #[pyo3(signature = (values, topic, known = None))]
@@ -111,18 +111,18 @@ impl Batch {
         self.values.len() > FEW || self.values.iter().map(|value| value.len()).sum::<usize>() > SHORT
     }
 
-    fn planned(&self, py: Python<'_>, plan: batch::Plan) -> Plan {
+    fn planned(&self, py: Python<'_>, plan: batch::WritePlan) -> WritePlan {
         let values = plan.order.iter().map(|index| self.values[*index].clone_ref(py)).collect();
-        Plan { plan, values }
+        WritePlan { plan, values }
     }
 
     fn item<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         match &self.verdicts[index] {
-            Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => {
+            CheckedValue::Fresh(parsed) | CheckedValue::Duplicate(parsed) => {
                 let value = self.values[index].clone_ref(py);
                 Ok(Bound::new(py, SignedMessage::new(value, Arc::clone(parsed)))?.into_any())
             }
-            Verdict::Invalid(reason) => Ok(invalid(reason).into_value(py).into_bound(py).into_any()),
+            CheckedValue::Invalid(reason) => Ok(invalid(reason).into_value(py).into_bound(py).into_any()),
         }
     }
 }
@@ -160,9 +160,9 @@ impl Batch {
 
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let one = |verdict: &Verdict| match verdict {
-            Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => PyBytes::new(py, &parsed.key),
-            Verdict::Invalid(reason) => PyBytes::new(py, reason.key.as_ref().map_or(&[], |key| &key[..])),
+        let one = |verdict: &CheckedValue| match verdict {
+            CheckedValue::Fresh(parsed) | CheckedValue::Duplicate(parsed) => PyBytes::new(py, &parsed.key),
+            CheckedValue::Invalid(reason) => PyBytes::new(py, reason.key.as_ref().map_or(&[], |key| &key[..])),
         };
         PyList::new(py, self.verdicts.iter().map(one))
     }
@@ -174,13 +174,13 @@ impl Batch {
 
     #[getter]
     fn duplicates(&self) -> Vec<usize> {
-        let duplicate = |(index, verdict)| matches!(verdict, &Verdict::Duplicate(_)).then_some(index);
+        let duplicate = |(index, verdict)| matches!(verdict, &CheckedValue::Duplicate(_)).then_some(index);
         self.verdicts.iter().enumerate().filter_map(duplicate).collect()
     }
 
     #[getter]
     fn invalid<'py>(&self, py: Python<'py>) -> PyResult<Vec<(usize, Bound<'py, PyAny>)>> {
-        let invalid = |(_, verdict): &(usize, &Verdict)| matches!(verdict, Verdict::Invalid(_));
+        let invalid = |(_, verdict): &(usize, &CheckedValue)| matches!(verdict, CheckedValue::Invalid(_));
         let indices = self.verdicts.iter().enumerate().filter(invalid).map(|(index, _)| index);
         indices.map(|index| Ok((index, self.item(py, index)?))).collect()
     }
@@ -212,7 +212,7 @@ impl Batch {
         refused: Option<&Bound<'py, PyAny>>,
         work: Option<u64>,
         heads: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Plan> {
+    ) -> PyResult<WritePlan> {
         let known = sequences(parents)?;
         let refused: HashSet<usize> = numbers(refused)?;
         let heads = numbers(heads)?;
@@ -225,7 +225,7 @@ impl Batch {
         Ok(self.planned(py, plan))
     }
 
-    fn arrived(&self, py: Python<'_>, sequence: u64, parents: &Bound<'_, PyAny>) -> PyResult<Plan> {
+    fn arrived(&self, py: Python<'_>, sequence: u64, parents: &Bound<'_, PyAny>) -> PyResult<WritePlan> {
         let known = sequences(parents)?;
         let plan = unlocked(py, self.is_long(), || batch::arrived(&self.values, &self.verdicts, sequence, &known));
         let plan = plan.map_err(convert)?;
@@ -259,13 +259,13 @@ fn load_links(links: &Bound<'_, PyAny>, sequences: &[u64]) -> Result<Vec<Vec<u8>
 
 /// What one transaction writes for a batch.
 #[pyclass(frozen, module = "gossiplog._core")]
-pub struct Plan {
-    plan: batch::Plan,
+pub struct WritePlan {
+    plan: batch::WritePlan,
     values: Vec<PyBackedBytes>,
 }
 
 #[pymethods]
-impl Plan {
+impl WritePlan {
     #[getter]
     fn order(&self) -> Vec<usize> {
         self.plan.order.clone()

@@ -33,7 +33,7 @@ mod _core {
     use super::arrow::ArrowArray;
     #[pymodule_export]
     use super::batch::{
-        Batch, Plan, frontier, is_ancestor, link_record, misplaced, read_batch, sign_chain, verify_batch,
+        Batch, WritePlan, frontier, is_ancestor, link_record, misplaced, read_batch, sign_chain, verify_batch,
     };
     #[pymodule_export]
     use super::codec::{

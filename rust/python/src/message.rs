@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use gossiplog_core::batch::{Verdict, check, verify_signatures};
+use gossiplog_core::batch::{CheckedValue, check, verify_signatures};
 use gossiplog_core::message::{self, Codec, Parsed};
 use gossiplog_core::signature::{self, Claim, Ed25519, Scheme};
 use gossiplog_core::{Error, id};
@@ -140,8 +140,8 @@ pub fn verify(py: Python<'_>, value: PyBackedBytes, topic: &str) -> PyResult<Sig
     });
     let [value] = values;
     match verdict {
-        Some(Verdict::Fresh(parsed) | Verdict::Duplicate(parsed)) => Ok(SignedMessage::new(value, parsed)),
-        Some(Verdict::Invalid(reason)) => Err(invalid(&reason)),
+        Some(CheckedValue::Fresh(parsed) | CheckedValue::Duplicate(parsed)) => Ok(SignedMessage::new(value, parsed)),
+        Some(CheckedValue::Invalid(reason)) => Err(invalid(&reason)),
         None => Err(convert(Error::Invalid("there is no verdict".to_owned()))),
     }
 }

@@ -51,10 +51,10 @@ def test_the_access_log_has_no_level(level: str, capfd: pytest.CaptureFixture[st
 
 
 def test_what_a_stranger_wrote_forges_no_line(capfd: pytest.CaptureFixture[str]) -> None:
-    incidents = RateLimitedLog(LOGGER)
+    limited_log = RateLimitedLog(LOGGER)
     with server_log("warning", "text", access=False):
         OTHER.warning("one\nand another \u202e\udcff")
-        incidents.note("defects", "[::1]:9", "a defect of\ngossiplog", error=fail())
+        limited_log.note("defects", "[::1]:9", "a defect of\ngossiplog", error=fail())
     first, second, *rest = capfd.readouterr().err.splitlines()
     assert re.fullmatch(TIME + r" WARNING one\\nand another \\u202e\\udcff", first)
     assert re.fullmatch(TIME + r" ERROR \[::1\]:9: a defect of\\ngossiplog", second)
@@ -64,10 +64,10 @@ def test_what_a_stranger_wrote_forges_no_line(capfd: pytest.CaptureFixture[str])
 
 
 def test_json_has_an_object_a_line(capfd: pytest.CaptureFixture[str]) -> None:
-    incidents = RateLimitedLog(LOGGER)
+    limited_log = RateLimitedLog(LOGGER)
     with server_log("warning", "json", access=True):
-        incidents.note("token", "1.2.3.4:5", 'refused "it"\x7f', 2)
-        incidents.note("defects", "[::1]:9", "a defect", error=fail())
+        limited_log.note("token", "1.2.3.4:5", 'refused "it"\x7f', 2)
+        limited_log.note("defects", "[::1]:9", "a defect", error=fail())
         access_log.LOGGER.info("GET /")
     found: list[dict[str, Any]] = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert all(re.fullmatch(TIME, record.pop("time")) for record in found)

@@ -397,8 +397,8 @@ async def test_what_is_let_through_carries_its_rights_and_no_token() -> None:
 @pytest.mark.anyio
 async def test_what_is_not_let_through_learns_why(caplog: pytest.LogCaptureFixture) -> None:
     inner = Inner()
-    incidents = RateLimitedLog(logging.getLogger("gossiplog.test"))
-    app = protect(inner, access(READ, WRITE), incidents)
+    limited_log = RateLimitedLog(logging.getLogger("gossiplog.test"))
+    app = protect(inner, access(READ, WRITE), limited_log)
     missing = await call(app, "/", headers=headers("localhost", None, None))
     wrong = await call(app, "/a\nb?token=c", headers=headers("localhost", None, OTHER))
     reading = await call(app, "/", "POST", headers=headers("localhost", None, READ))
@@ -412,7 +412,7 @@ async def test_what_is_not_let_through_learns_why(caplog: pytest.LogCaptureFixtu
     assert "https://evil.example.org" in origin.error
     assert host.status == 403
     assert inner.scopes == []
-    assert incidents.counts == {"token": 3, "origin": 1, "host": 1}
+    assert limited_log.counts == {"token": 3, "origin": 1, "host": 1}
     assert caplog.messages == [
         "127.0.0.1:50000: refused a request for /: reading needs a token here",
         "127.0.0.1:50000: refused a request for /a\\nb: the token is not valid here",
@@ -446,9 +446,9 @@ async def test_lines_about_who_is_not_let_through_are_limited(caplog: pytest.Log
 
 @pytest.mark.anyio
 async def test_the_line_about_a_token_that_does_not_suffice_has_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    incidents = RateLimitedLog(logging.getLogger("gossiplog.test"))
+    limited_log = RateLimitedLog(logging.getLogger("gossiplog.test"))
     readers = [Token(READ, "alice"), Token(OTHER)]
-    app = protect(Inner(), Access(read_token=readers, write_token=WRITE), incidents)
+    app = protect(Inner(), Access(read_token=readers, write_token=WRITE), limited_log)
     for shown in (READ, OTHER):
         answer = await call(app, "/", "POST", headers=headers("localhost", None, shown))
         assert answer.error == "this token allows reading, not writing"
@@ -486,9 +486,9 @@ async def test_some_paths_are_open_to_all() -> None:
 async def test_who_guesses_tokens_waits() -> None:
     """Its right token is refused, too: what is answered must not tell which one is right."""
     now = 0.0
-    inner, incidents = Inner(), RateLimitedLog(logging.getLogger("gossiplog.test"))
+    inner, limited_log = Inner(), RateLimitedLog(logging.getLogger("gossiplog.test"))
     app = protect(
-        inner, access(READ, WRITE), incidents, open_paths=["/healthz"], addresses=Addresses(clock=lambda: now)
+        inner, access(READ, WRITE), limited_log, open_paths=["/healthz"], addresses=Addresses(clock=lambda: now)
     )
 
     async def ask(token: str | None, client: str = "10.0.0.1", path: str = "/") -> Answer:
@@ -506,7 +506,7 @@ async def test_who_guesses_tokens_waits() -> None:
         assert answer.error == "too many requests of 10.0.0.1 had a wrong token: show one again in 0.3 s"
         assert (await ask(token, path="/healthz")).status == 200
         assert inner.scopes[-1][SCOPE_KEY] == Allowed(read=False, write=False)
-    assert incidents.counts == {"token": USUAL_CONNECTIONS // 2, "rate": 4}
+    assert limited_log.counts == {"token": USUAL_CONNECTIONS // 2, "rate": 4}
     # Who shows none learns nothing, and others do not notice.
     assert (await ask(None)).status == 401
     assert (await ask(READ, "10.0.0.2")).status == 200

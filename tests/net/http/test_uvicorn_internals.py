@@ -349,11 +349,11 @@ async def test_a_burst_of_connections_begins_over_many_turns(monkeypatch: pytest
 async def test_failed_websocket_handshakes_end_and_are_logged(
     key: str, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    incidents = RateLimitedLog(server.LOGGER)
+    limited_log = RateLimitedLog(server.LOGGER)
     # Servers may share what they count.
     async with (
-        bundled_server(incidents=incidents) as address,
-        bundled_server(incidents=incidents),
+        bundled_server(limited_log=limited_log) as address,
+        bundled_server(limited_log=limited_log),
         await anyio.connect_tcp(address.host, address.port) as stream,
     ):
         host, port = stream.extra(SocketAttribute.local_address)[:2]
@@ -363,7 +363,7 @@ async def test_failed_websocket_handshakes_end_and_are_logged(
             while True:
                 found += await stream.receive()
     assert found[: len(b"HTTP/1.1 400")] == answer
-    assert incidents.counts == {"bad_handshakes": 1}
+    assert limited_log.counts == {"bad_handshakes": 1}
     (line,) = caplog.messages
     assert line.startswith(f"{host}:{port}: ")
     assert "no WebSocket handshake: " in line

@@ -159,7 +159,7 @@ def test_every_private_name_that_is_used_is_listed() -> None:
     listed = frozenset().union(*READ.values(), *CALLED.values(), *(set(names) for _, names in OVERRIDDEN.values()))
     own = {name for name in used() if name.startswith("_")}
     own |= {name for kind in (HTTPConnection, WebSocketConnection) for name in kind.__annotations__}
-    own |= {"drop", "incidents", "is_idle", "successor", "table"}
+    own |= {"drop", "is_idle", "limited_log", "successor", "table"}
     # Set by `startup`, as by uvicorn's, for uvicorn to close.
     own |= {"servers"} & set(uvicorn.Server.shutdown.__code__.co_names)
     assert set(used()) - own - listed - set(dir(asyncio.Transport)) == set()

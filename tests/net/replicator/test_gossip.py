@@ -21,7 +21,7 @@ from gossiplog.net.transport.host import Publication
 from gossiplog.net.transport.network import Network
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast import events as broadcast
-from gossiplog.protocol.broadcast.events import Delivery, Gossip, Received, Validated
+from gossiplog.protocol.broadcast.events import Delivery, GossipAnswer, GossipAnswered, Received
 from tests.net.support import TOPIC, FakeRouter, Heard, connect_pair
 
 pytestmark = pytest.mark.anyio
@@ -75,12 +75,12 @@ async def test_messages_get_their_answers_in_batches(signer: Signer, network: Ne
             Received(Delivery(number, *message, ticket))
             for ticket, (number, message) in enumerate(zip((1, 2, 0), messages, strict=True), 7)
         ]
-        for ticket, answer in zip((7, 8, 9), Gossip, strict=True):
-            bench.validation.answer(Validated(1, ticket, answer))
+        for ticket, answer in zip((7, 8, 9), GossipAnswer, strict=True):
+            bench.validation.answer(GossipAnswered(1, ticket, answer))
         assert bench.router.batches == []
         bench.validation.flush()
         # One that was answered is not answered again.
-        bench.validation.answer(Validated(1, 7, Gossip.REJECT))
+        bench.validation.answer(GossipAnswered(1, 7, GossipAnswer.REJECT))
         bench.validation.flush()
     assert bench.router.batches == [[(7, "accept"), (8, "ignore"), (9, "reject")]]
     assert bench.telemetry.counters.latencies["validation"].counts[-1] == 3
@@ -141,7 +141,7 @@ async def test_what_is_not_judged_in_time_is_ignored_and_reported(
         await bench.router.answered(1)
         (failed,) = await bench.heard.wait(events.Failed)
         # The answer comes after all.
-        bench.validation.answer(Validated(1, 1, Gossip.ACCEPT))
+        bench.validation.answer(GossipAnswered(1, 1, GossipAnswer.ACCEPT))
         bench.validation.flush()
     assert bench.router.batches == [[(1, "ignore")]]
     assert (failed.doing, type(failed.error)) == ("validating gossip", TimeoutError)
@@ -155,7 +155,7 @@ async def test_all_that_wait_can_be_ignored(signer: Signer) -> None:
         await bench.validation.take(found, {})
         bench.validation.ignore_all()
         # The answer comes after all.
-        bench.validation.answer(Validated(1, 1, Gossip.ACCEPT))
+        bench.validation.answer(GossipAnswered(1, 1, GossipAnswer.ACCEPT))
         bench.validation.flush()
     assert bench.router.batches == [[(0, "ignore"), (1, "ignore")]]
 

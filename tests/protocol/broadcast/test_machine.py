@@ -18,7 +18,8 @@ from gossiplog.protocol.broadcast.events import (
     Appended,
     Delivery,
     Disconnect,
-    Gossip,
+    GossipAnswer,
+    GossipAnswered,
     HeadsReceived,
     Judged,
     OrphansDue,
@@ -43,7 +44,6 @@ from gossiplog.protocol.broadcast.events import (
     SyncEnded,
     SyncResult,
     TimerExpired,
-    Validated,
     Verdict,
 )
 from gossiplog.protocol.broadcast.machine import Broadcast
@@ -100,7 +100,7 @@ def test_what_came_by_gossip_is_accepted_and_pushed_but_not_published() -> None:
     """Broadcast, 2."""
     bench = Bench("a", gossiping=["g", "h"])
     outs = bench.judged("g", 1, Verdict.INSERTED, "ticket")
-    assert outs == [Validated("g", "ticket", Gossip.ACCEPT), SendInsert(("a",), key(1), b"value")]
+    assert outs == [GossipAnswered("g", "ticket", GossipAnswer.ACCEPT), SendInsert(("a",), key(1), b"value")]
 
 
 @pytest.mark.parametrize("verdict", [Verdict.DUPLICATE, Verdict.ORPHAN, Verdict.REFUSED, Verdict.INVALID])
@@ -114,7 +114,7 @@ def test_nothing_else_is_forwarded(verdict: Verdict) -> None:
 def test_a_duplicate_by_gossip_is_accepted_because_others_may_lack_it() -> None:
     """Broadcast, 2."""
     assert Bench(gossiping=["g"]).judged("g", 1, Verdict.DUPLICATE, "ticket") == [
-        Validated("g", "ticket", Gossip.ACCEPT)
+        GossipAnswered("g", "ticket", GossipAnswer.ACCEPT)
     ]
 
 
@@ -159,7 +159,7 @@ def test_who_pushes_an_invalid_message_is_disconnected() -> None:
 def test_invalid_gossip_is_rejected() -> None:
     """Broadcast, 9."""
     assert Bench(gossiping=["g"]).judged("g", 1, Verdict.INVALID, "ticket", reason="no signature") == [
-        Validated("g", "ticket", Gossip.REJECT)
+        GossipAnswered("g", "ticket", GossipAnswer.REJECT)
     ]
 
 
@@ -239,13 +239,13 @@ def test_what_was_refused_and_forgotten_is_no_broken_promise() -> None:
 def test_gossip_of_strangers_is_as_good_as_any() -> None:
     """Broadcast, 2 and 12."""
     bench = Bench(gossiping=["g"])
-    assert bench.judged("x", 1, Verdict.INSERTED, "valid") == [Validated("x", "valid", Gossip.ACCEPT)]
-    assert bench.judged("x", 2, Verdict.INVALID, "invalid") == [Validated("x", "invalid", Gossip.REJECT)]
-    assert bench.judged("x", 3, Verdict.REFUSED, "refused") == [Validated("x", "refused", Gossip.IGNORE)]
+    assert bench.judged("x", 1, Verdict.INSERTED, "valid") == [GossipAnswered("x", "valid", GossipAnswer.ACCEPT)]
+    assert bench.judged("x", 2, Verdict.INVALID, "invalid") == [GossipAnswered("x", "invalid", GossipAnswer.REJECT)]
+    assert bench.judged("x", 3, Verdict.REFUSED, "refused") == [GossipAnswered("x", "refused", GossipAnswer.IGNORE)]
     assert bench.judged("x", 5, Verdict.ORPHAN, "orphan", missing=[key(4)]) == []
     bench.now = BroadcastConfig().orphan_wait
     # There is nobody to sync with.
-    assert bench.tell(TimerExpired(OrphansDue())) == [Validated("x", "orphan", Gossip.IGNORE)]
+    assert bench.tell(TimerExpired(OrphansDue())) == [GossipAnswered("x", "orphan", GossipAnswer.IGNORE)]
 
 
 def test_what_strangers_send_is_ignored() -> None:

@@ -8,7 +8,8 @@ from gossiplog.protocol.broadcast import events
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     Appended,
-    Gossip,
+    GossipAnswer,
+    GossipAnswered,
     HeadsReceived,
     Insert,
     Judged,
@@ -30,7 +31,6 @@ from gossiplog.protocol.broadcast.events import (
     SyncResult,
     SyncStarted,
     TimerExpired,
-    Validated,
     Verdict,
 )
 from gossiplog.protocol.sync import Statistics
@@ -55,7 +55,7 @@ def test_an_orphan_that_came_by_gossip_waits_for_its_parents() -> None:
     assert Insert(orphan) not in bench.tell(Judged(parent, Verdict.INSERTED))
     # The other one comes in another way.
     assert bench.tell(Appended([(key(2), b"value")]))[0] == Insert(orphan)
-    assert Validated("g", "ticket", Gossip.ACCEPT) in bench.tell(Judged(orphan, Verdict.INSERTED))
+    assert GossipAnswered("g", "ticket", GossipAnswer.ACCEPT) in bench.tell(Judged(orphan, Verdict.INSERTED))
     bench.now = BroadcastConfig().orphan_wait
     assert bench.all(TimerExpired(OrphansDue())) == []
 
@@ -69,9 +69,9 @@ def test_an_orphan_that_waited_in_vain_is_ignored_and_calls_for_a_sync() -> None
     bench.now = BroadcastConfig().orphan_wait
     outs = bench.all(TimerExpired(OrphansDue()))
     assert SetTimer(OrphansDue(), 1.5 * BroadcastConfig().orphan_wait) in outs
-    assert Validated("g", "first", Gossip.IGNORE) in outs
+    assert GossipAnswered("g", "first", GossipAnswer.IGNORE) in outs
     assert StartSync(1, "g", (key(2),), frozenset()) in outs
-    assert Validated("h", "second", Gossip.IGNORE) not in outs
+    assert GossipAnswered("h", "second", GossipAnswer.IGNORE) not in outs
     # What the sync brings frees the other.
     outs = bench.tell(SyncBrought(1, [key(1), key(2)], 2))
     assert [out.delivery.ticket for out in outs if isinstance(out, Insert)] == ["second"]
@@ -92,7 +92,7 @@ def test_as_many_orphans_as_there_is_room_for_wait(config: BroadcastConfig) -> N
     """Broadcast, 12."""
     bench = Bench(gossiping=["g"], config=config)
     assert [bench.judged("g", number, Verdict.ORPHAN, number, missing=[key(1)]) for number in (2, 3)] == [[], []]
-    assert bench.judged("g", 4, Verdict.ORPHAN, 4, missing=[key(1)])[0] == Validated("g", 4, Gossip.IGNORE)
+    assert bench.judged("g", 4, Verdict.ORPHAN, 4, missing=[key(1)])[0] == GossipAnswered("g", 4, GossipAnswer.IGNORE)
 
 
 @pytest.mark.parametrize("config", [BroadcastConfig(orphans=1), BroadcastConfig(orphan_bytes=2 * len(b"value") - 1)])
@@ -101,7 +101,7 @@ def test_orphans_that_have_no_room_do_not_wait(config: BroadcastConfig) -> None:
     bench = Bench(gossiping=["g"], config=config)
     assert bench.judged("g", 2, Verdict.ORPHAN, 1, missing=[key(1)]) == []
     outs = bench.judged("g", 3, Verdict.ORPHAN, 2, missing=[key(1)])
-    assert outs == [Validated("g", 2, Gossip.IGNORE), StartSync(1, "g", (key(3),), frozenset())]
+    assert outs == [GossipAnswered("g", 2, GossipAnswer.IGNORE), StartSync(1, "g", (key(3),), frozenset())]
     # There is room again.
     bench.now = config.orphan_wait
     bench.tell(TimerExpired(OrphansDue()))

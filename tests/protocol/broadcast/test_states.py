@@ -33,7 +33,8 @@ from gossiplog.protocol.broadcast.events import (
     Appended,
     Delivery,
     Disconnect,
-    Gossip,
+    GossipAnswer,
+    GossipAnswered,
     HeadsReceived,
     InEvent,
     Insert,
@@ -61,7 +62,6 @@ from gossiplog.protocol.broadcast.events import (
     SyncResult,
     Timer,
     TimerExpired,
-    Validated,
     Verdict,
 )
 from gossiplog.protocol.broadcast.machine import Broadcast
@@ -454,10 +454,10 @@ class Peers(RuleBasedStateMachine):
                 assert not any(self.connected[peer] or peer in self.behind for peer in targets)
             case Publish(key):
                 assert self.has(key)
-            case Validated(ticket=int() as ticket, answer=answer):
+            case GossipAnswered(ticket=int() as ticket, answer=answer):
                 message = self.tickets.pop(ticket)
-                assert answer is not Gossip.ACCEPT or self.has(message.key)
-                assert answer is not Gossip.REJECT or not message.is_valid
+                assert answer is not GossipAnswer.ACCEPT or self.has(message.key)
+                assert answer is not GossipAnswer.REJECT or not message.is_valid
             case Insert(delivery):
                 assert delivery.ticket is None or delivery not in self.waiting
                 self.waiting.append(delivery)

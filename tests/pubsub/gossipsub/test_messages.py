@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gossiplog.protocol.broadcast.events import Gossip
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.authorship import Anonymous, Signed
 from gossiplog.pubsub.events import Deliver, Join, Leave, PeerDisconnected, Publish, TimerExpired
-from gossiplog.pubsub.gossipsub import Heartbeat, Rejected, Validated
+from gossiplog.pubsub.gossipsub import GossipAnswered, Heartbeat, Rejected
 from gossiplog.pubsub.rpc import FLOODSUB, Control, IHave, Message, Rpc
 from gossiplog.signer import Signer
 from tests.pubsub.gossipsub.node import (
@@ -220,31 +220,35 @@ def test_an_accepted_message_goes_to_all_who_have_not_sent_it() -> None:
     node.receive(ONE, message(1))
     node.receive(OTHER, message(1))
     node.receive(b"flooder too", message(1))
-    orders = node.do(Validated(id_of(message(1)), Gossip.ACCEPT))
+    orders = node.do(GossipAnswered(id_of(message(1)), GossipAnswer.ACCEPT))
     assert receivers(orders, message(1)) == [b"flooder", THIRD]
     assert delivered(orders) == []
     assert told(node.beat(), "ihave") == {b"lazy": (IHave(TOPIC, (id_of(message(1)),)),)}
     assert single(node.receive(b"lazy", iwant=[id_of(message(1))]), b"lazy").messages == (message(1),)
-    for answer in Gossip:
-        assert node.do(Validated(id_of(message(1)), answer)) == ()
+    for answer in GossipAnswer:
+        assert node.do(GossipAnswered(id_of(message(1)), answer)) == ()
     assert node.receive(THIRD, message(1)) == ()
 
 
 def test_an_accepted_message_does_not_go_to_its_author() -> None:
     node = validating()
     node.receive(ONE, message(1, author=OTHER))
-    orders = node.do(Validated(id_of(message(1, author=OTHER)), Gossip.ACCEPT))
+    orders = node.do(GossipAnswered(id_of(message(1, author=OTHER)), GossipAnswer.ACCEPT))
     assert receivers(orders, message(1, author=OTHER)) == [*FLOODERS, THIRD]
 
 
-@pytest.mark.parametrize(("answer", "orders"), [(Gossip.IGNORE, ()), (Gossip.REJECT, (Rejected((ONE, OTHER)),))])
-def test_a_message_that_is_not_accepted_is_dropped_and_not_new_again(answer: Gossip, orders: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize(
+    ("answer", "orders"), [(GossipAnswer.IGNORE, ()), (GossipAnswer.REJECT, (Rejected((ONE, OTHER)),))]
+)
+def test_a_message_that_is_not_accepted_is_dropped_and_not_new_again(
+    answer: GossipAnswer, orders: tuple[Any, ...]
+) -> None:
     """Seed 001, 25: ignored or rejected."""
     node = validating()
     node.receive(ONE, message(1))
     node.receive(OTHER, message(1))
-    assert node.do(Validated(id_of(message(1)), answer)) == orders
-    assert node.do(Validated(id_of(message(1)), Gossip.ACCEPT)) == ()
+    assert node.do(GossipAnswered(id_of(message(1)), answer)) == orders
+    assert node.do(GossipAnswered(id_of(message(1)), GossipAnswer.ACCEPT)) == ()
     assert node.receive(THIRD, message(1)) == ()
     assert packets(node.receive(b"lazy", iwant=[id_of(message(1))])) == {}
     assert told(node.beat(), "ihave") == {}
@@ -256,9 +260,13 @@ def test_an_answer_comes_too_late_when_messages_are_no_longer_kept() -> None:
     for number in (1, 2):
         node.receive(ONE, message(number))
     node.beat(4)
-    assert receivers(node.do(Validated(id_of(message(1)), Gossip.ACCEPT)), message(1)) == [*FLOODERS, OTHER, THIRD]
+    assert receivers(node.do(GossipAnswered(id_of(message(1)), GossipAnswer.ACCEPT)), message(1)) == [
+        *FLOODERS,
+        OTHER,
+        THIRD,
+    ]
     node.beat()
-    assert node.do(Validated(id_of(message(2)), Gossip.ACCEPT)) == ()
+    assert node.do(GossipAnswered(id_of(message(2)), GossipAnswer.ACCEPT)) == ()
 
 
 def test_a_message_that_waited_is_kept_no_longer_than_others() -> None:
@@ -267,9 +275,9 @@ def test_a_message_that_waited_is_kept_no_longer_than_others() -> None:
     node.receive(ONE, message(1))
     node.receive(ONE, message(2))
     node.beat(2)
-    node.do(Validated(id_of(message(1)), Gossip.ACCEPT))
+    node.do(GossipAnswered(id_of(message(1)), GossipAnswer.ACCEPT))
     assert told(node.beat(), "ihave") == {b"lazy": (IHave(TOPIC, (id_of(message(1)),)),)}
-    node.do(Validated(id_of(message(2)), Gossip.ACCEPT))
+    node.do(GossipAnswered(id_of(message(2)), GossipAnswer.ACCEPT))
     assert told(node.beat(), "ihave") == {}
     wanted = [id_of(message(number)) for number in (1, 2)]
     assert len(single(node.receive(b"lazy", iwant=wanted), b"lazy").messages) == 2
@@ -281,7 +289,7 @@ def test_what_finds_no_room_to_wait_is_not_delivered() -> None:
     """Seed 001, 25: and what is not delivered is not forwarded."""
     node = validating(max_unvalidated=2)
     assert [len(delivered(node.receive(ONE, message(number)))) for number in range(3)] == [1, 1, 0]
-    node.do(Validated(id_of(message(0)), Gossip.IGNORE))
+    node.do(GossipAnswered(id_of(message(0)), GossipAnswer.IGNORE))
     assert [len(delivered(node.receive(ONE, message(number)))) for number in (2, 3)] == [0, 1]
 
 
@@ -298,14 +306,14 @@ def test_invalid_messages_do_not_wait() -> None:
     node.join(ONE)
     node.connect(ONE)
     assert node.receive(ONE, message(1, data=bytes(101))) == ()
-    assert node.do(Validated(id_of(message(1)), Gossip.REJECT)) == ()
+    assert node.do(GossipAnswered(id_of(message(1)), GossipAnswer.REJECT)) == ()
 
 
 def test_an_accepted_message_of_a_topic_that_we_have_left_goes_nowhere() -> None:
     node = validating()
     node.receive(ONE, message(1))
     node.do(Leave(TOPIC))
-    assert packets(node.do(Validated(id_of(message(1)), Gossip.ACCEPT))) == {}
+    assert packets(node.do(GossipAnswered(id_of(message(1)), GossipAnswer.ACCEPT))) == {}
 
 
 def test_a_forged_message_does_not_stand_in_the_way_of_the_genuine_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog import Signer
 from gossiplog.protocol import gossip
-from gossiplog.protocol.broadcast.events import Delivery, Gossip
+from gossiplog.protocol.broadcast.events import Delivery, GossipAnswer
 from gossiplog.pubsub import wire
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.pubsub.rpc import Message, Rpc
@@ -28,7 +28,7 @@ def sign(number: int) -> tuple[bytes, bytes]:
 class Node:
     """A node with a router. Messages wait until a test answers, unless there is an answer for all."""
 
-    def __init__(self, network: Network, number: int, config: GossipConfig, answer: Gossip | None) -> None:
+    def __init__(self, network: Network, number: int, config: GossipConfig, answer: GossipAnswer | None) -> None:
         self.delivered: list[Delivery] = []
         self.sent: list[tuple[bytes, int]] = []
         self.dropped: list[tuple[object, str]] = []
@@ -74,7 +74,7 @@ class Bench:
         count: int,
         faults: Faults | None = None,
         config: GossipConfig | None = None,
-        answer: Gossip | None = Gossip.ACCEPT,
+        answer: GossipAnswer | None = GossipAnswer.ACCEPT,
     ) -> None:
         self.kernel = Kernel(1)
         self.network = Network(self.kernel, UniformLatency(self.kernel.random, 0.1, 0.1), faults)
@@ -104,8 +104,10 @@ def test_a_message_goes_through_the_mesh_once() -> None:
     assert bench.nodes[0].sent == [(key, 5)]
 
 
-@pytest.mark.parametrize(("answer", "copies"), [(Gossip.ACCEPT, 1), (Gossip.IGNORE, 0), (Gossip.REJECT, 0)])
-def test_what_waits_for_its_answer_is_not_sent_on(answer: Gossip, copies: int) -> None:
+@pytest.mark.parametrize(
+    ("answer", "copies"), [(GossipAnswer.ACCEPT, 1), (GossipAnswer.IGNORE, 0), (GossipAnswer.REJECT, 0)]
+)
+def test_what_waits_for_its_answer_is_not_sent_on(answer: GossipAnswer, copies: int) -> None:
     bench = Bench(3, answer=None)
     first, middle, last = bench.nodes
     last.ends[0].close()
@@ -167,7 +169,7 @@ def test_packets_wait_for_a_peer_that_is_held_up() -> None:
 
 
 def test_who_sends_invalid_messages_again_and_again_is_dropped() -> None:
-    bench = Bench(2, answer=Gossip.REJECT)
+    bench = Bench(2, answer=GossipAnswer.REJECT)
     for number in range(REJECTIONS + 1):
         assert bench.nodes[1].dropped == [] or number == REJECTIONS
         bench.nodes[0].router.publish(*sign(number))

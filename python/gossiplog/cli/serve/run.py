@@ -338,7 +338,7 @@ async def _served(
         places: list[str] = []
         tasks = await stack.enter_async_context(background())
         # Both servers share them, so that the metrics at either port have all counts.
-        incidents = RateLimitedLog(server.LOGGER)
+        limited_log = RateLimitedLog(server.LOGGER)
         if peer is not None:
             fields |= {"peer": peer.peer_id, "listen": list(peer.addresses)}
             places += peer.addresses or [f"no address, as {peer.peer_id}"]
@@ -350,14 +350,14 @@ async def _served(
                 tls=tls,
                 limits=options.limits,
                 trusted_proxies=options.trusted_proxies,
-                incidents=incidents,
+                limited_log=limited_log,
             )
             at: Address = await tasks.start(run)
             fields |= {"hub": at.url("ws"), "api": at.url("http") + "/api"}
             places.append(at.url("ws"))
         if listeners.metrics is not None:
             monitor = _monitor(log, peer, hub, options.monitor_access(), tls)
-            at = await tasks.start(partial(serve, monitor, listener=listeners.metrics, incidents=incidents))
+            at = await tasks.start(partial(serve, monitor, listener=listeners.metrics, limited_log=limited_log))
             fields |= {"metrics": at.url("http") + "/metrics"}
         yield hub, places, fields
 

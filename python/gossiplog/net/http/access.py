@@ -334,7 +334,7 @@ class Access:
             return Denied(403, reason, "origin")
         return self._decide_by_token(scope, headers)
 
-    def reads_token(self, scope: Scope) -> bool:
+    def shows_token(self, scope: Scope) -> bool:
         """Return whether a request shows a token that is to be compared."""
         asks = self.read_token is not None or self.write_token is not None
         return asks and _Headers(scope).bearer() is not None
@@ -395,7 +395,7 @@ class Access:
 def protect(
     app: ASGIApp,
     access: Access | Callable[[], Access],
-    incidents: RateLimitedLog | None = None,
+    limited_log: RateLimitedLog | None = None,
     *,
     open_paths: Collection[str] = (),
     websockets: Counter[str] | None = None,
@@ -411,7 +411,7 @@ def protect(
     Args:
         app: to protect.
         access: the checks; a function returns those of the moment, whose origins never change.
-        incidents: counts refused requests by `Denied.kind`, and as "rate" those whose address showed too many wrong
+        limited_log: counts refused requests by `Denied.kind`, and as "rate" those whose address showed too many wrong
             tokens; logs the reasons. None makes its own.
         open_paths: paths that anybody may GET, as health checks do, which have no token and know the machine by an
             address. A caller that fails the checks is let through without the right to read or write.
@@ -427,7 +427,7 @@ def protect(
         _AccessControl(
             app,
             current,
-            RateLimitedLog(_LOGGER) if incidents is None else incidents,
+            RateLimitedLog(_LOGGER) if limited_log is None else limited_log,
             open_paths,
             Counter() if websockets is None else websockets,
             Addresses() if addresses is None else addresses,
@@ -444,14 +444,14 @@ class _AccessControl:
         self,
         app: ASGIApp,
         access: Callable[[], Access],
-        incidents: RateLimitedLog,
+        limited_log: RateLimitedLog,
         open_paths: Collection[str],
         websockets: Counter[str],
         addresses: Addresses,
     ) -> None:
         self._app = app
         self._access = access
-        self._incidents = incidents
+        self._limited_log = limited_log
         self._open_paths = open_paths
         self._websockets = websockets
         self._addresses = addresses
@@ -462,7 +462,7 @@ class _AccessControl:
             return
         access, is_websocket = self._access(), scope["type"] == "websocket"
         host = host_of(scope)
-        refusal = self._addresses.token_refusal(host) if not is_websocket and access.reads_token(scope) else None
+        refusal = self._addresses.token_refusal(host) if not is_websocket and access.shows_token(scope) else None
         # Before the token is compared.
         decision = refusal or access.decide(scope)
         if not is_websocket and isinstance(decision, Denied) and decision.is_guess:
@@ -489,7 +489,7 @@ class _AccessControl:
     def _note(self, kind: str, scope: Scope, reason: str, fields: Mapping[str, str] = MappingProxyType({})) -> None:
         what = "a WebSocket" if scope["type"] == "websocket" else "a request"
         text = f"refused {what} for {scope['path'][:_LONGEST_PATH]}: {reason}"
-        self._incidents.note(kind, client_name(scope.get("client")), text, more=fields)
+        self._limited_log.note(kind, client_name(scope.get("client")), text, more=fields)
 
     def _is_open(self, scope: Scope) -> bool:
         is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS

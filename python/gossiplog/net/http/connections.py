@@ -160,27 +160,27 @@ class Handshake(socket.socket):
     host: str
     _address: tuple[str, int]
     _table: ConnectionTable
-    _incidents: RateLimitedLog
+    _limited_log: RateLimitedLog
     _is_shut_down = False
 
     @classmethod
     def begin(
-        cls, accepted: socket.socket, address: tuple[str, int], table: ConnectionTable, incidents: RateLimitedLog
+        cls, accepted: socket.socket, address: tuple[str, int], table: ConnectionTable, limited_log: RateLimitedLog
     ) -> Self:
         """Take the place of a socket that was accepted, and of its connection in the table.
 
         Args:
-            accepted: of no use any more.
+            accepted: of no further use.
             address: host and port of the client.
             table: that counts it.
-            incidents: counts and logs that it is dropped.
+            limited_log: counts and logs that it is dropped.
         """
         handshake = cls(accepted.family, accepted.type, accepted.proto, accepted.detach())
-        handshake.host, handshake._address, handshake._table, handshake._incidents = (
+        handshake.host, handshake._address, handshake._table, handshake._limited_log = (
             address[0],
             address,
             table,
-            incidents,
+            limited_log,
         )
         table.begin_handshake(handshake)
         return handshake
@@ -197,7 +197,7 @@ class Handshake(socket.socket):
 
     def drop(self, kind: str, text: str) -> None:
         """End it at once; asyncio sees the end of its bytes."""
-        self._incidents.note(kind, client_name(self._address), f"dropped: {text}")
+        self._limited_log.note(kind, client_name(self._address), f"dropped: {text}")
         self.shut_down()
 
     def shut_down(self) -> None:

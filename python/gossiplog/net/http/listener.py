@@ -95,21 +95,21 @@ class Listener(socket.socket):
     limit.
     """
 
-    _incidents: RateLimitedLog | None = None
+    _limited_log: RateLimitedLog | None = None
     _table: ConnectionTable | None = None
     _is_secure = False
     # Set where it is reached: `accept` of this socket runs on the event loop alone.
     _spare: int | None = None
 
-    def begin(self, incidents: RateLimitedLog, table: ConnectionTable, *, secure: bool) -> None:
+    def begin(self, limited_log: RateLimitedLog, table: ConnectionTable, *, secure: bool) -> None:
         """Listen.
 
         Args:
-            incidents: counts and logs the connections that are not accepted.
+            limited_log: counts and logs the connections that are not accepted.
             table: says which addresses are blocked, and counts handshakes.
             secure: whether connections begin with a handshake of TLS.
         """
-        self._incidents = incidents
+        self._limited_log = limited_log
         self._table = table
         self._is_secure = secure
         self.listen()
@@ -137,8 +137,8 @@ class Listener(socket.socket):
             self._note("too_many_from_address", client, "not accepted: it went on after many refusals")
             raise BlockingIOError
         CLIENT_NAME.set(client)
-        if self._is_secure and self._table is not None and self._incidents is not None:
-            connection = Handshake.begin(connection, address[:2], self._table, self._incidents)
+        if self._is_secure and self._table is not None and self._limited_log is not None:
+            connection = Handshake.begin(connection, address[:2], self._table, self._limited_log)
         return connection, address
 
     def close(self) -> None:
@@ -168,17 +168,17 @@ class Listener(socket.socket):
         self._open_spare()
 
     def _note(self, kind: str, client: str, text: str) -> None:
-        if self._incidents is not None:
-            self._incidents.note(kind, client, text)
+        if self._limited_log is not None:
+            self._limited_log.note(kind, client, text)
 
 
 @contextlib.contextmanager
-def noting_accept_errors(loop: asyncio.AbstractEventLoop, incidents: RateLimitedLog) -> Iterator[None]:
+def noting_accept_errors(loop: asyncio.AbstractEventLoop, limited_log: RateLimitedLog) -> Iterator[None]:
     """Count and log, in a block, the connections that asyncio cannot accept.
 
     asyncio would repeat a traceback each second.
     """
-    own = _AcceptErrorHandler(incidents, loop.get_exception_handler())
+    own = _AcceptErrorHandler(limited_log, loop.get_exception_handler())
     loop.set_exception_handler(own)
     try:
         yield
@@ -202,15 +202,15 @@ class _AcceptErrorHandler:
         is_running: whether the server runs. A handler of others may keep this one after its end.
     """
 
-    def __init__(self, incidents: RateLimitedLog, former: _ExceptionHandler | None) -> None:
+    def __init__(self, limited_log: RateLimitedLog, former: _ExceptionHandler | None) -> None:
         self.former = former
         self.is_running = True
-        self._incidents = incidents
+        self._limited_log = limited_log
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if self.is_running and isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context:
-            self._incidents.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
+            self._limited_log.note("no_descriptors", "unknown", f"not accepted: {NO_DESCRIPTORS}")
         elif self.former is not None:
             self.former(loop, context)
         else:

@@ -81,7 +81,7 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         try:
             messages = await _ask(log)
         except StorageError:
-            # The rest is worth all the more when the log fails: that it does, its missing size tells.
+            # The rest is worth more when the log fails, which its missing size shows.
             messages = None
         registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)

@@ -31,7 +31,7 @@ async def serve(
     tls: TLS | None = None,
     limits: Limits | None = None,
     trusted_proxies: Sequence[str] = (),
-    incidents: RateLimitedLog | None = None,
+    limited_log: RateLimitedLog | None = None,
     listener: Listener | None = None,
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -49,7 +49,7 @@ async def serve(
             a connection without a request gives way: the oldest of the address that has the most. None for the usual
             ones.
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
-        incidents: counts and logs failed attempts of clients, and limits that they exceed; None makes its
+        limited_log: counts and logs failed attempts of clients, and limits that they exceed; None makes its
             own. Servers may share it.
         listener: bound to the address already (see `bind`), in place of `host` and `port`.
         task_status: gets the address once it listens.
@@ -70,15 +70,17 @@ async def serve(
     if loop is None:
         raise RuntimeError("the bundled server runs on asyncio: run it with anyio.run(..., backend='asyncio')")
 
-    incidents = incidents or RateLimitedLog(LOGGER)
+    limited_log = limited_log or RateLimitedLog(LOGGER)
     table = ConnectionTable(limits or Limits(), trusted_proxies)
-    context = None if tls is None else tls.server_context(partial(_note_handshake, incidents))
-    config = Config(_with_state(CountRefusals(app, table), incidents, tls), context, incidents, table, trusted_proxies)
+    context = None if tls is None else tls.server_context(partial(_note_handshake, limited_log))
+    config = Config(
+        _with_state(CountRefusals(app, table), limited_log, tls), context, limited_log, table, trusted_proxies
+    )
     server = Server(config)
     if listener is None:
         listener = await anyio.to_thread.run_sync(bind, host, port)
-    with listener, noting_accept_errors(loop, incidents):
-        listener.begin(incidents, table, secure=tls is not None)
+    with listener, noting_accept_errors(loop, limited_log):
+        listener.begin(limited_log, table, secure=tls is not None)
         bound_host, bound_port, *_ = listener.getsockname()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_run, server, listener)
@@ -91,11 +93,11 @@ async def serve(
                 server.should_exit = True
 
 
-def _with_state(app: ASGIApp, incidents: RateLimitedLog, tls: TLS | None) -> ASGIApp:
+def _with_state(app: ASGIApp, limited_log: RateLimitedLog, tls: TLS | None) -> ASGIApp:
     """Return an application whose scopes have the server's counts and the expiry of its certificate, for `/metrics`."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, SERVER_KEY: incidents.counts, **certificate_scope(tls)}, receive, send)
+        await app({**scope, SERVER_KEY: limited_log.counts, **certificate_scope(tls)}, receive, send)
 
     return run
 
@@ -107,5 +109,5 @@ async def _run(server: Server, listener: Listener) -> None:
         await server.drop_connections()
 
 
-def _note_handshake(incidents: RateLimitedLog, client: str, reason: str) -> None:
-    incidents.note("bad_handshakes", client, f"no TLS handshake: {reason}")
+def _note_handshake(limited_log: RateLimitedLog, client: str, reason: str) -> None:
+    limited_log.note("bad_handshakes", client, f"no TLS handshake: {reason}")

@@ -55,7 +55,7 @@ class Config(uvicorn.Config):
     Args:
         app: an ASGI application, which gets no lifespan.
         context: of TLS; None to serve without.
-        incidents: counts and logs failed attempts of clients, and limits that they exceed.
+        limited_log: counts and logs failed attempts of clients, and limits that they exceed.
         table: of the server's connections.
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
     """
@@ -64,7 +64,7 @@ class Config(uvicorn.Config):
         self,
         app: ASGIApp,
         context: ssl.SSLContext | None,
-        incidents: RateLimitedLog,
+        limited_log: RateLimitedLog,
         table: ConnectionTable,
         trusted_proxies: Sequence[str],
     ) -> None:
@@ -91,7 +91,7 @@ class Config(uvicorn.Config):
             timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_context_factory=None if context is None else lambda config, default: context,
         )
-        self.incidents = incidents
+        self.limited_log = limited_log
         self.table = table
 
 
@@ -140,9 +140,9 @@ class Server(uvicorn.Server):
 class _ConnectionLog(logging.Logger):
     """uvicorn's lines about a connection, counted and limited: strangers cause them, as often as they like."""
 
-    def __init__(self, incidents: RateLimitedLog, client: str) -> None:
+    def __init__(self, limited_log: RateLimitedLog, client: str) -> None:
         super().__init__(__name__, logging.WARNING)
-        self._incidents = incidents
+        self._limited_log = limited_log
         self._client = client
 
     def handle(self, record: logging.LogRecord) -> None:
@@ -152,7 +152,7 @@ class _ConnectionLog(logging.Logger):
             # The server ends, and nothing else cancels the application: a client did not read its answer in time.
             return
         kind = "server_errors" if record.levelno >= logging.ERROR else "bad_requests"
-        self._incidents.note(kind, self._client, record.getMessage(), error=error)
+        self._limited_log.note(kind, self._client, record.getMessage(), error=error)
 
 
 class _LimitedConnection(Paced):
@@ -165,7 +165,7 @@ class _LimitedConnection(Paced):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.logger = _ConnectionLog(self.config.incidents, client_name(self.client))
+        self.logger = _ConnectionLog(self.config.limited_log, client_name(self.client))
         self._read_timeout = ReadTimeout(transport, self.drop)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -188,7 +188,7 @@ class _LimitedConnection(Paced):
             kind: under which it is counted.
             text: what the client did, as a clause.
         """
-        self.config.incidents.note(kind, client_name(self.client), f"dropped: {text}")
+        self.config.limited_log.note(kind, client_name(self.client), f"dropped: {text}")
         self.transport.abort()
 
 
@@ -300,7 +300,7 @@ class WebSocketConnection(_LimitedConnection, WebSocketsSansIOProtocol):  # type
         super().handle_connect(event)
         if self.conn.handshake_exc is not None:
             text = f"no WebSocket handshake: {self.conn.handshake_exc}"
-            self.config.incidents.note("bad_handshakes", client_name(self.client), text)
+            self.config.limited_log.note("bad_handshakes", client_name(self.client), text)
         # uvicorn fails on frames that a client sends before it was let in.
         self.transport.pause_reading()
 

@@ -445,7 +445,7 @@ class Driver(Service):
 
     async def _serve(self, peer: PeerSession, stream: Stream) -> None:
         if anyio.current_time() < peer.served_from:
-            # canvas-js comes again at once after an Abort, whatever cooldown it is told, but not after this.
+            # canvas-js comes again at once after an Abort, whatever cooldown the Abort has, but not after this.
             stream.reset()
             return
         peer.served += 1
@@ -516,7 +516,7 @@ class Driver(Service):
                 self._pushes.update(self._those(peers))
             case broadcast.Publish(key, value):
                 self._publish(key, value)
-            case broadcast.Validated():
+            case broadcast.GossipAnswered():
                 if self._gossip is not None:
                     self._gossip.answer(event)
             case broadcast.Insert(delivery):
@@ -584,7 +584,9 @@ class Driver(Service):
 
     def _pass_over(self, delivery: broadcast.Delivery) -> None:
         if self._gossip is not None:
-            self._gossip.answer(broadcast.Validated(delivery.source, delivery.ticket, broadcast.Gossip.IGNORE))
+            self._gossip.answer(
+                broadcast.GossipAnswered(delivery.source, delivery.ticket, broadcast.GossipAnswer.IGNORE)
+            )
         # It may have been stored, and what came with it.
         self._update_all()
 

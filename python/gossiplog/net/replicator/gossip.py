@@ -26,7 +26,7 @@ from gossiplog.net.transport.host import Answer, Publication, Router
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast import events as broadcast
-from gossiplog.protocol.broadcast.events import Delivery, Gossip
+from gossiplog.protocol.broadcast.events import Delivery, GossipAnswer
 from gossiplog.reprs import counted
 
 _NOBODY = 0
@@ -38,7 +38,11 @@ _COMPLAINT_SECONDS = 1.0
 _DECODED_AT_ONCE = 2**16
 """Bytes whose decoding takes less time than a thread takes to wake."""
 
-_ANSWERS: dict[Gossip, Answer] = {Gossip.ACCEPT: "accept", Gossip.IGNORE: "ignore", Gossip.REJECT: "reject"}
+_ANSWERS: dict[GossipAnswer, Answer] = {
+    GossipAnswer.ACCEPT: "accept",
+    GossipAnswer.IGNORE: "ignore",
+    GossipAnswer.REJECT: "reject",
+}
 
 
 class GossipAdapter:
@@ -114,7 +118,7 @@ class GossipAdapter:
             await self._room()
             self._report(broadcast.Received(delivery))
 
-    def answer(self, event: broadcast.Validated) -> None:
+    def answer(self, event: broadcast.GossipAnswered) -> None:
         """Pass on the machine's answer, unless the router was given one."""
         if isinstance(event.ticket, int):
             self._give(event.ticket, _ANSWERS[event.answer])

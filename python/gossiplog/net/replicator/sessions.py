@@ -171,7 +171,7 @@ class PeerSession:
                             self.drop(f"it did not read what was pushed to it for {_WRITE_SECONDS:g} s")
                             return
                 finally:
-                    # Nor does what is lost with the stream wait any more.
+                    # What is lost with the stream does not wait, either.
                     self.size -= len(data)
             if self.behind:
                 self.behind = False

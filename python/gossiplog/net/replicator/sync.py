@@ -287,7 +287,7 @@ async def serve_sync(
         blame: is called with what the peer did wrong.
         served: is called after each answer that was written: how many messages it held, and its bytes.
         fruitless: is called before the peer learns that the stream was fruitless (see `Server`).
-        pause: seconds for which the peer is to be refused then, which it is told.
+        pause: seconds for which the peer is to be refused then; the answer says so.
 
     Returns:
         Whether the stream was aborted.

@@ -183,7 +183,7 @@ class Telemetry:
         self._defects: Counter[str] = Counter()
         self._latencies: dict[str, Histogram] = {}
         self._sources: Counter[str] = Counter()
-        self._incidents = RateLimitedLog(LOGGER)
+        self._limited_log = RateLimitedLog(LOGGER)
         # The reasons by key, that of the message that was refused longest ago first.
         self._refused: dict[bytes, str] = {}
         self.last_refused: tuple[bytes, RefusedMessage] | None = None
@@ -265,7 +265,7 @@ class Telemetry:
         text = f"the application refuses {counted(len(new), 'message')} that it sent"
         texts = [f"message {id}: {_shortened(error.reason)}" for id, error in named]
         shown = listed(texts, _SHOWN, separator="; ", count=len(new))
-        self._incidents.note("refused_messages", peer or "a peer that is gone", f"{text}: {shown}")
+        self._limited_log.note("refused_messages", peer or "a peer that is gone", f"{text}: {shown}")
         self.emit(events.MessagesRefused(tuple(named), peer, len(new) - len(named)))
 
     @property
@@ -285,7 +285,7 @@ class Telemetry:
         # In quotes: these are the peer's words.
         texts = [f'message {id}: "{_shortened(reason)}"' for id, reason in event.refused]
         shown = listed(texts, _SHOWN, separator="; ", count=count)
-        self._incidents.note("reported_refusals", event.peer, f"{text}: {shown}")
+        self._limited_log.note("reported_refusals", event.peer, f"{text}: {shown}")
         self.emit(event)
 
     def observe(self, kind: str, seconds: float) -> None:
@@ -294,7 +294,7 @@ class Telemetry:
 
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:
         """Log a peer's failed attempt; the network counts it (see `Counters.network`)."""
-        self._incidents.note(kind, peer, text, count)
+        self._limited_log.note(kind, peer, text, count)
 
     def count_refused(self, reason: str, connections: int = 1) -> None:
         """Count connections that were not let in; `reason` is one of REFUSALS."""
@@ -309,12 +309,12 @@ class Telemetry:
             text: the same as a clause.
         """
         self.count_refused(reason)
-        self._incidents.note("refused_connections", peer, f"not let in: {text}")
+        self._limited_log.note("refused_connections", peer, f"not let in: {text}")
 
     def dropped(self, peer: str, reason: str) -> None:
         """Count and log a peer that was dropped because it broke a rule."""
         self.count(dropped=1)
-        self._incidents.note("dropped", peer, f"dropped: {reason}")
+        self._limited_log.note("dropped", peer, f"dropped: {reason}")
 
     def defect(self, kind: str, event: events.Defect) -> None:
         """Count and log a defect, and report it to the application; `kind` is one of `Counters.defects`."""
@@ -322,7 +322,7 @@ class Telemetry:
         # A class of errors has a line of its own: one defect is not to hide another.
         name = type(event.error).__name__
         text = f"a defect of gossiplog, please report it: {event.doing} raised {name}: {event.error}"
-        self._incidents.note(f"{kind} {name}", event.peer or "no peer", text, error=event.error, lines=1)
+        self._limited_log.note(f"{kind} {name}", event.peer or "no peer", text, error=event.error, lines=1)
         self.emit(event)
 
     def emit(self, event: events.Event, *, logged: bool = False) -> None:
@@ -349,7 +349,7 @@ class Telemetry:
             case events.Failed(doing, error):
                 self._errors[type(error).__name__] += 1
                 # A database that fails does so at each attempt, and clients make as many as they like.
-                self._incidents.note(type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing")
+                self._limited_log.note(type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing")
         if self._on_event is not None:
             self._waiting.append(event)
             self._due.set()

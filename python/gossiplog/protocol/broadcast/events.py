@@ -24,7 +24,7 @@ class Delivery:
         source: the peer that sent it: with gossip the one that delivered it, not its author.
         key: whose hash part is the value's, as `push.Push` has checked; a gossip driver checks the same.
         value: not verified.
-        ticket: names it to the gossip router, which waits for its `Validated`; None for one that came by push.
+        ticket: names it to the gossip router, which waits for its `GossipAnswered`; None for one that came by push.
     """
 
     source: PeerId
@@ -284,7 +284,7 @@ class Publish:
     value: bytes
 
 
-class Gossip(Enum):
+class GossipAnswer(Enum):
     """What the router does with a message that it holds back: gossipsub's answers to asynchronous validation."""
 
     ACCEPT = "accept"
@@ -296,12 +296,12 @@ class Gossip(Enum):
 
 
 @frozen
-class Validated:
+class GossipAnswered:
     """The answer for a message that came by gossip."""
 
     source: PeerId
     ticket: Hashable
-    answer: Gossip
+    answer: GossipAnswer
 
 
 @frozen
@@ -397,7 +397,7 @@ OutEvent: TypeAlias = (
     SendUpdate
     | SendInsert
     | Publish
-    | Validated
+    | GossipAnswered
     | Insert
     | StartSync
     | StopSync

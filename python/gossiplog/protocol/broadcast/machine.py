@@ -53,7 +53,8 @@ from gossiplog.protocol.broadcast.events import (
     Appended,
     Delivery,
     Disconnect,
-    Gossip,
+    GossipAnswer,
+    GossipAnswered,
     HeadsReceived,
     InEvent,
     Insert,
@@ -83,12 +84,11 @@ from gossiplog.protocol.broadcast.events import (
     SyncStarted,
     Timer,
     TimerExpired,
-    Validated,
     Verdict,
 )
 from gossiplog.protocol.broadcast.orphans import Orphans
-from gossiplog.protocol.broadcast.rejections import RejectedSets
 from gossiplog.protocol.broadcast.schedule import Schedule, Sync
+from gossiplog.protocol.broadcast.skipped import SkippedSets
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class Broadcast:
         self._peers: dict[PeerId, _Peer] = {}
         self._announcing = False
         self._schedule = Schedule(self._config, random, self._emit, numbers or itertools.count(1))
-        self._rejected = RejectedSets(self._config, random, self._emit)
+        self._rejected = SkippedSets(self._config, random, self._emit)
         self._orphans = Orphans(self._config, self._emit)
 
     @property
@@ -236,7 +236,7 @@ class Broadcast:
         # A peer that pushes is known. Gossip of one that left, or has not joined yet, counts: it is not sent again.
         stranger = delivery.ticket is None and delivery.source not in self._peers
         if stranger or delivery.key in self._rejected:
-            self._answer(delivery, Gossip.IGNORE)
+            self._answer(delivery, GossipAnswer.IGNORE)
             self._rejected.mention(delivery.source)
         else:
             self._emit(Insert(delivery))
@@ -246,35 +246,35 @@ class Broadcast:
         match event.verdict:
             case Verdict.INSERTED:
                 self._hold([delivery.key], now)
-                self._answer(delivery, Gossip.ACCEPT)
+                self._answer(delivery, GossipAnswer.ACCEPT)
                 self._forward(delivery.key, delivery.value, delivery, now)
             case Verdict.DUPLICATE:
                 self._hold([delivery.key], now)
-                self._answer(delivery, Gossip.ACCEPT)
+                self._answer(delivery, GossipAnswer.ACCEPT)
             case Verdict.ORPHAN:
                 refused = any(parent in self._rejected for parent in event.missing)
                 waits = delivery.ticket is not None and not refused
                 if not waits or not self._orphans.add(delivery, event.missing, now):
                     self._give_up(delivery, event.missing, now)
             case Verdict.REFUSED:
-                self._answer(delivery, Gossip.IGNORE)
+                self._answer(delivery, GossipAnswer.IGNORE)
                 self._skip(delivery.source, delivery.key, now)
             case Verdict.INVALID:
-                self._answer(delivery, Gossip.REJECT)
+                self._answer(delivery, GossipAnswer.REJECT)
                 if delivery.ticket is None:
                     self._blame(delivery.source, f"it pushed an invalid message: {event.reason}", now)
 
     def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
         """Give up an orphan: its parents are not on their way."""
-        self._answer(orphan, Gossip.IGNORE)
+        self._answer(orphan, GossipAnswer.IGNORE)
         if any(parent in self._rejected for parent in missing):
             self._skip(orphan.source, orphan.key, now)
         else:
             self._schedule.request(orphan.source, [orphan.key], now)
 
-    def _answer(self, delivery: Delivery, answer: Gossip) -> None:
+    def _answer(self, delivery: Delivery, answer: GossipAnswer) -> None:
         if delivery.ticket is not None:
-            self._emit(Validated(delivery.source, delivery.ticket, answer))
+            self._emit(GossipAnswered(delivery.source, delivery.ticket, answer))
 
     def _forward(self, key: bytes, value: bytes, delivery: Delivery | None, now: float) -> None:
         source = delivery.source if delivery is not None else None

@@ -113,7 +113,7 @@ class _Span:
         self.lacks = False  # whether the walk has found a leaf below it that the local log lacks
         self.complete: list[Node] = []  # below it, as the walk has found: nodes of which the local log has every leaf
         # Where the children come in parts: what checks them, None before the first part and after the last; the key
-        # that the next part follows; the last child so far (level 2 and up), whose end only the next part tells.
+        # that the next part follows; the last child so far (level 2 and up), whose end only the next part shows.
         self.check: ChildrenCheck | None = None
         self.after = b""
         self.last: Node | None = None

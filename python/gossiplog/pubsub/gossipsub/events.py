@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gossiplog.protocol.broadcast.events import Gossip
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.events import PeerId
 from gossiplog.pubsub.rpc import MessageId, Rpc
 
@@ -23,7 +23,7 @@ class Unsent:
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class GossipAnswered:
     """The application's answer for a message that it was delivered, where the router was made with `validation`.
 
     Attributes:
@@ -32,7 +32,7 @@ class Validated:
     """
 
     id: MessageId
-    answer: Gossip
+    answer: GossipAnswer
 
 
 @dataclass(frozen=True, slots=True)

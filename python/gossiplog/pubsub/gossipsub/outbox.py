@@ -45,7 +45,7 @@ class Outbox:
         self._concerns = concerns
         self._max_topics = max_topics
         self._parts: list[tuple[Sequence[PeerId], Rpc]] = []
-        # By peer and topic: GRAFT if true, else PRUNE. A packet with both would not tell which came last.
+        # By peer and topic: GRAFT if true, else PRUNE. A packet with both would not say which came last.
         self._links: dict[PeerId, dict[str, bool]] = {}
         self._kept: dict[PeerId, _Kept] = {}
 

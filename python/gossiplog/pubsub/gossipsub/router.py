@@ -44,7 +44,7 @@ from itertools import chain
 from random import Random
 from typing import Any
 
-from gossiplog.protocol.broadcast.events import Gossip
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
@@ -59,7 +59,7 @@ from gossiplog.pubsub.events import (
     TimerExpired,
 )
 from gossiplog.pubsub.gossipsub.config import Config
-from gossiplog.pubsub.gossipsub.events import Heartbeat, Rejected, Unsent, Validated
+from gossiplog.pubsub.gossipsub.events import GossipAnswered, Heartbeat, Rejected, Unsent
 from gossiplog.pubsub.gossipsub.message_cache import MessageCache, Unvalidated, UnvalidatedMessages
 from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState
@@ -82,7 +82,7 @@ class GossipSub:
         id_of: the id of a message; all peers of a network use the same function. By default the author and its number.
         is_valid: the application's judgement of a message.
         name_of: a peer's name as an author of messages; by default it is known by that name.
-        validation: whether others' messages wait for the application's `Validated` (rule 10), after `is_valid`.
+        validation: whether others' messages wait for the application's `GossipAnswered` (rule 10), after `is_valid`.
 
     Raises:
         ValueError: messages have no author, and `id_of` is the default, which would give all of them one id.
@@ -210,7 +210,7 @@ class GossipSub:
                 self._leave(topic)
             case Publish(topics, data):
                 self._publish(topics, data, now)
-            case Validated(id, answer):
+            case GossipAnswered(id, answer):
                 if rejected := self._answer(id, answer):
                     return (Rejected(rejected),)
             case Unsent(peer, packet) if peer in self._state.peers:
@@ -358,14 +358,14 @@ class GossipSub:
         """Return the topics of a message that we are in."""
         return tuple(dict.fromkeys(topic for topic in message.topics if topic in self._state.mesh))
 
-    def _answer(self, id: MessageId, answer: Gossip) -> tuple[PeerId, ...]:
+    def _answer(self, id: MessageId, answer: GossipAnswer) -> tuple[PeerId, ...]:
         """Do with a message that waits what the application says; return the peers whose message it rejects."""
         waiting = self._unvalidated.take(id)
         if waiting is None:
             return ()
-        if answer is Gossip.ACCEPT:
+        if answer is GossipAnswer.ACCEPT:
             self._accept(waiting.message, id, waiting.packet, tuple(waiting.sources), self._beats - waiting.since)
-        return tuple(waiting.sources) if answer is Gossip.REJECT else ()
+        return tuple(waiting.sources) if answer is GossipAnswer.REJECT else ()
 
     def _accept(self, message: Message, id: MessageId, packet: Rpc, sources: tuple[PeerId, ...], age: int = 0) -> None:
         """Keep a message of others that came `age` heartbeats ago; send it to those who neither sent nor wrote it."""

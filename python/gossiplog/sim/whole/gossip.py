@@ -11,7 +11,7 @@ from typing import Any
 
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import gossip
-from gossiplog.protocol.broadcast.events import Delivery, Gossip
+from gossiplog.protocol.broadcast.events import Delivery, GossipAnswer
 from gossiplog.protocol.wire import MAX_FRAME, FrameReader
 from gossiplog.pubsub import wire
 from gossiplog.pubsub.authorship import Anonymous
@@ -27,7 +27,7 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
-from gossiplog.pubsub.gossipsub import Config, GossipConfig, GossipSub, Rejected, Unsent, Validated
+from gossiplog.pubsub.gossipsub import Config, GossipAnswered, GossipConfig, GossipSub, Rejected, Unsent
 from gossiplog.pubsub.rpc import GOSSIPSUB, Message, Rpc
 from gossiplog.sim.whole.network import Network, StreamEnd
 from gossiplog.sim.whole.syncs import TOPIC
@@ -122,10 +122,10 @@ class MeshGossip:
         """Publish an own message."""
         self._handle(Publish((TOPIC,), gossip.encode(key, value)))
 
-    def validated(self, ticket: object, answer: Gossip) -> None:
+    def validated(self, ticket: object, answer: GossipAnswer) -> None:
         """Say what is to become of a message that was delivered."""
         if isinstance(ticket, bytes):
-            self._handle(Validated(ticket, answer))
+            self._handle(GossipAnswered(ticket, answer))
 
     def _remove(self, peer: PeerId) -> None:
         if self._alive:
@@ -163,7 +163,7 @@ class MeshGossip:
             try:
                 key, value = _decode_data(order.data)
             except ProtocolError:
-                self._handle(Validated(order.id, Gossip.REJECT))
+                self._handle(GossipAnswered(order.id, GossipAnswer.REJECT))
             else:
                 self._deliver(Delivery(order.source, key, value, order.id))
 

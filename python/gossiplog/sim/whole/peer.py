@@ -280,7 +280,7 @@ class Driver:
             case events.SetTimer(timer, at):
                 self._timers[timer] = at
                 self._kernel.at(at, self._expire, timer, at)
-            case events.Validated(_, ticket, answer):
+            case events.GossipAnswered(_, ticket, answer):
                 if self._gossip is not None:
                     self._gossip.validated(ticket, answer)
             case events.StartSync():

@@ -130,7 +130,7 @@ class Counter(Fold):
         return messages.select("key", F.coalesce(F.col("value").cast("long"), F.lit(0)).alias("value"))
 
     def distinct(self, messages: DataFrame) -> DataFrame:
-        # Of several encodings always the same one: an expression may tell them apart.
+        # Of several encodings always the same one: an expression may distinguish them.
         row = F.min_by(F.struct("key", "value"), "id").alias("row")
         return messages.groupBy("content_id").agg(row).select("row.*")
 

@@ -1,7 +1,7 @@
 """What a log says of itself, as far as it can be read: the driver's part of an audit.
 
 The index covers all messages but the last few hundred. Where all of these are whole, they are read alone; where one is
-damaged, only its place among all keys tells which message it was.
+damaged, only its place among all keys shows which message it was.
 """
 
 from __future__ import annotations

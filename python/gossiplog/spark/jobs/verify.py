@@ -47,7 +47,7 @@ DEFECTS = "kind string, id string, detail string"
 _Row: TypeAlias = tuple[str, bytes | None, None, str]
 _FOUND = "kind string, key binary, other binary, detail string"
 _FOUND_ARROW = pa.schema([("kind", pa.string()), ("key", pa.binary()), ("other", pa.binary()), ("detail", pa.string())])
-# What a partition tells beside defects: its fragment (in `other`); parents that it lacks, each with the child (there).
+# What a partition reports beside defects: its fragment (in `other`); parents that it lacks, each with the child there.
 _FRAGMENT, _OUTER, _CHILDLESS = "fragment", "outer", "childless"
 
 

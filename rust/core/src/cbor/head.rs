@@ -28,7 +28,7 @@ pub enum Major {
 pub struct Head {
     /// The major type.
     pub major: Major,
-    /// The low five bits of the first byte, which tell floats and constants apart.
+    /// The low five bits of the first byte, which distinguish floats and constants.
     pub info: u8,
     /// The argument.
     pub argument: u64,

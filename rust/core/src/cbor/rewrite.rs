@@ -109,7 +109,7 @@ pub(super) fn link_as_text(link: &[u8], as_version_0: bool, form: Form) -> Resul
     cid::format_as(link, as_version_0).map(Some)
 }
 
-/// Writes what dag-json does not tell apart from the link of this text.
+/// Writes what dag-json does not distinguish from the link of this text.
 fn write_text(writer: &mut Writer, text: &str) {
     writer.item(Item::Map(1));
     writer.item(Item::Text("/"));

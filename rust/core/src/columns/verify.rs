@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, Schema};
 
 use super::decode::{Column, Row, build, repeats};
 use super::{MISSING_VALUE, arrow, bytes, rows, same_length};
-use crate::batch::{Verdict, verify_signatures};
+use crate::batch::{CheckedValue, verify_signatures};
 use crate::error::Error;
 use crate::id::{self, Key};
 use crate::message::{Invalid, parse};
@@ -66,8 +66,8 @@ pub fn verify(
         let (entry, verdict) = value.and_then(|_| judged.next()).ok_or(MISSING_VALUE)?;
         match verdict {
             _ if keys.is_some() && stored(row).is_none() => Err(MISSING_KEY),
-            Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => Ok((entry.value, parsed.as_ref())),
-            Verdict::Invalid(invalid) => Err(invalid.reason.as_str()),
+            CheckedValue::Fresh(parsed) | CheckedValue::Duplicate(parsed) => Ok((entry.value, parsed.as_ref())),
+            CheckedValue::Invalid(invalid) => Err(invalid.reason.as_str()),
         }
     });
     let parts = build(&found.collect::<Vec<Row<'_>>>(), columns)?;
@@ -75,15 +75,15 @@ pub fn verify(
 
     let mut verdicts = verdicts.iter();
     let verdicts: Vec<_> = values.iter().map(|value| value.and_then(|_| verdicts.next())).collect();
-    let shown = |(row, verdict): (usize, &Option<&'_ Verdict>)| match &keys {
+    let shown = |(row, verdict): (usize, &Option<&'_ CheckedValue>)| match &keys {
         Some(keys) => keys[row].map(<[u8]>::to_vec),
         None => verdict.and_then(own).map(|key| key.to_vec()),
     };
-    let error = |(row, verdict): (usize, &Option<&'_ Verdict>)| match verdict {
+    let error = |(row, verdict): (usize, &Option<&'_ CheckedValue>)| match verdict {
         None => Some(MISSING_VALUE.to_owned()),
         Some(_) if keys.is_some() && stored(row).is_none() => Some(MISSING_KEY.to_owned()),
-        Some(Verdict::Invalid(invalid)) => Some(invalid.reason.clone()),
-        Some(Verdict::Fresh(_) | Verdict::Duplicate(_)) => None,
+        Some(CheckedValue::Invalid(invalid)) => Some(invalid.reason.clone()),
+        Some(CheckedValue::Fresh(_) | CheckedValue::Duplicate(_)) => None,
     };
     let keys = bytes::<BinaryType, _>(verdicts.iter().enumerate().map(shown))?;
     let errors = bytes::<Utf8Type, _>(verdicts.iter().enumerate().map(error))?;
@@ -96,23 +96,23 @@ pub fn verify(
 }
 
 /// The key that a value hashes to.
-fn own(verdict: &Verdict) -> Option<&Key> {
+fn own(verdict: &CheckedValue) -> Option<&Key> {
     match verdict {
-        Verdict::Fresh(parsed) | Verdict::Duplicate(parsed) => Some(&parsed.key),
-        Verdict::Invalid(invalid) => invalid.key.as_ref(),
+        CheckedValue::Fresh(parsed) | CheckedValue::Duplicate(parsed) => Some(&parsed.key),
+        CheckedValue::Invalid(invalid) => invalid.key.as_ref(),
     }
 }
 
 /// Everything but the signature.
-fn judge(entry: &Entry<'_>, topic: &str) -> Verdict {
+fn judge(entry: &Entry<'_>, topic: &str) -> CheckedValue {
     let verdict = match parse(entry.value, topic) {
-        Ok(parsed) => Verdict::Fresh(Arc::new(parsed)),
-        Err(invalid) => Verdict::Invalid(invalid),
+        Ok(parsed) => CheckedValue::Fresh(Arc::new(parsed)),
+        Err(invalid) => CheckedValue::Invalid(invalid),
     };
     match (entry.stored, own(&verdict)) {
         (Some(stored), Some(own)) if stored != own => {
             let reason = format!("the value does not hash to its key but to that of {}", id::encode(own));
-            Verdict::Invalid(Invalid { reason, key: Some(*own) })
+            CheckedValue::Invalid(Invalid { reason, key: Some(*own) })
         }
         _ => verdict,
     }

@@ -1,6 +1,6 @@
 //! What the core does with bytes of a stranger, for any bytes: the targets of `make fuzz-rust`, and of `tests/fuzz.rs`.
 
-use gossiplog_core::batch::{Verdict, check, fresh_order, outer_parents, verify_signatures};
+use gossiplog_core::batch::{CheckedValue, check, fresh_order, outer_parents, verify_signatures};
 use gossiplog_core::cbor::events::events;
 use gossiplog_core::cbor::{Writer, normalize, scan};
 use gossiplog_core::id::{self, Key};
@@ -98,7 +98,7 @@ fn verify(value: &[u8]) {
     let values = [value, value];
     let mut verdicts = check(&values, TOPIC);
     verify_signatures(&values, &mut verdicts);
-    let count = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Fresh(_))).count();
+    let count = verdicts.iter().filter(|verdict| matches!(verdict, CheckedValue::Fresh(_))).count();
     assert_eq!(fresh_order(&verdicts).len(), count);
     outer_parents(&values, &verdicts);
 }

@@ -220,7 +220,7 @@ impl Driver {
     }
 
     fn answer(&mut self, (id, source): &Origin, acceptance: MessageAcceptance) {
-        // False: gossipsub has forgotten the message, and will not forward it any more.
+        // False: gossipsub has forgotten the message, and will not forward it.
         let _ = self.swarm.behaviour_mut().gossip.report_message_validation_result(id, source, acceptance);
     }
 
@@ -286,7 +286,7 @@ impl Driver {
                 if !fits {
                     return false;
                 }
-                // A duplicate, or nobody to send it to any more: the caller knows all that was known.
+                // A duplicate, or nobody is left to send it to: the caller knows all that was known.
                 let published = self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), data);
                 if let Ok(id) = &published {
                     Counters::add(&self.shared.metrics.published);
@@ -465,7 +465,7 @@ impl Driver {
                     peer.update_status(|status| status.rtt = Some(rtt.as_secs_f64()));
                 }
             }
-            // Where nothing gets through any more, a ping after the first has no stream to go out on.
+            // Where nothing gets through, a ping after the first has no stream to go out on.
             Err(ping::Failure::Timeout | ping::Failure::Other { .. }) => {
                 let missed_pings = self.missed_pings.entry(event.connection).or_default();
                 *missed_pings += 1;

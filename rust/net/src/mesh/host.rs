@@ -197,7 +197,7 @@ impl Host {
     }
 
     /// Return what happened since the last call, one event a handle. Fails once all events were returned of a host
-    /// whose task has panicked: nothing will happen any more.
+    /// whose task has panicked: nothing will happen again.
     pub fn poll(&self) -> Result<Vec<Notice>, Error> {
         self.check()?;
         // Before anything is taken: what was reported until then is among it.

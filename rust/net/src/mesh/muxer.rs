@@ -1,6 +1,6 @@
 //! Yamux for libp2p, under the ledger's eyes: what `crate::connection` does for the streams of a WebSocket.
 //!
-//! libp2p's own tells neither a reset from an end nor what a peer did wrong, and limits the bytes that a peer makes
+//! libp2p's own neither distinguishes a reset from an end nor reports what a peer did wrong, and limits the bytes that a peer makes
 //! this side keep by stream, not by peer.
 
 use std::collections::VecDeque;

@@ -46,7 +46,7 @@ pub enum Notice {
 pub struct Message {
     /// Names it in the answer.
     pub ticket: u64,
-    /// The handle of the peer that passed it on; 0 if that is not connected any more.
+    /// The handle of the peer that passed it on; 0 if that has disconnected.
     pub connection: Handle,
     /// The peer that passed it on.
     pub peer_id: String,

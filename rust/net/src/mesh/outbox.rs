@@ -17,7 +17,7 @@ use crate::sync::{AtomicUsize, Mutex, Ordering};
 /// How long a peer may take nothing of what waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a message that gossipsub does not have any more counts as where it has to count.
+/// What a message that gossipsub has forgotten counts as where it has to count.
 const SMALL: usize = 1024;
 
 /// What gossipsub's answer to one announced message, or to one request to join the mesh, counts as in its queue.

@@ -16,7 +16,7 @@ use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Handle, Inbox};
 use crate::limits::{Counters, Limits, Permit};
 use crate::mesh::peer_account::PeerAccount;
-use crate::slot::{Carrier, Slot};
+use crate::slot::{Slot, StreamTransport};
 
 /// The remote end of a connection, once it is known.
 #[derive(Clone, Debug)]
@@ -182,7 +182,7 @@ impl Peer {
         }
     }
 
-    /// Report the end of the peer: there are no connections any more, or there never was one.
+    /// Report the end of the peer: its connections have ended, or there never was one.
     pub fn finished(&self, closed: Closed) {
         match closed.cause {
             Cause::Violation => Counters::add(&self.counters.violations),
@@ -227,7 +227,7 @@ impl Peer {
     }
 
     /// Release a stream. What is returned, if it was open, is to be finished or reset.
-    pub fn release(&self, handle: Handle) -> Option<Box<dyn Carrier>> {
+    pub fn release(&self, handle: Handle) -> Option<Box<dyn StreamTransport>> {
         self.inbox.remove(handle);
         let slot = lock(&self.state).streams.remove(&handle);
         slot.and_then(|slot| slot.take())
@@ -306,7 +306,7 @@ impl PeerConnection {
         inbox.notify(handle, |news| news.begun = Some(protocol));
     }
 
-    fn carry(self: &Arc<Self>, stream: Stream, permit: Permit, handle: Handle) -> Box<dyn Carrier> {
+    fn carry(self: &Arc<Self>, stream: Stream, permit: Permit, handle: Handle) -> Box<dyn StreamTransport> {
         lock(&self.streams).insert(handle);
         Box::new(Carried { stream, peer_connection: Arc::clone(self), handle, _permit: permit })
     }
@@ -327,7 +327,7 @@ impl Drop for Carried {
     }
 }
 
-impl Carrier for Carried {
+impl StreamTransport for Carried {
     fn closed(&self) -> Option<Closed> {
         self.peer_connection.closed.get().cloned()
     }

@@ -13,7 +13,7 @@ use crate::mesh::addresses::{Addresses, Place, source};
 use crate::mesh::metrics::HostMetrics;
 use crate::mesh::peer::{Opening, Peer, PeerConnection, Remote};
 use crate::mesh::peer_account::{PeerAccount, PeerAccounts};
-use crate::slot::{Carrier, Slot};
+use crate::slot::{Slot, StreamTransport};
 
 /// Denied peers that are kept for the caller.
 const MOST_DENIED: usize = 64;
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl State {
-    /// Remove a peer that is not connected any more.
+    /// Remove a peer that has disconnected.
     fn remove(&mut self, peer_id: &PeerId) {
         self.peers.remove(peer_id);
         self.subscribed.remove(peer_id);
@@ -270,7 +270,7 @@ impl PeerTable {
     }
 
     /// Release a stream. What is returned, if it was open, is to be finished or reset.
-    pub fn release_stream(&self, stream: Handle) -> Option<Box<dyn Carrier>> {
+    pub fn release_stream(&self, stream: Handle) -> Option<Box<dyn StreamTransport>> {
         let mut state = lock(&self.state);
         let slot = state.streams.remove(&stream)?;
         let peer = state.by_handle.get(&slot.connection).cloned()?;

@@ -81,7 +81,7 @@ impl Shared {
         self.notify();
     }
 
-    /// Fail the host: libp2p's task has panicked, and nothing is connected any more, or will be.
+    /// Fail the host: libp2p's task has panicked, and nothing is connected, or will be.
     pub fn fail(&self, reason: &'static str) {
         // Set before anybody is woken, who then finds the reason.
         let _ = self.failure.set(reason);
@@ -90,7 +90,7 @@ impl Shared {
         let Notices { changed, reported, .. } = &mut *notices;
         changed.extend(reported.keys());
         drop(notices);
-        // Nobody takes or answers them any more.
+        // Nobody takes or answers them.
         self.pending.clear();
         self.peer_table.fail(&Closed::new(Cause::Internal, reason));
         self.over.store(true, Ordering::Release);

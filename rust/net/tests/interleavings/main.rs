@@ -98,7 +98,7 @@ use crate::inbox::Inbox;
 use crate::limits::Permit;
 use crate::mesh::outbox::{ControlSummary, Queues};
 use crate::mesh::peer_account::PeerAccounts;
-use crate::slot::{Carrier, Slot};
+use crate::slot::{Slot, StreamTransport};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Interleavings of each test, if nothing else is said: what takes some seconds.
@@ -281,7 +281,7 @@ impl AsyncWrite for Nothing {
     }
 }
 
-impl Carrier for Nothing {
+impl StreamTransport for Nothing {
     fn closed(&self) -> Option<Closed> {
         None
     }

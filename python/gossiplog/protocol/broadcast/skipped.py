@@ -12,22 +12,22 @@ from gossiplog.protocol.broadcast.schedule import Emit, backoff
 
 
 @dataclass(slots=True, eq=False)
-class _RejectedSet:
+class _SkippedSet:
     """What one peer sent and the application refused."""
 
     keys: dict[bytes, None] = field(default_factory=dict)
     trying: dict[bytes, None] = field(default_factory=dict)  # those of the last retry that were not refused again
-    mentioned: bool = False  # it has messages that are in other peers' rejected sets
+    mentioned: bool = False  # it has messages that are in other peers' skipped sets
     timed: bool = False
     delay: float = 0.0
     retries: int = 0
     retried: float = 0.0
 
 
-class RejectedSets:
+class SkippedSets:
     """Remember, within limits, which messages are skipped, and when to request them again.
 
-    Each is in the rejected set of the peer that sent it first. When that peer disconnects, others that have it are
+    Each is in the skipped set of the peer that sent it first. When that peer disconnects, others that have it are
     asked.
 
     Args:
@@ -40,10 +40,10 @@ class RejectedSets:
         self._config = config
         self._random = random
         self._emit = emit
-        self._sets: dict[PeerId, _RejectedSet] = {}
-        # By key: in whose rejected set it is, and whose last retry it is in.
-        self._set_of: dict[bytes, _RejectedSet] = {}
-        self._tried_by: dict[bytes, _RejectedSet] = {}
+        self._sets: dict[PeerId, _SkippedSet] = {}
+        # By key: in whose skipped set it is, and whose last retry it is in.
+        self._set_of: dict[bytes, _SkippedSet] = {}
+        self._tried_by: dict[bytes, _SkippedSet] = {}
         self._keys: frozenset[bytes] | None = None
 
     def __contains__(self, key: object) -> bool:
@@ -57,11 +57,11 @@ class RejectedSets:
         return self._keys
 
     def connect(self, peer: PeerId) -> None:
-        """Begin an empty rejected set for a peer."""
-        self._sets[peer] = _RejectedSet()
+        """Begin an empty skipped set for a peer."""
+        self._sets[peer] = _SkippedSet()
 
     def disconnect(self, peer: PeerId) -> list[PeerId]:
-        """Drop a peer's rejected set.
+        """Drop a peer's skipped set.
 
         Returns:
             Peers that may have what was in it.
@@ -105,8 +105,8 @@ class RejectedSets:
         """Note that the log has these messages now.
 
         Returns:
-            Peers whose rejected sets were cleared: the application took what it had refused, so it may take the rest,
-            and what descends from that one may be in any rejected set.
+            Peers whose skipped sets were cleared: the application took what it had refused, so it may take the rest,
+            and what descends from that one may be in any skipped set.
         """
         if not (self._set_of or self._tried_by):
             return []
@@ -121,7 +121,7 @@ class RejectedSets:
         return cleared
 
     def retry(self, peer: PeerId, now: float) -> bool:
-        """Clear a peer's rejected set when its time has come; return whether there was anything in it."""
+        """Clear a peer's skipped set when its time has come; return whether there was anything in it."""
         rejected = self._sets.get(peer)
         if rejected is None or not rejected.timed:
             return False
@@ -134,13 +134,13 @@ class RejectedSets:
         self._clear(rejected)
         return found
 
-    def _clear(self, rejected: _RejectedSet) -> None:
+    def _clear(self, rejected: _SkippedSet) -> None:
         for key in rejected.keys:
             del self._set_of[key]
         rejected.keys.clear()
         self._keys = None
 
-    def _forget_retry(self, rejected: _RejectedSet) -> None:
+    def _forget_retry(self, rejected: _SkippedSet) -> None:
         for key in rejected.trying:
             del self._tried_by[key]
         rejected.trying.clear()

@@ -1,4 +1,4 @@
-"""`gossiplog.protocol.broadcast.rejections`: what the machine does about messages that the application refuses."""
+"""`gossiplog.protocol.broadcast.skipped`: what the machine does about messages that the application refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     Appended,
     Delivery,
-    Gossip,
+    GossipAnswer,
+    GossipAnswered,
     HeadsReceived,
     Judged,
     PeerDisconnected,
@@ -21,7 +22,6 @@ from gossiplog.protocol.broadcast.events import (
     SyncOver,
     SyncResult,
     TimerExpired,
-    Validated,
     Verdict,
 )
 from tests.protocol.bench import Bench, key, only, timers
@@ -33,9 +33,9 @@ def test_a_refused_message_blames_nobody_and_is_skipped() -> None:
     """Broadcast, 8."""
     bench = Bench("a", "b", gossiping=["g"])
     assert bench.judged("a", 1, Verdict.REFUSED) == []
-    assert bench.judged("g", 2, Verdict.REFUSED, "ticket") == [Validated("g", "ticket", Gossip.IGNORE)]
+    assert bench.judged("g", 2, Verdict.REFUSED, "ticket") == [GossipAnswered("g", "ticket", GossipAnswer.IGNORE)]
     assert bench.tell(Received(Delivery("b", key(1), b""))) == []
-    assert bench.tell(Received(Delivery("g", key(1), b"", "t"))) == [Validated("g", "t", Gossip.IGNORE)]
+    assert bench.tell(Received(Delivery("g", key(1), b"", "t"))) == [GossipAnswered("g", "t", GossipAnswer.IGNORE)]
     assert bench.tell(HeadsReceived("b", [key(1), key(2)])) == []
     assert bench.judged("b", 3, Verdict.ORPHAN, missing=[key(1)]) == []
     assert bench.tell(HeadsReceived("b", [key(3), key(4)])) == [
