@@ -84,11 +84,8 @@ class HeadRows:
         """Return the heads without those of some keys, which need not be among them, and with others, which are not."""
         if not self._runs:
             return HeadRows(sorted(added))
-        heads = HeadRows()
         if len(self._runs) == 1:
-            heads._runs = _changed(self._runs[0], removed, added)
-            heads._count = sum(map(len, heads._runs))
-            return heads
+            return HeadRows._of(_changed(self._runs[0], removed, added))
         # By the run in which they stand, or would.
         keys, heads_added = sorted(removed), sorted(added)
         gone = {place: keys[start:end] for place, start, end in self._by_run(keys)}
@@ -103,7 +100,14 @@ class HeadRows:
             runs += new
             count += sum(map(len, new)) - len(self._runs[place])
             copied = place + 1
-        heads._runs, heads._count = [*runs, *self._runs[copied:]], count
+        return HeadRows._of([*runs, *self._runs[copied:]], count)
+
+    @classmethod
+    def _of(cls, runs: Sequence[_Run], count: int | None = None) -> HeadRows:
+        """Return the heads of runs; their number is counted where it is not known."""
+        heads = cls.__new__(cls)
+        heads._runs = runs
+        heads._count = sum(map(len, runs)) if count is None else count
         return heads
 
     def _by_run(self, keys: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
@@ -149,9 +153,9 @@ def _changed(run: _Run, removed: Collection[bytes], added: Collection[Head]) -> 
 
 def _cut(heads: Sequence[Head]) -> list[_Run]:
     """Cut heads into runs of _RUN to twice as many; fewer are one run, none are none."""
-    runs = len(heads) // _RUN
-    if runs < 2:
+    if len(heads) < 2 * _RUN:
         return [tuple(heads)] if heads else []
+    runs = len(heads) // _RUN
     bounds = [len(heads) * number // runs for number in range(runs + 1)]
     return [tuple(heads[start:end]) for start, end in pairwise(bounds)]
 
@@ -195,7 +199,8 @@ class Heads:
         """
         removed, added = plan.heads_removed, plan.heads_added
         if not self.duplicates and not duplicates:
-            return Heads(self.unique.after(removed, added))
+            # The default would be made anew.
+            return Heads(self.unique.after(removed, added), self.duplicates)
         return Heads(
             self.unique.after(removed, [head for head in added if head[1] not in duplicates]),
             self.duplicates.after(removed, [head for head in added if head[1] in duplicates]),

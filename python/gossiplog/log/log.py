@@ -104,7 +104,7 @@ class Log:
             ValueError: neither the call nor the log has a signer.
             TypeError: a signer that is no Signer, such as a path.
         """
-        return self.append_many([payload], signer=signer, codec=codec)[0]
+        return self._append([payload], signer, codec)[0]
 
     def append_many(
         self, payloads: Iterable[Any], *, signer: Signer | None = None, codec: str = "dag-cbor"
@@ -123,11 +123,13 @@ class Log:
             raise TypeError(
                 f"append_many takes an iterable of payloads, not one {type(payloads).__name__}: give append one payload"
             )
+        return self._append(list(payloads), signer, codec)
+
+    def _append(self, wanted: Sequence[Any], signer: Signer | None, codec: str) -> list[SignedMessage]:
         chosen = signer or self.signer
         if chosen is None:
             raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
         check_signer(chosen)
-        wanted = list(payloads)
         # A single one is encoded when it is signed, and needs no look before.
         if len(wanted) > 1 or self._check is not None:
             for index, payload in enumerate(wanted):
