@@ -21,7 +21,11 @@ from tests.strategies import TOPIC, alternative, longer_author, signed
 
 def test_both_cores_offer_the_names_of_the_interface(core: ModuleType) -> None:
     names = set(importlib.import_module("gossiplog.core").__all__)
-    assert names == set(reference.__all__)
+    assert names == {
+        name
+        for name, value in vars(reference).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
     assert all(hasattr(core, name) for name in names)
     for name in ("MAX_CLOCK", "MAX_DEPTH", "MAX_OWN_DEPTH", "KEY_LENGTH", "HASH_LENGTH"):
         assert getattr(core, name) == getattr(reference, name)
@@ -31,7 +35,7 @@ def test_both_cores_offer_the_names_of_the_interface(core: ModuleType) -> None:
 
 
 def test_everything_public_is_documented(core: ModuleType) -> None:
-    functions = [name for name in reference.__all__ if name.islower()]
+    functions = [name for name in importlib.import_module("gossiplog.core").__all__ if name.islower()]
     assert len(functions) > 15
     undocumented = [name for name in functions if not getattr(core, name).__doc__]
     assert not undocumented

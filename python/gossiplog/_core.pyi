@@ -1,11 +1,11 @@
 """What the Rust core offers. `gossiplog.reference` offers the same in pure Python, `gossiplog.core` chooses.
 
-Attributes that are `Final` are read-only properties.
+What has no docstring here has it there. Attributes that are `Final` are read-only properties.
 """
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias, final, overload
+from typing import Any, Final, Literal, TypeAlias, final, overload
 
 from gossiplog.errors import Cause, InvalidMessage
 
@@ -99,12 +99,7 @@ class SignedMessage:
     def __hash__(self) -> int: ...
 
 def verify(value: bytes, topic: str) -> SignedMessage: ...
-def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool:
-    """Return whether an Ed25519 key signed bytes of another protocol, judged as the signatures of messages are.
-
-    A key or a signature of another length than 32 or 64 bytes never did.
-    """
-
+def verify_bytes(public_key: bytes, signature: bytes, bytes: bytes) -> bool: ...
 def read_message(value: bytes, topic: str) -> SignedMessage:
     """Return the message in a stored value that was verified when it came in: all but the signature is checked."""
 
@@ -130,17 +125,8 @@ class MessageJson:
     def read(self, limit: int) -> bytes:
         """Return the next piece, of about so many bytes; b"" at the end. Other threads run meanwhile."""
 
-def read_message_line(line: bytes) -> bytes:
-    """Return the stored value of the message in a line of an export (dag-json). It is not verified.
-
-    That is what the line has under `value`, or else what read_message_map makes of the line. Raises DecodeError.
-    """
-
-def read_message_map(data: bytes, codec: str) -> bytes:
-    """Return the canonical stored value of a message that was sent as the map which MessageJson writes.
-
-    Its signature is not verified. Raises DecodeError, and EncodeError for another codec than dag-json and dag-cbor.
-    """
+def read_message_line(line: bytes) -> bytes: ...
+def read_message_map(data: bytes, codec: str) -> bytes: ...
 
 @final
 class WritePlan:
@@ -212,16 +198,7 @@ class Batch:
             heads: sequences of those of the parents that no message of the log names as a parent, as far as they are
                 known: nothing is read then to find out that none of them is an ancestor of another.
         """
-    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> WritePlan:
-        """Return the plan of fresh messages that are in the log already, and stand here in the order of their arrival.
-
-        Args:
-            sequence: of the first of them.
-            parents: those of `parents()` that are in the log.
-
-        Returns:
-            The plan, with link records that are left empty.
-        """
+    def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> WritePlan: ...
 
 def verify_batch(
     values: Sequence[bytes], topic: str, known: Callable[[list[bytes]], Collection[bytes]] | None = None
@@ -237,29 +214,12 @@ def sign_chain(
 def read_batch(values: Sequence[bytes], topic: str) -> Batch:
     """Like `verify_batch`, for values that this process has just signed: everything is checked but the signatures."""
 
-def misplaced(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]:
-    """Return the indices of the values that have another key than the one given. Their topic is not looked at.
-
-    Of a value whose clock cannot be read, as an earlier version may have accepted it, the hash alone is compared.
-
-    Args:
-        keys: one for each value.
-        values: stored values.
-    """
-
+def misplaced(keys: Sequence[bytes], values: Sequence[bytes]) -> list[int]: ...
 def frontier(sequence: int, clock: int, links: Links) -> list[int]:
     """Return the sequences, ascending, of the maximal proper ancestors of `sequence` at or before `clock`."""
 
-def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool:
-    """Return whether the message `ancestor` is a proper ancestor of `sequence`."""
-
-def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
-    """Return what a link record holds: the clock, and for each k with 2**k dividing it the frontier at clock - 2**k.
-
-    A frontier is the sequences of its messages, ascending; empty where it was left out for its width or its cost. Where
-    all were, the parents are the last.
-    """
-
+def is_ancestor(ancestor: int, sequence: int, links: Links) -> bool: ...
+def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]: ...
 def leaf_hash(key: bytes, value: bytes) -> bytes: ...
 
 @final
@@ -279,54 +239,22 @@ class Nodes:
 
     def __new__(cls, nodes: Iterable[Node]) -> Nodes: ...
     @staticmethod
-    def decode(data: bytes) -> Nodes | None:
-        """Return the nodes of an answer in the form that `encode` writes, with keys of the usual length.
-
-        None is for bytes in another form, which may be valid protobuf or not: they are for a general parser.
-        """
+    def decode(data: bytes) -> Nodes | None: ...
     def encode(self) -> bytes:
         """Return the protobuf message `Response.GetChildren` of the wire format, "Frames"."""
     keys: Final[list[bytes]]
     """Those that the nodes have, in their order: an anchor has none."""
-    def lacking(self, stored: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-        """Return the keys of those leaves that are not stored.
-
-        Args:
-            stored: leaves (key, hash). They ascend, as these nodes must.
-
-        Raises:
-            TreeError: a leaf that is stored with another hash.
-        """
+    def lacking(self, stored: Iterable[tuple[bytes, bytes]]) -> list[bytes]: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Node]: ...
     def __eq__(self, value: object, /) -> bool: ...
 
 def is_boundary(hash: bytes) -> bool: ...
-def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None:
-    """Check an untrusted answer to GetChildren against the rules of the tree.
-
-    Args:
-        parent: the node that was asked for.
-        end: the key at which the parent's range ends (exclusive), or None at the end of the tree.
-        children: the answer.
-
-    Raises:
-        TreeError: an empty answer; a child whose level is not the parent's less one, whose key is not in the range or
-            not above the one before; a first child that has not the parent's key; another that is no boundary
-            (level 1 and up) or, inside the span, is one; hashes that do not hash to the parent's.
-    """
+def check_children(parent: Node, end: bytes | None, children: Iterable[Node]) -> None: ...
 
 @final
 class ChildrenCheck:
-    """`check_children` for an answer that comes in parts: it holds none of them.
-
-    Args:
-        parent: the node that was asked for.
-        end: the key at which the parent's range ends (exclusive), or None at the end of the tree.
-
-    Raises:
-        TreeError: a parent of level 0.
-    """
+    """`check_children` for an answer that comes in parts: it holds none of them."""
 
     def __new__(cls, parent: Node, end: bytes | None) -> ChildrenCheck: ...
     def add(self, children: Iterable[Node]) -> None:
@@ -350,12 +278,7 @@ class Tree:
     @staticmethod
     def open(level1: Iterable[tuple[bytes, bytes]], count: int) -> Tree:
         """From stored rows (key, hash), ascending, the anchor's key being b"", and the number of entries."""
-    def insert(self, entries: Iterable[tuple[bytes, bytes]], leaves: Leaves | None = None) -> Tree:
-        """With the entries (key, value) as well. An entry that is there already changes nothing.
-
-        Raises:
-            TreeError: an empty key, or a key that is there with another value.
-        """
+    def insert(self, entries: Iterable[tuple[bytes, bytes]], leaves: Leaves | None = None) -> Tree: ...
     def insert_leaves(
         self, entries: Sequence[tuple[bytes, bytes, int]], leaves: Leaves | None = None
     ) -> tuple[Tree, list[tuple[bytes, bytes]]]:
@@ -374,19 +297,9 @@ class Tree:
         """Return the nodes one level below; raise KeyError for a node that is not there, ValueError for level 0."""
     def span(self, level: int, key: bytes | None, leaves: Leaves | None = None) -> Nodes:
         """Return the children in one object; raise as `children` does."""
-    def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]:
-        """Return those of the nodes that this tree does not have, each with the key where its range ends.
-
-        Args:
-            nodes: all or some of one level from 1, without a gap.
-            end: where the last one's range ends, None at the end of the tree.
-        """
+    def differing(self, nodes: Nodes, end: bytes | None) -> list[tuple[Node, bytes | None]]: ...
     def nodes(self, level: int, leaves: Leaves | None = None) -> list[Node]: ...
-    def next_key(self, level: int, key: bytes | None) -> bytes | None:
-        """Return the key of the node after this one on its level (1 and up): where its range ends.
-
-        None: it is the last one.
-        """
+    def next_key(self, level: int, key: bytes | None) -> bytes | None: ...
     def last(self, level: int) -> Node:
         """Return the last node of a level from 1 to the root's."""
     def __len__(self) -> int: ...
@@ -420,22 +333,10 @@ class Fragment:
     """
 
     def __new__(cls, leaves: Iterable[tuple[bytes, bytes]] = ()) -> Fragment: ...
-    def join(self, right: Fragment) -> Fragment:
-        """Return the fragment of the entries of both.
-
-        Raises:
-            TreeError: not all entries of `right` are above this one's.
-        """
+    def join(self, right: Fragment) -> Fragment: ...
     def to_bytes(self) -> bytes: ...
     @staticmethod
-    def from_bytes(data: bytes) -> Fragment:
-        """Read what `to_bytes` wrote.
-
-        That the hashes are right cannot be seen from it: the sender is trusted with that.
-
-        Raises:
-            DecodeError: anything that no fragment is written as.
-        """
+    def from_bytes(data: bytes) -> Fragment: ...
     root: Final[Node]
     """The root of the tree that has these entries and no others."""
     count: Final[int]
@@ -565,15 +466,10 @@ class Network:
     written and not sent, and 8 MiB of buffers and book-keeping, most of it only if the peer sends very many small
     frames.
 
-    Args:
-        connections: at the same time, those that ended and were not released included.
-        streams: that either side has on a connection; more of the peer's are reset.
-        peer_bytes: received from a peer and not read, or reserved (`Streams.reserve_memory`); a peer that exceeds them
-            is closed with the cause "violation". A quarter is what the windows of a connection's streams may grow by.
-        total_bytes: of all peers together; when they are exceeded, the connection that has most is closed with the
-            cause "overload".
-        negotiation_seconds: in which a new stream must agree on a protocol.
-        closing_seconds: that a peer has to take what was written, once this side closes.
+    `gossiplog.net.transport.limits.Limits` documents the arguments. Connections that ended count until they are
+    released. A peer that exceeds `peer_bytes` is closed with the cause "violation", and the one that has most with
+    "overload" when all exceed `total_bytes`. A quarter of `peer_bytes` is what the windows of a connection's streams
+    may grow by.
     """
 
     def __new__(
@@ -612,9 +508,7 @@ class Network:
     def attach(self, protocols: Sequence[str], client: bool) -> int:
         """Open a connection over a pipe whose other end is `feed` and `drain`; return its handle.
 
-        Args:
-            protocols: what streams that the peer opens may speak.
-            client: this end is yamux's client; exactly one end is.
+        `gossiplog.net.transport.network.Network.attach` documents the arguments.
         """
     def dial(
         self,
@@ -703,50 +597,22 @@ class GossipMessage:
 
 @final
 class PeerInfo:
-    """A connected peer, as of the last heartbeat or since."""
+    """A connected peer, as of the last heartbeat or since; `gossiplog.PeerInfo` says more of each attribute."""
 
     connection: Final[int]
     peer_id: Final[str]
     address: Final[str]
-    """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
     dialer: Final[bool]
-    """This side dialled the first connection to it."""
     agent: Final[str | None]
-    """What it calls its program; None until it said so. At most 256 characters."""
     protocols: Final[list[str]]
-    """What it says its streams may speak, ascending; empty until it said so. At most 128."""
     in_mesh: Final[bool]
-    """It is in the topic's mesh: messages go to it and come from it in full."""
     subscribed: Final[bool]
-    """It subscribed to the topic."""
     score: Final[float]
-    """How it behaved by gossip: around 0 and more is good.
+    """Below -400, after seven messages that were rejected, its gossip is ignored, and the host disconnects from it.
 
-    Below -400, after seven messages that were rejected, its gossip is ignored, and the host disconnects from it.
     Rejections are forgiven within ten minutes.
     """
     rtt: Final[float | None]
-    """The last round trip in seconds; None before the first."""
-
-class _GossipParameters(Protocol):
-    @property
-    def heartbeat_interval(self) -> float: ...
-    @property
-    def d(self) -> int: ...
-    @property
-    def d_low(self) -> int: ...
-    @property
-    def d_high(self) -> int: ...
-    @property
-    def lazy(self) -> int: ...
-    @property
-    def fanout_ttl(self) -> float: ...
-    @property
-    def mcache_len(self) -> int: ...
-    @property
-    def mcache_gossip(self) -> int: ...
-    @property
-    def seen_ttl(self) -> float: ...
 
 @final
 class Host:
@@ -774,21 +640,8 @@ class Host:
     message (subscriptions, GRAFT, PRUNE, IHAVE, IWANT, IDONTWANT) than 16 MiB at once or 1 MiB a second for long. Each
     frame and each of its fields counts as 32 bytes more than it has.
 
-    Args:
-        identity: the seed of the host's Ed25519 key, 32 bytes. It is kept secret.
-        topic: of gossip; Kademlia runs as `/canvas/kad/1.0.0/<topic>`.
-        protocols: what streams that peers open may speak.
-        listen: multiaddrs to listen on, `/ip4/127.0.0.1/tcp/0` or `/ip4/127.0.0.1/tcp/0/ws`, or with QUIC
-            `/ip4/127.0.0.1/udp/0/quic-v1`; none for a host that only dials.
-        bootstrap: multiaddrs of peers that know others, with or without `/p2p/...`; dialled again and again, ever
-            more rarely, while there are few connections.
-        announce: addresses under which others reach this host, beside those that it listens on.
-        mdns: whether to look for peers in the local network.
-        gossip: the parameters of gossip, as `gossiplog.pubsub.gossipsub.GossipConfig` has them.
-        allowed: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for any.
-        connections: to peers, those that ended and were not released included.
-
-    The other limits are those of `Network`.
+    `gossiplog.net.transport.host.open_host` documents the arguments, a GossipConfig among them; `allowed` are its
+    `allow_peers`. The limits are those of `Network`.
 
     Raises:
         NetworkError: an argument that cannot be used, an address that cannot be listened on, or the system refuses a
@@ -805,7 +658,7 @@ class Host:
         bootstrap: Sequence[str],
         announce: Sequence[str] = (),
         mdns: bool = False,
-        gossip: _GossipParameters,
+        gossip: object,
         connections_per_address: int | None = None,
         allowed: Sequence[str] = (),
         connections: int,
@@ -852,7 +705,7 @@ class Host:
     def peers(self) -> list[PeerInfo]:
         """Return the connected peers, by the age of their connections."""
     def fileno(self) -> int:
-        """Return a file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
+        """As `Network.fileno`."""
     def poll(self) -> list[ConnectionEvent | StreamEvent | PeerEvent | MeshEvent | HostEvent]:
         """Return what happened since the last call: of a handle in one event, a connection's before its streams'.
 
@@ -869,12 +722,6 @@ class Host:
         many from their address as there may be).
         """
     def held(self) -> int:
-        """Return the bytes that are kept for all peers now.
-
-        They were received on streams and not read, are frames of gossip that are not whole, or are reserved.
-        """
+        """As `Network.held`; frames of gossip that are not whole count, too."""
     def stop(self) -> None:
-        """End every connection at once, the thread, and the file descriptors.
-
-        Every other call raises NetworkError from then on.
-        """
+        """As `Network.stop`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from itertools import pairwise
 
-from gossiplog.net.connection_graph import bucket_of, measure_graph
+from gossiplog.net.connection_graph import measure_graph
 from gossiplog.reference.multiformats import base58_encode
 
 
@@ -14,12 +14,12 @@ def peer_ids(count: int) -> list[str]:
 
 
 def test_a_bucket_is_that_of_the_first_bit_in_which_hashes_differ() -> None:
+    """Half of all peers are in the farthest bucket of a peer, a quarter in the next one."""
     peers = peer_ids(200)
-    assert bucket_of(peers[0], peers[1]) == bucket_of(peers[1], peers[0])
-    counts = [sum(bucket_of(peers[0], peer) == bucket for peer in peers[1:]) for bucket in range(4)]
-    assert 80 <= counts[0] <= 120
-    assert 35 <= counts[1] <= 65
-    assert counts[3] < counts[1]
+    buckets = measure_graph(dict.fromkeys(peers, peers)).buckets
+    assert 80 <= buckets[0].peers <= 120
+    assert 35 <= buckets[1].peers <= 65
+    assert buckets[3].peers < buckets[1].peers
 
 
 def test_a_line_of_peers() -> None:

@@ -148,7 +148,7 @@ async def test_a_hub_with_a_damaged_log_is_given_up(
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_last_failure_of_a_source_is_given(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_STALLED_SECONDS", 0.0)
-    failure = sources._Failure()
+    failure = sources.LastFailure()
     for event, reason in [
         (events.Connected("hub"), ""),
         (events.Disconnected("hub", "the peer closed it", blamed=False), ": the connection ended: the peer closed it"),

@@ -65,15 +65,6 @@ class GraphFigures:
     left: float
 
 
-def bucket_of(peer: str, other: str) -> int:
-    """Return the bucket in which two peers have each other (Kademlia, 2.4).
-
-    That is the number of equal leading bits of the hashes of their ids.
-    """
-    distance = _key(peer) ^ _key(other)
-    return _KEY_BITS - distance.bit_length()
-
-
 def _key(peer: str) -> int:
     return int.from_bytes(sha256(base58_decode(peer)).digest())
 

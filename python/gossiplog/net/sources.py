@@ -139,7 +139,7 @@ def _fetch(
     """Return what brings a log up to date with a hub or a peer; None where the source is neither."""
 
     async def from_hub(log: Log, url: str) -> None:
-        failure = _Failure()
+        failure = LastFailure()
         async with connect(
             log, url, token=token, token_file=token_file, ca_file=ca_file, reconnect=False, on_event=failure
         ) as client:
@@ -158,18 +158,18 @@ def _fetch(
 
 
 async def _from_peer(log: Log, address: str) -> None:
-    failure = _Failure()
+    failure = LastFailure()
     async with Peer(log, (), on_event=failure) as peer:
         await peer.dial(address)
         with suppress(RefusedByPeer):
             await _while_it_grows(log, address, failure, peer.synced)
 
 
-class _Failure:
-    """Remembers what a source does wrong: an `on_event`.
+class LastFailure:
+    """Remembers what went wrong last with a source: an `on_event`.
 
     Attributes:
-        text: what it did last; "" where it did nothing.
+        text: that; "" when it has gone well since.
     """
 
     def __init__(self) -> None:
@@ -177,13 +177,17 @@ class _Failure:
 
     def __call__(self, event: events.Event) -> None:
         match event:
+            case events.Connected():
+                self.text = ""
             case events.Disconnected(_, reason) | events.Rejected(_, reason):
-                self.text = f": the connection ended: {reason}"
-            case events.SyncEnded(error=error):
-                self.text = error and f": {error}"
+                self.text = f"the connection ended: {reason}"
+            case events.Failed(_, error):
+                self.text = str(error)
+            case events.SyncEnded(error=reason):
+                self.text = reason
 
 
-async def _while_it_grows(log: Log, source: str, failure: _Failure, synced: Callable[[], Awaitable[object]]) -> None:
+async def _while_it_grows(log: Log, source: str, failure: LastFailure, synced: Callable[[], Awaitable[object]]) -> None:
     """Wait until a log has what the source has.
 
     Raises:
@@ -195,7 +199,8 @@ async def _while_it_grows(log: Log, source: str, failure: _Failure, synced: Call
         while (count := len(log)) != before:
             before = count
             await anyio.sleep(_STALLED_SECONDS)
-        raise NetworkError(f"{source} sent no message for {_STALLED_SECONDS:g} s, and its log differs{failure.text}")
+        why = failure.text and f": {failure.text}"
+        raise NetworkError(f"{source} sent no message for {_STALLED_SECONDS:g} s, and its log differs{why}")
 
     async with background() as tasks:
         tasks.start_soon(watch)

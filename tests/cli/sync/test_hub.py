@@ -208,7 +208,7 @@ def test_who_follows_is_told_what_really_went_wrong(
             await anyio.sleep(30)
             assert capfd.readouterr().err.rstrip().endswith(f"nothing has come for 20 s: {reason}")
             heard(events.Connected("hub"))
-            assert heard.failure == ""
+            assert heard.failure.text == ""
             hub.equal.set()
 
     run(test)

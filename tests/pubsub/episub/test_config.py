@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
-from gossiplog.pubsub.episub.config import Config, Repair, active_size, passive_size
+from gossiplog.pubsub.episub.config import Config, Repair
 
 
 def test_sizes_are_the_seeds() -> None:
-    """Seed 004, 1."""
+    """Seed 004, 1: A(N) = log N + c and P(N) = k A(N), as in HyParView, for 10,000 nodes with c = 3 and k = 6."""
     config = Config()
     assert (config.random_links, config.near_links, config.active, config.passive) == (4, 3, 7, 42)
-    assert [active_size(nodes) for nodes in (100, 1_000, 10_000)] == [3, 4, 5]
-    assert active_size(10_000, c=3) == config.active
-    assert passive_size(10_000) == 30
-    assert passive_size(10_000, k=2) == 10
-    assert passive_size(10_000, c=3) == config.passive
-    assert round(active_size(10_000, c=0)) == config.random_links
+    assert config.random_links == math.log10(10_000)
+    assert config.active == config.random_links + config.near_links
+    assert config.passive == 6 * config.active
 
 
 def test_what_the_seed_leaves_open_is_marked_and_can_be_set() -> None:

@@ -19,6 +19,7 @@ from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.client import connect, reader_text
 from gossiplog.net.service import background
+from gossiplog.net.sources import LastFailure
 
 # Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
 _QUIET_SECONDS = 20.0
@@ -115,7 +116,7 @@ class Listener:
 
     Attributes:
         sums: of all syncs.
-        failure: what went wrong last; "" when it has gone well since.
+        failure: what went wrong last.
         in_vain: whether the hub asks again for messages that it was sent.
     """
 
@@ -128,7 +129,7 @@ class Listener:
         final: Collection[Cause] = (),
     ) -> None:
         self.sums = _Sums()
-        self.failure = ""
+        self.failure = LastFailure()
         self.in_vain = False
         self._show = show
         self._held = held
@@ -144,7 +145,7 @@ class Listener:
         return self._values + self._receiving, self.sums.sent
 
     def __call__(self, event: events.Event) -> None:
-        self._watch(event)
+        self.failure(event)
         match event:
             case events.SyncProgressed(inserted=inserted, statistics=statistics):
                 self._receiving, self._inserting = statistics.values, inserted
@@ -185,17 +186,6 @@ class Listener:
                     note(text)
             case events.Defect(peer, doing, error):
                 note(f"{peer}: a defect of gossiplog, {doing}: {type(error).__name__}: {error}")
-
-    def _watch(self, event: events.Event) -> None:
-        match event:
-            case events.Connected():
-                self.failure = ""
-            case events.Disconnected(_, reason):
-                self.failure = f"the connection ended: {reason}"
-            case events.Failed(_, error):
-                self.failure = str(error)
-            case events.SyncEnded(error=error):
-                self.failure = error
 
     def _show_progress(self) -> None:
         self._show(self.sums.inserted + self._inserting, self.sums.sent)
@@ -345,7 +335,7 @@ async def _watch(source: Source, listener: Listener, name: str, hub: str, *, giv
         if obstacle:
             reason = str(obstacle)
         else:
-            why = listener.failure or (_IN_VAIN if listener.in_vain else reasons)
+            why = listener.failure.text or (_IN_VAIN if listener.in_vain else reasons)
             reason = f"{name} and {hub} still differ, and nothing has come for {_QUIET_SECONDS:g} s: {why}"
         if give_up:
             raise LogsDiffer(reason)

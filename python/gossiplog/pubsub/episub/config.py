@@ -10,7 +10,6 @@ made first. [ours] marks bounds that the seed does not have, against hostile nod
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -19,21 +18,6 @@ from gossiplog.pubsub.episub.encoding import MAX_HOPS, MAX_PEERS
 
 Range: TypeAlias = tuple[float, float]
 """Seconds, from and to: a randomized timer draws from it each time."""
-
-
-def active_size(nodes: int, c: int = 1) -> int:
-    """Return A(N) = log N + c (seed, from HyParView).
-
-    Args:
-        nodes: N. The logarithm is to base 10: the seed has log N = C_rand = 4 for N = 10,000.
-        c: the seed's 1, which leaves room for a single near neighbour.
-    """
-    return round(math.log10(nodes)) + c
-
-
-def passive_size(nodes: int, k: int = 6, c: int = 1) -> int:
-    """P(N) = k A(N) (seed, from HyParView, as its k of 6)."""
-    return k * active_size(nodes, c)
 
 
 class Repair(Enum):
