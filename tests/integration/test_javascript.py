@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gossiplog import Signer, core
 from gossiplog.net.events import Disconnected, MessagesRefused, SyncEnded
+from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast.config import BroadcastConfig
+from gossiplog.protocol.sync import server
 from tests.integration.conftest import Start
 from tests.integration.contents import (
     ALTERNATIVES,
@@ -23,7 +28,7 @@ from tests.integration.contents import (
     kinds,
     numbers,
 )
-from tests.integration.javascript import BrowserPeer
+from tests.integration.javascript import PATIENCE, BrowserPeer
 from tests.integration.own import OwnPeer
 from tests.integration.replica import Client, Hub, Live
 
@@ -206,6 +211,34 @@ def test_sync_goes_on_after_an_abort(
         # What one sync has brought, the next one does not ask for.
         assert sum(sync.statistics.values for sync in client.syncs_ended()) == count
     assert len(client.syncs()) > 1
+
+
+def test_who_was_refused_for_a_while_gets_everything_once_there_are_answers(
+    start: Start, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where very many leaves are below one node, until a message divides it. canvas-js comes again at once."""
+    fruitless: list[float] = []
+    paused = threading.Event()
+
+    def note(session: PeerSession, now: float, note: Callable[[PeerSession, float], None]) -> None:
+        note(session, now)
+        fruitless.append(now)
+        if session.served_from > now + 1.5:
+            paused.set()
+
+    noted = PeerSession.note_fruitless
+    monkeypatch.setattr(PeerSession, "note_fruitless", lambda session, now: note(session, now, noted))
+    monkeypatch.setattr(server, "_MOST_CHILDREN", 0)
+    hub, client = start("asyncio", topic), start("javascript", topic)
+    hub.append_numbers(0, 100)
+    client.connect(hub.listen())
+    assert paused.wait(PATIENCE)
+    monkeypatch.setattr(server, "_MOST_CHILDREN", wire.MAX_ANSWER // 42)
+    assert_equal_when_at_rest(hub, client, 100)
+    # Eight without a pause, one after which it lasts a second, and one after which it lasts two.
+    assert len(fruitless) == 10
+    assert fruitless[9] - fruitless[8] >= 1
+    meet(hub, client)
 
 
 def test_hub_falls_silent(start: Start) -> None:
