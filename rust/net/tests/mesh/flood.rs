@@ -1,5 +1,7 @@
 //! Peers that say too much by gossip, or half of it. Their frames are written by hand, on streams of a host's.
 
+use std::time::Instant;
+
 use gossiplog_net::{Answer, Cause, Config, Handle, Limits, StreamTable};
 use sha2::{Digest, Sha256};
 
@@ -407,6 +409,28 @@ fn a_peer_that_announces_messages_and_takes_no_requests_is_dropped() {
     hostile.host.stop().unwrap();
     first.until("nothing is kept", |peer| (peer.host.held().unwrap() == 0).then_some(()));
     still_gossip(&mut first, &mut second, b"unharmed");
+}
+
+/// `cargo test -p gossiplog-net --test mesh floods_of -- --nocapture` prints the figures.
+#[test]
+fn floods_of_announcements_and_requests_are_read_up_to_an_allowance() {
+    // A quarter of what a peer may say by default: a slow machine, too, spends it faster than it comes back.
+    let allowed = 4 << 20;
+    for (name, bytes) in [("announcements", announcement()), ("requests", request())] {
+        let (mut first, address, mut second) = honest(Config { control_bytes: allowed, ..config() });
+        let mut hostile = Hostile::dial(&mut first, &address);
+        let (mut taken, mut most, begin) = (0, 0, Instant::now());
+        while hostile.write(&mut first, &bytes) {
+            taken += bytes.len();
+            most = most.max(first.host.held().unwrap());
+            assert!(taken < 20 * allowed, "{name}: {taken} bytes");
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        assert_eq!(first.closed(hostile.known).cause, Cause::Violation);
+        assert!(most <= limits().peer_bytes, "{name}: {most} bytes are held");
+        println!("{name}: disconnected after {taken} bytes in {seconds:.1} s, of which {most} were held at the most");
+        still_gossip(&mut first, &mut second, name.as_bytes());
+    }
 }
 
 #[test]
