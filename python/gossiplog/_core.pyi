@@ -268,12 +268,6 @@ class ChildrenCheck:
 
 @final
 class Tree:
-    """A prolly tree: immutable, sharing structure with the trees it was made from.
-
-    A tree holds its level 1 and what is above it. The leaves are held in memory by a tree made by `Tree()`, and read by
-    the loader `leaves` given to the call by one made by `Tree.open`.
-    """
-
     def __new__(cls) -> Tree: ...
     @staticmethod
     def open(level1: Iterable[tuple[bytes, bytes]], count: int) -> Tree:
@@ -324,12 +318,6 @@ class Fragment:
 
     Fragments of runs that were read apart are joined from left to right; joining is associative, and the empty fragment
     its neutral element.
-
-    Args:
-        leaves: entries (key, leaf hash) whose keys ascend.
-
-    Raises:
-        TreeError: an empty key, one that is not above the one before it, or a hash that is not 16 bytes long.
     """
 
     def __new__(cls, leaves: Iterable[tuple[bytes, bytes]] = ()) -> Fragment: ...
@@ -366,14 +354,11 @@ def fragment_of_columns(keys: object, hashes: object) -> Fragment: ...
 
 @final
 class Closed:
-    """How a connection ended, or why a stream could not be opened."""
+    """How a connection ended, or why a stream could not be opened, as in `ConnectionLost`."""
 
     cause: Final[Cause]
-    """Who ended it, or why it could not be made: see `ConnectionLost`."""
     reason: Final[str]
-    """What happened, as a clause for people."""
     status: Final[int | None]
-    """Of the HTTP answer that refused a WebSocket."""
 
 @final
 class ConnectionEvent:
@@ -414,7 +399,10 @@ class StreamEvent:
 
 @final
 class Streams:
-    """The connections of a network or a host, and their streams, by their handles. No call waits."""
+    """The connections of a network or a host, and their streams, by their handles. No call waits.
+
+    They raise what `gossiplog.net.transport.stream` documents.
+    """
 
     def close(self, connection: int) -> None:
         """Begin to close a connection: what was written goes out first, if the peer takes it in time.
@@ -427,26 +415,11 @@ class Streams:
         Does nothing for an unknown handle.
         """
     def open(self, connection: int, protocol: str) -> int:
-        """Begin to open a stream; return its handle. An event reports how it went.
-
-        Raises:
-            ConnectionLost: the connection has ended.
-            NetworkError: too many streams are open.
-        """
+        """Begin to open a stream; return its handle. An event reports how it went."""
     def read(self, stream: int, limit: int) -> bytes | None:
-        """Take what a stream received: None if there is nothing now, b"" if the peer sent all it had to.
-
-        Raises:
-            StreamReset: by the peer.
-            ConnectionLost: before the stream's end.
-        """
+        """Take what a stream received: None if there is nothing now, b"" if the peer sent all it had to."""
     def write(self, stream: int, data: bytes, start: int = 0) -> int:
-        """Write bytes to a stream, those from `start` on; return how many were taken: 0 if there is no room now.
-
-        Raises:
-            StreamReset: by the peer.
-            ConnectionLost: nothing more is taken.
-        """
+        """Write bytes to a stream, those from `start` on; return how many were taken: 0 if there is no room now."""
     def reserve_memory(self, stream: int, bytes: int) -> None:
         """Set how many bytes the caller itself keeps for a stream; they count as those do that were not read."""
     def finish(self, stream: int) -> None:
@@ -525,13 +498,7 @@ class Network:
         `gossiplog.net.transport.network.Network.dial` documents the arguments.
         """
     def feed(self, connection: int, data: bytes, start: int = 0) -> int:
-        """Feed bytes that came from the peer, those from `start` on; return how many were taken.
-
-        0: there is no room now.
-
-        Raises:
-            ConnectionLost: nothing more is taken.
-        """
+        """Feed bytes that came from the peer, those from `start` on; return how many: 0 if there is no room."""
     def feed_eof(self, connection: int) -> None:
         """Report that no more bytes come from the peer."""
     def drain(self, connection: int, limit: int) -> bytes | None:
@@ -544,15 +511,15 @@ class Network:
 
 @final
 class PeerEvent:
-    """A peer is connected, whichever side dialled. Comes just before the ConnectionEvent that says `established`."""
+    """A peer is connected, whichever side dialled. Comes just before the ConnectionEvent that says `established`.
+
+    `gossiplog.net.transport.host.Arrival` documents the attributes.
+    """
 
     connection: Final[int]
     peer_id: Final[str]
-    """In base58: `12D3Koo...`."""
     address: Final[str]
-    """The peer's end of the first connection to it, as a multiaddr without `/p2p/...`."""
     dialer: Final[bool]
-    """This side dialled the first connection to it."""
 
 @final
 class MeshEvent:
@@ -590,9 +557,8 @@ class GossipMessage:
     ticket: Final[int]
     """Names it in the answer. Never used again."""
     connection: Final[int]
-    """Of the peer that passed it on; 0 if that is no longer connected."""
+    """Of the peer that passed it on, which need not be its author; 0 if that is no longer connected."""
     peer_id: Final[str]
-    """The peer that passed it on, which need not be its author."""
     data: Final[bytes]
 
 @final
