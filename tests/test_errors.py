@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from gossiplog import core, reference
-from gossiplog.errors import EncodeError
+from gossiplog.errors import CorruptLog, CorruptSource, EncodeError
 
 CORES = pytest.mark.parametrize("implementation", [core, reference], ids=["core", "reference"])
 DATE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -111,3 +111,24 @@ def test_advice_is_about_the_value_and_not_its_place(implementation: ModuleType,
 def test_advice_is_given_once() -> None:
     text = refusal(core, DATE)
     assert str(EncodeError(f"payload 1 of 2, from 0: {text}")) == f"payload 1 of 2, from 0: {text}"
+
+
+def test_damage_names_the_file_in_its_commands_alone() -> None:
+    damage = CorruptLog(["LOG is {}"])
+    for _ in range(2):
+        damage.locate(pathlib.Path("a LOG's {}.db"))
+        assert str(damage) == (
+            "the log is damaged: LOG is {}; `gossiplog repair 'a LOG'\"'\"'s {}.db' --from SOURCE` repairs it from a"
+            " replica, `gossiplog doctor 'a LOG'\"'\"'s {}.db'` says more"
+        )
+        assert str(damage).endswith(damage.advice)
+
+
+def test_damage_is_located_where_the_log_is_in_a_file_and_the_advice_is_not_its_own() -> None:
+    for damage in (CorruptLog(["a"], advice="; LOG"), CorruptSource(["a"])):
+        before = str(damage)
+        damage.locate(pathlib.Path("log.db"))
+        assert str(damage) == before
+    damage = CorruptLog(["a"])
+    damage.locate(None)
+    assert "gossiplog doctor LOG" in str(damage)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from gossiplog.reprs import listed
@@ -230,29 +231,31 @@ class CorruptLog(StorageError):
     """
 
     _subject = "the log"
-    advice = "; `gossiplog repair LOG --from SOURCE` repairs it from a replica, `gossiplog doctor LOG` says more"
+    _advice = "; `gossiplog repair {} --from SOURCE` repairs it from a replica, `gossiplog doctor {}` says more"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None) -> None:
-        shown = listed(problems, 5, separator="; ")
-        if advice is not None:
-            self.advice = advice
-        super().__init__(f"{self._subject} is damaged: {shown}{self.advice}")
+        self.advice = self._advice.replace("{}", "LOG") if advice is None else advice
+        self._may_locate = advice is None
+        self._shown = f"{self._subject} is damaged: {listed(problems, 5, separator='; ')}"
+        super().__init__(self._shown + self.advice)
         self.problems = tuple(problems)
 
-    def locate(self, place: str) -> None:
-        """Name the log's file in the commands that the error advises, where the log is in a file."""
-        if place == "memory" or place.startswith((":", "file:")) or not self.advice:
-            return
-        advice = re.sub(r"\bLOG\b", lambda _: shlex.quote(place), self.advice)
-        self.args = (str(self).removesuffix(self.advice) + advice,)
-        self.advice = advice
+    def locate(self, file: Path | None) -> None:
+        """Name the log's file in the commands that the error advises; leave advice of its own, and a log in no file.
+
+        Args:
+            file: that the log is in.
+        """
+        if file is not None and self._may_locate:
+            self.advice = self._advice.replace("{}", shlex.quote(str(file)))
+            self.args = (self._shown + self.advice,)
 
 
 class CorruptSource(CorruptLog):
     """The log that a pull reads from is damaged; the one that is pulled into is not to blame."""
 
     _subject = "the source's log"
-    advice = ""
+    _advice = ""
 
 
 class LogClosed(StorageError):

@@ -248,7 +248,7 @@ def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int,
             lambda: log.replica.frontiers(id, 10, 10**6),
         ]
         for use in uses:
-            with pytest.raises(CorruptLog):
+            with pytest.raises(CorruptLog, match=f"`gossiplog doctor {path}`"):
                 use()
 
 
@@ -299,7 +299,7 @@ def test_an_index_with_another_root_is_named_by_what_needs_it(tmp_path: Path, in
                 lambda: log.replica.root(),
             ]
             for use in uses:
-                with pytest.raises(CorruptLog):
+                with pytest.raises(CorruptLog, match=f"`gossiplog doctor {path}`"):
                     use()
             assert log.get(first.id) == first
             assert len(list(log)) == 60
@@ -465,6 +465,7 @@ def test_messages_are_read_where_they_are_held_against_their_keys() -> None:
         ("UPDATE gossiplog_leaves SET seq = 9999 WHERE seq = 20", list),
         ("UPDATE gossiplog_leaves SET seq = 9999 WHERE seq = 20", lambda log: log.count(after=next(iter(log)).id)),
         ("UPDATE gossiplog_messages SET seq = 9999 WHERE seq = 20", list),
+        ("DELETE FROM gossiplog_leaves WHERE seq = 20", list),
         ("DELETE FROM gossiplog_children", lambda log: [log.children(message.id) for message in log.messages(limit=9)]),
         ("INSERT INTO gossiplog_children VALUES (1, 40)", lambda log: log.children(next(log.subscribe(after=0))[0].id)),
     ],
@@ -475,5 +476,5 @@ def test_rows_without_their_message_are_named(tmp_path: Path, sql: str, use: Cal
     make_log(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(sql)
-    with gossiplog.open(path) as log, pytest.raises(CorruptLog):
+    with gossiplog.open(path) as log, pytest.raises(CorruptLog, match=f"`gossiplog doctor {path}`"):
         use(log)

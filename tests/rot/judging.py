@@ -216,6 +216,8 @@ class _Judgement:
 
     def _named(self, error: GossipLogError, use: str) -> None:
         self._outcome.fate = "named"
+        if " LOG " in str(error):
+            self._fail(f"{use}: the commands that it advises do not name the log: {error}")
         if not isinstance(error, CorruptLog) or not error.problems:
             self._fail(f"{use}: {type(error).__name__} where CorruptLog is meant: {error}")
 

@@ -138,7 +138,7 @@ def open_log(
 def _located(path: Path, error: Exception) -> str:
     """Return an error about a log, with the log's path in the commands that it advises."""
     if isinstance(error, CorruptLog):
-        error.locate(str(path))
+        error.locate(path)
     return f"{path}: {error}"
 
 

@@ -21,7 +21,7 @@ from gossiplog.log.arrival_check import (
     whole_problems,
 )
 from gossiplog.log.forks import Forks
-from gossiplog.log.reading import named_by_key, raising_corrupt_log
+from gossiplog.log.reading import named_by_key, raise_damage, raising_corrupt_log
 from gossiplog.log.results import VerifyResult
 from gossiplog.log.state import State, check_index, replayed, stored_state
 from gossiplog.reprs import counted
@@ -77,11 +77,7 @@ class Audit:
             # Damage that nothing can be read behind.
             unreadable = error.problems
         if problems := [*(problem.text for problem in self._problems.found), *unreadable]:
-            damage = CorruptLog(problems)
-            damage.locate(self._storage.place)
-            # Within a reader, so that the next ones have new connections, without what these have read.
-            with self._storage.reader():
-                raise damage
+            raise_damage(self._storage, CorruptLog(problems))
         return verified
 
     def _check(self) -> VerifyResult:

@@ -23,7 +23,7 @@ from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, pa
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
-from gossiplog.log.reading import ids_of_sequences, raising_corrupt_log, read, read_message, read_page
+from gossiplog.log.reading import ids_of_sequences, raise_damage, raising_corrupt_log, read, read_message, read_page
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, unindexed
@@ -327,7 +327,8 @@ class Log:
             messages = self._page(after, before, reverse, size, count)
             if not messages:
                 if is_whole and taken != count:
-                    raise CorruptLog([f"{counted(taken, 'message has a leaf', 'messages have leaves')}, of {count:,}"])
+                    found = counted(taken, "message has a leaf", "messages have leaves")
+                    raise_damage(self._storage, CorruptLog([f"{found}, of {count:,}"]))
                 return
             yield from messages
             taken += len(messages)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import NoReturn, TypeVar, cast
 
 from gossiplog import core
 from gossiplog.core import Batch, SignedMessage
@@ -74,6 +74,17 @@ def read(storage: Storage, call: Callable[[Reader], _Result], *, single: bool = 
 def _read_once(storage: Storage, call: Callable[[Reader], _Result], single: bool) -> _Result:
     with storage.reader(single=single) as reader, raising_corrupt_log:
         return call(reader)
+
+
+def raise_damage(storage: Storage, error: CorruptLog) -> NoReturn:
+    """Raise what was found outside a reader within one: it names the file, and later readers have new connections.
+
+    Args:
+        storage: of the log.
+        error: to raise.
+    """
+    with storage.reader():
+        raise error
 
 
 def write(storage: Storage, call: Callable[[Transaction], _Result], *, again: bool = True) -> _Result:

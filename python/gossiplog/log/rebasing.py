@@ -19,6 +19,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 
 from gossiplog import core
@@ -302,16 +303,16 @@ def _messages_lacking(log: Log, target: Log) -> Iterator[SignedMessage]:
         yield from log.replica.messages(keys)
 
 
-def rebase_command(place: str, target: str, drop: Sequence[str], options: Sequence[str] = ()) -> str:
+def rebase_command(file: Path | None, target: str, drop: Sequence[str], options: Sequence[str] = ()) -> str:
     """Return the command that rebases a log without some messages, for a shell; "" where the log is in no file.
 
     Args:
-        place: of the log.
+        file: that the log is in.
         target: to rebase onto.
         drop: ids of the messages.
         options: more arguments.
     """
-    if not drop or place in (":memory:", "memory") or place.startswith("file:"):
+    if not drop or file is None:
         return ""
     drops = [part for id in drop for part in ("--drop", id)]
-    return shlex.join(["gossiplog", "rebase", place, "--onto", target, *options, *drops])
+    return shlex.join(["gossiplog", "rebase", str(file), "--onto", target, *options, *drops])

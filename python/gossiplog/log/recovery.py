@@ -55,7 +55,8 @@ def recover(
     try:
         topic = storage.open(None, create=False)
     except CorruptLog as error:
-        advice = "; SQLite cannot read it: gossiplog repair LOG --from SOURCE reads such files"
+        file = shlex.quote(str(storage.file or "LOG"))
+        advice = f"; SQLite cannot read it: gossiplog repair {file} --from SOURCE reads such files"
         raise CorruptLog(error.problems, advice=advice) from error
     place = storage_at(new).place
     sequences: list[int] = []
@@ -67,7 +68,9 @@ def recover(
                     rows = reader.arrivals(sequences[-1] if sequences else 0, _PAGE)
             except CorruptLog as error:
                 advice = f"; what was read before is in {place}: get the rest from a peer, a hub or a backup"
-                raise CorruptLog(error.problems, advice=f"{advice}: gossiplog sync {place} SOURCE") from error
+                raise CorruptLog(
+                    error.problems, advice=f"{advice}: gossiplog sync {shlex.quote(place)} SOURCE"
+                ) from error
             if not rows:
                 return
             for sequence, value in rows:

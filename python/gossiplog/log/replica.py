@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import accumulate, islice
+from pathlib import Path
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, UnknownMessage
@@ -56,6 +57,11 @@ class Replica:
     def place(self) -> str:
         """Where the log is, for people: see `Storage.place`."""
         return self._storage.place
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the log is in: see `Storage.file`."""
+        return self._storage.file
 
     @property
     def read_only(self) -> bool:

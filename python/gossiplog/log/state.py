@@ -20,7 +20,7 @@ from gossiplog.core import SignedMessage, Tree
 from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage
 from gossiplog.log import encodings
 from gossiplog.log.heads import Head, Heads, split
-from gossiplog.log.reading import check_arrivals, raising_corrupt_log, read, read_arrivals, read_values
+from gossiplog.log.reading import check_arrivals, raise_damage, raising_corrupt_log, read, read_arrivals, read_values
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
@@ -452,6 +452,12 @@ class Snapshot:
         Raises:
             CorruptLog: the log has lost a message there, or what is beside its place is damaged.
         """
+        try:
+            self._check_absent(sorted(keys))
+        except CorruptLog as damage:
+            raise_damage(self.storage, damage)
+
+    def _check_absent(self, ascending: list[bytes]) -> None:
         read_last: Sequence[tuple[bytes, bytes]] = ()
 
         def leaves(start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
@@ -459,7 +465,6 @@ class Snapshot:
             read_last = self.leaves(start, end)
             return read_last
 
-        ascending = sorted(keys)
         while ascending:
             with raising_corrupt_log:
                 self.tree.node(0, ascending[0], leaves)

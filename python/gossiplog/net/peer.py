@@ -295,7 +295,7 @@ class Peer(Service):
         return False
 
     def _way_back(self, peer: PeerSession) -> str:
-        return rebase_command(self.log.replica.place, self._address_of(peer), list(peer.refusals.reported))
+        return rebase_command(self.log.replica.file, self._address_of(peer), list(peer.refusals.reported))
 
     def _address_of(self, peer: PeerSession) -> str:
         """Return a multiaddr that leads to a peer, as far as one is known."""

@@ -81,5 +81,6 @@ def _made(name: str, message: str) -> GossipLogError:
         if kind.__name__ == name:
             return kind(message)
     if name == CorruptLog.__name__:
-        return CorruptLog([message.removeprefix("the log is damaged: ").removesuffix(CorruptLog.advice)])
+        problems, advice, commands = message.removeprefix("the log is damaged: ").partition("; `gossiplog repair ")
+        return CorruptLog([problems], advice=advice + commands)
     return SparkError(message)

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -357,6 +358,11 @@ class Storage(ABC):
     def place(self) -> str:
         """The location of the log in texts: a path, or what kind of storage it is."""
         return f"a {type(self).__name__}"
+
+    @property
+    def file(self) -> Path | None:
+        """The path of the file that the log is in, as commands take it; None where it is in none."""
+        return None
 
     @property
     def read_only(self) -> bool:

@@ -141,6 +141,10 @@ class SQLiteStorage(Storage):
         return self._path
 
     @property
+    def file(self) -> Path | None:
+        return Path(file_of(self._path)) if self._file else None
+
+    @property
     def schema(self) -> int:
         """The version of the tables, below SCHEMA where they cannot be upgraded; of a storage that is open."""
         return self._schema
@@ -625,16 +629,16 @@ class SQLiteStorage(Storage):
             )
 
     def _errors(self, doing: str) -> _Errors:
-        return _Errors(self._path, doing)
+        return _Errors(self, doing)
 
 
 class _Errors:
     """A block whose errors of the driver are raised as StorageError. A class for the same reason as `_Ended`."""
 
-    __slots__ = ("_doing", "_place")
+    __slots__ = ("_doing", "_storage")
 
-    def __init__(self, place: str, doing: str) -> None:
-        self._place = place
+    def __init__(self, storage: SQLiteStorage, doing: str) -> None:
+        self._storage = storage
         self._doing = doing
 
     def __enter__(self) -> None:
@@ -646,11 +650,16 @@ class _Errors:
         if error is None:
             return
         if isinstance(error, sqlite3.Error):
-            raise storage_error(self._place, self._doing, error) from error
+            raise self._located(storage_error(self._storage.place, self._doing, error)) from error
         if isinstance(error, UnicodeDecodeError):
-            raise undecodable(self._place, self._doing, error) from error
+            raise self._located(undecodable(self._storage.place, self._doing, error)) from error
         if isinstance(error, CorruptLog):
-            error.locate(self._place)
+            self._located(error)
+
+    def _located(self, error: StorageError) -> StorageError:
+        if isinstance(error, CorruptLog):
+            error.locate(self._storage.file)
+        return error
 
 
 class _Writing:
