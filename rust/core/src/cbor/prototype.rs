@@ -1,4 +1,4 @@
-//! What the map key `__proto__` does, for whoever reads messages in JavaScript.
+//! What the map key `__proto__` does, for readers of messages in JavaScript.
 //!
 //! The JavaScript implementation, canvas-js, decodes a map by assigning its entries to an object. Assigning to `__proto__`
 //! sets the object's prototype instead: the entry is gone, but what the object inherits can make a later assignment, or
@@ -292,7 +292,7 @@ fn parse_whole(digits: &str, radix: u32) -> f64 {
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
         return f64::NAN;
     }
-    // Beyond 128 bits only the size matters to whoever asks: all that is left modulo 2^32 is zero.
+    // Beyond 128 bits only the size matters to the caller: all that is left modulo 2^32 is zero.
     match u128::from_str_radix(digits.trim_start_matches('0'), radix) {
         Ok(whole) => whole as f64,
         Err(_) if digits.bytes().all(|digit| digit == b'0') => 0.0,

@@ -9,7 +9,7 @@ use super::{Fragment, Hash, Key, Leaf, Level, Spine, Tail, is_boundary};
 use crate::error::Error;
 
 const VERSION: u8 = 1;
-/// A level more costs whoever makes up entries for it 32 times the work, so nobody comes near.
+/// Each level more costs the author of made-up entries 32 times the work, so nobody comes near.
 const MAX_LEVELS: u8 = 64;
 /// What a node of a prefix takes at least: the length of its key, one byte of it, and its hash.
 const SMALLEST_NODE: usize = 4 + 1 + size_of::<Hash>();
@@ -42,7 +42,7 @@ impl Fragment {
 
     /// Reads what [`Fragment::to_bytes`] wrote. Memory is bounded by a small multiple of the input.
     ///
-    /// That the hashes are those of the entries cannot be seen from the bytes: whoever sent them is trusted with that.
+    /// That the hashes are those of the entries cannot be seen from the bytes: the sender is trusted with that.
     ///
     /// # Errors
     /// [`Error::Decode`]: anything that no fragment is written as.
