@@ -106,6 +106,8 @@ _MOST_SEQUENCE = 2**62
 _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
 _MANY = 16
+# Rows that are compared with as many keys: a loop over them takes longer than to read some in vain.
+_AT_ONCE = 64
 PREFIX = "gossiplog_"
 """What the names of a log's tables begin with, in lower case, and those of no other table in its database."""
 COMPANIONS = ("-wal", "-shm", "-journal")
@@ -442,10 +444,10 @@ class SQLiteReader(Reader):
                 (keys[0], keys[-1]),
             )
             with closing(rows):
-                for wanted, (key, sequence) in zip(keys, rows, strict=False):
-                    if key != wanted:
+                while page := rows.fetchmany(_AT_ONCE):
+                    if [key for key, _ in page] != keys[len(found) : len(found) + len(page)]:
                         break
-                    found[key] = sequence
+                    found.update(page)
             keys = keys[len(found) :]
         found.update(self._select(f"SELECT key, {_SEQUENCE} FROM gossiplog_leaves WHERE key IN ({{}})", keys))
         if found and min(found.values()) < 1:
