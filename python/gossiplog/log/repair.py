@@ -220,7 +220,8 @@ def _counts(path: Path, copy: Path) -> tuple[int, int]:
         with closing(_connection(copy)) as connection:
             (there,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
             is_own = found is not None and found[0] == stored_identity(connection)
-    except (sqlite3.Error, CorruptLog):
+    # The driver cannot read what SQLite says of a schema whose text is damaged.
+    except (sqlite3.Error, UnicodeDecodeError, CorruptLog):
         return 0, 0
     return found[1] if found is not None and is_own else 0, there
 
