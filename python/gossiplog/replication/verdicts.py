@@ -1,4 +1,4 @@
-"""What the broadcast machine learns of messages after their insertion: the verdicts. The machine decides on blame.
+"""What the broadcast machine learns of messages after their insertion: the verdicts. It decides whom to blame for them.
 
 The table of the verdicts, and the reasons, are in docs/design/replication.md.
 """

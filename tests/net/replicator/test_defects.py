@@ -465,7 +465,7 @@ async def test_defects_are_forgotten_with_the_time_and_beyond_a_number(monkeypat
     for number in (1, 1, 1, 2, 2):
         assert found.catch("push", number, "testing", ERRORS[0])
     assert [found.bans(name) for _, name in NAMES] == [True, False, False]
-    assert [peers[number].blame for number, _ in NAMES] == [TOO_MANY, "", ""]
+    assert [peers[number].blamed_for for number, _ in NAMES] == [TOO_MANY, "", ""]
     now[0] = SECONDS
     assert not found.bans("a")
     found.catch("push", 2, "testing", ERRORS[0])

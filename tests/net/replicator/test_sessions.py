@@ -44,9 +44,9 @@ async def test_small_pieces_go_together_and_who_lags_is_known(
 async def test_the_first_reason_counts(network: Network) -> None:
     client, _ = connect_pair(network, ["/push"])
     peer = PeerSession(1, "the server", client, may_write=True)
-    peer.drop("it lied")
-    peer.drop("it lied again")
-    assert peer.blame == "it lied"
+    peer.blame("it lied")
+    peer.blame("it lied again")
+    assert peer.blamed_for == "it lied"
     assert (await client.wait_closed()).cause == "local"
 
 

@@ -103,7 +103,7 @@ class Defects:
         if peer is not None:
             peer.part(f"a defect of this side, {doing}: {type(defect).__name__}: {defect}")
             if len(times) >= STRIKES:
-                peer.drop(TOO_MANY)
+                peer.blame(TOO_MANY)
 
     def bans(self, origin: str) -> bool:
         """Return whether peers from this origin have caused STRIKES defects within SECONDS."""

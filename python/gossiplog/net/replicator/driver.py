@@ -264,7 +264,7 @@ class Driver(Service):
         except ConnectionLost as error:
             # The connection itself may not know yet.
             if error.cause == "violation":
-                peer.blame = peer.blame or error.reason
+                peer.blamed_for = peer.blamed_for or error.reason
             raise
         except BaseException as error:
             if not self.defects.catch("push", peer.number, "exchanging messages with it", error):
@@ -273,9 +273,9 @@ class Driver(Service):
             self._leave(peer, dialer)
         if peer.scope.cancelled_caught:
             raise NetworkError("this side has stopped")
-        if peer.fault and not peer.blame:
+        if peer.fault and not peer.blamed_for:
             raise DefectFound(peer.fault)
-        return peer.blame
+        return peer.blamed_for
 
     async def _converse(self, peer: PeerSession, dialer: bool) -> None:
         opens = dialer and not peer.gossips
@@ -316,12 +316,12 @@ class Driver(Service):
     def _leave(self, peer: PeerSession, dialer: bool) -> None:
         closed = peer.connection.closed
         if closed is not None and closed.cause == "violation":
-            peer.blame = peer.blame or closed.reason
+            peer.blamed_for = peer.blamed_for or closed.reason
         if closed is not None and closed.cause == "internal":
             error = ConnectionLost(closed.cause, closed.reason, closed.status)
             self.defects.report("connection", peer.number, "carrying its bytes", error)
-        if peer.blame:
-            self.telemetry.dropped(peer.name, peer.blame)
+        if peer.blamed_for:
+            self.telemetry.dropped(peer.name, peer.blamed_for)
         elif closed is not None and closed.cause == "overload":
             self.telemetry.incident(peer.name, "overloads", 1, closed.reason)
         elif not (dialer or peer.gossips or peer.joined or peer.served or peer.noted or peer.scope.cancel_called):
@@ -332,19 +332,19 @@ class Driver(Service):
         self.defects.leave(peer)
         self._session_ended.set()
         if self._peers.pop(peer.number, None) is None:
-            if peer.blame:
-                self.telemetry.emit(events.Rejected(peer.name, peer.blame))
+            if peer.blamed_for:
+                self.telemetry.emit(events.Rejected(peer.name, peer.blamed_for))
         else:
             self.peers_changed.set()
             self._syncs.forget(peer.number)
             self._pushes.forget(peer)
             self._report(broadcast.PeerDisconnected(peer.number))
-            own = peer.blame or peer.fault
+            own = peer.blamed_for or peer.fault
             reason = own or (closed.reason if closed is not None else "this side ended the connection")
             if closed is not None and closed.cause == "local" and peer.farewell and not own:
                 # This side only followed: which of the two is seen first is chance.
                 reason = "the peer closed the connection"
-            self.telemetry.emit(events.Disconnected(peer.name, reason, bool(peer.blame)))
+            self.telemetry.emit(events.Disconnected(peer.name, reason, bool(peer.blamed_for)))
 
     def leave(self, connection: Connection) -> None:
         """End the exchange over a connection."""
@@ -356,7 +356,7 @@ class Driver(Service):
         """Drop a peer that broke a rule of the layer that carries the connection's bytes."""
         for peer in self._sessions.values():
             if peer.connection is connection:
-                peer.drop(reason)
+                peer.blame(reason)
 
     async def root_of(self, peer: PeerSession) -> Node | None:
         """Return the root of a peer's log, None if it is too busy to say. Logs with equal roots hold the same messages.
@@ -368,7 +368,7 @@ class Driver(Service):
         try:
             return await query_root(peer.connection, self.protocols.sync)
         except ProtocolError as error:
-            peer.drop(f"it broke the sync protocol: {error}")
+            peer.blame(f"it broke the sync protocol: {error}")
             raise
         except BaseException as error:
             if not self.defects.catch("sync", peer.number, "asking it for its root", error):
@@ -425,7 +425,7 @@ class Driver(Service):
     async def _expect_push(self, peer: PeerSession) -> None:
         await anyio.sleep(self._push_timeout)
         if not peer.joined:
-            peer.drop(f"it opened no push stream within {self._push_timeout:g} s")
+            peer.blame(f"it opened no push stream within {self._push_timeout:g} s")
 
     async def _accept(self, peer: PeerSession, tasks: anyio.abc.TaskGroup) -> None:
         async for protocol, stream in peer.connection:
@@ -462,7 +462,7 @@ class Driver(Service):
                 self.replica,
                 self._workers,
                 self._sync_server,
-                blame=peer.drop,
+                blame=peer.blame,
                 served=note,
                 fruitless=lambda: peer.note_fruitless(anyio.current_time()),
                 pause=peer.next_pause,
@@ -531,14 +531,14 @@ class Driver(Service):
                 self._syncs.stop(number)
             case broadcast.Disconnect(number, reason):
                 if (peer := self._peers.get(_number(number))) is not None:
-                    peer.drop(reason)
+                    peer.blame(reason)
             case broadcast.SyncStarted(number):
                 self.telemetry.emit(events.SyncStarted(self._name(number)))
             case broadcast.SyncProgress(number, inserted, statistics):
                 self.telemetry.emit(events.SyncProgressed(self._name(number), inserted, statistics))
             case broadcast.SyncOver(number, complete, inserted, refused, statistics, error, blamed):
                 peer = self._peers.get(_number(number))
-                is_dropped = blamed or (peer is not None and bool(peer.blame))
+                is_dropped = blamed or (peer is not None and bool(peer.blamed_for))
                 reasons = self._reasons(_number(number)) if refused else ()
                 ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error, reasons)
                 self.telemetry.emit(ended, logged=is_dropped)

@@ -138,7 +138,7 @@ class Pushes:
         """Read and write a push stream to its end; the peer joins with its first."""
         if peer.joined and not peer.gossips:
             stream.reset()
-            peer.drop("it opened a second push stream")
+            peer.blame("it opened a second push stream")
             return
         if peer.joined:
             # Something may have been under way on another that has ended.
@@ -152,7 +152,7 @@ class Pushes:
             async with stream, background() as tasks:
                 tasks.start_soon(peer.write, stream, lambda: self._report(broadcast.PeerCaughtUp(peer.number)))
                 machine = Push(self._replica.known)
-                while not peer.blame and (data := await stream.receive()):
+                while not peer.blamed_for and (data := await stream.receive()):
                     await self._read(peer, stream, machine, data)
         except NetworkError:
             # The connection's end says why.
@@ -164,7 +164,7 @@ class Pushes:
                 # What was under way on this one may not have come.
                 self.update([peer])
         if not peer.gossips:
-            peer.farewell = not peer.blame
+            peer.farewell = not peer.blamed_for
             peer.connection.close()
 
     async def _read(self, peer: PeerSession, stream: Stream, machine: Push, data: bytes) -> None:
@@ -185,7 +185,7 @@ class Pushes:
         await self._inserts.room(peer.writer)
         stream.reserve_memory(machine.held)
         if isinstance(error, ProtocolError):
-            peer.drop(f"it broke the push protocol: {error}")
+            peer.blame(f"it broke the push protocol: {error}")
         elif error is not None:
             self._fail(f"looking up what {peer.name} has", error)
             # What it advertised is not known now: a sync finds out, as soon as the log can be read.

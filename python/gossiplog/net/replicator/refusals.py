@@ -138,7 +138,7 @@ class Refusals:
         """Read a stream that a peer opened, to its end."""
         if peer.refusals.is_read:
             stream.reset()
-            peer.drop("it opened a second refusals stream")
+            peer.blame("it opened a second refusals stream")
             return
         peer.refusals.is_read = True
         reader = RefusalReader()
@@ -149,7 +149,7 @@ class Refusals:
                     stream.reserve_memory(reader.held)
                     await anyio.sleep(INTERVAL)
         except ProtocolError as error:
-            peer.drop(f"it broke the refusals protocol: {error}")
+            peer.blame(f"it broke the refusals protocol: {error}")
         except NetworkError:
             # The connection's end says why.
             pass

@@ -73,7 +73,7 @@ class PeerSession:
         scope: of the exchange with it.
         origin: by which it is recognised when it comes back.
         culprit: who pays for what it does, where that is only a part of the origin; else empty.
-        blame: the rule that it broke; "" as long as it has not.
+        blamed_for: the rule that it broke; "" as long as it has not.
         fault: the defect of this side that its input brought to light; "" as long as there is none.
         farewell: whether it has ended its push stream.
         noted: whether the log has a line about its connection.
@@ -100,7 +100,7 @@ class PeerSession:
     queued: anyio.Event = field(default_factory=anyio.Event)
     changed: Signal = field(default_factory=Signal)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    blame: str = ""
+    blamed_for: str = ""
     fault: str = ""
     farewell: bool = False
     noted: bool = False
@@ -129,9 +129,12 @@ class PeerSession:
         self.served_from = now + self.next_pause
         self.fruitless += 1
 
-    def drop(self, reason: str) -> None:
-        """End the connection; the first reason counts."""
-        self.blame = self.blame or reason
+    def blame(self, reason: str) -> None:
+        """Note the rule that the peer broke, and end the connection; the first reason counts.
+
+        For what the broadcast machine decides, and for what a driver finds by itself (the machine's rule 9).
+        """
+        self.blamed_for = self.blamed_for or reason
         self.connection.close()
 
     def part(self, fault: str) -> None:
@@ -149,7 +152,7 @@ class PeerSession:
         return fell_behind
 
     async def write(self, stream: Stream, caught_up: Callable[[], None]) -> None:
-        """Write what is queued as fast as the peer reads, and drop it when it reads too little.
+        """Write what is queued as fast as the peer reads, and blame it when it reads too little.
 
         Args:
             stream: of the push protocol.
@@ -168,7 +171,7 @@ class PeerSession:
                         with anyio.move_on_after(_WRITE_SECONDS) as scope:
                             await stream.send(data[start : start + CHUNK])
                         if scope.cancelled_caught:
-                            self.drop(f"it did not read what was pushed to it for {_WRITE_SECONDS:g} s")
+                            self.blame(f"it did not read what was pushed to it for {_WRITE_SECONDS:g} s")
                             return
                 finally:
                     # What is lost with the stream does not wait, either.

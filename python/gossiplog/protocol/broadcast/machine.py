@@ -27,7 +27,8 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 9. *Blame.* Who pushes an invalid message is to be disconnected; so is the source of a sync that breaks the protocol,
    holds an invalid message, or lacks a parent of one that it holds; so is a peer that again and again advertises
    messages that it does not have (ours: an honest peer holds what it advertises, by rule 3). Invalid gossip is
-   rejected: its router penalises.
+   rejected: its router penalises. What a driver finds by itself (a broken frame, a second or a missing stream, a peer
+   that does not read) it blames without the machine: see `PeerSession.blame`.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is sent our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it.
 12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
