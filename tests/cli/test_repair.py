@@ -24,9 +24,10 @@ def damaged(home: Path) -> Path:
     return path
 
 
-def test_from_a_file(program: Program, damaged: Path) -> None:
+@pytest.mark.parametrize("source", ["whole.db", "file:whole.db"])
+def test_from_a_file(program: Program, damaged: Path, source: str) -> None:
     assert program("verify", damaged).code == 1
-    record = program("repair", damaged, "--from", "whole.db").record
+    record = program("repair", damaged, "--from", source).record
     assert (record["messages"], record["fetched"], record["moved"], record["notes"]) == (40, 2, 0, [])
     assert any(problem.startswith("sequence 7: ") for problem in record["damaged"])
     assert record["root"] == program("verify", damaged).record["root"] == program("verify", "whole.db").record["root"]
@@ -56,8 +57,11 @@ def test_messages_beyond_those_named_are_counted_once(program: Program, damaged:
 
 def test_mistakes(program: Program, damaged: Path) -> None:
     assert program("repair", "no.db").err == "gossiplog: there is no log no.db\n"
-    assert program("repair", damaged, "--from", "no.db").err == "gossiplog: there is no log no.db to repair from\n"
+    assert program("repair", damaged, "--from", "no.db").err == "gossiplog: --from: there is no log no.db\n"
     assert program("repair", damaged, "--from", "whole.db", "--token-file", "t").code == 2
+    result = program("repair", damaged, "--from", "http://127.0.0.1:1/")
+    assert result.code == 2
+    assert "--from: a hub's address begins with ws:// or wss://: ws://127.0.0.1:1/" in result.err
 
 
 @pytest.mark.integration

@@ -273,7 +273,6 @@ def test_the_owner_stays(path: Path, intact: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.integration
-@pytest.mark.integration
 @pytest.mark.parametrize("with_log", [False, True], ids=["in one file", "with a write-ahead log"])
 def test_a_kill_at_any_point_leaves_the_old_log_or_the_repaired_one(tmp_path: Path, with_log: bool) -> None:
     """Every call that changes files is the last of a process once."""

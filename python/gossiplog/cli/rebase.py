@@ -10,14 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from gossiplog._core import redacted_url
 from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, note, printable, spinner
-from gossiplog.cli.sync.command import PAGE, CaFile, TokenFile
-from gossiplog.errors import NotALog
+from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
 from gossiplog.log.rebasing import Fate, Rebased
-from gossiplog.net.arguments import HUB, PEER
 from gossiplog.reprs import counted
 from gossiplog.signer import Signer, default_key_path
 
@@ -72,12 +69,7 @@ def rebase(
     from gossiplog.net import sources
 
     output = Output(json)
-    if page := PAGE.match(onto):
-        right = f"ws{page[1].lower()}://{onto[page.end() :]}"
-        raise typer.BadParameter(f"--onto: a hub's address begins with ws:// or wss://: {redacted_url(right)}")
-    is_file = not HUB.match(onto) and not PEER.match(onto) and not onto.startswith("file:")
-    if is_file and not Path(onto).exists():
-        raise NotALog(f"--onto: there is no log {onto}")
+    parse_source_option("--onto", onto)
     for id in drop or ():
         if len(id) != _ID_LENGTH:
             raise typer.BadParameter(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,9 +9,9 @@ import typer
 from gossiplog._core import redacted_url
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
-from gossiplog.cli.sync.command import CaFile, TokenFile
-from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.net.arguments import HUB, PEER
+from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
+from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.net.arguments import SourceKind
 from gossiplog.reprs import listed
 
 # Shown on a terminal.
@@ -39,10 +38,9 @@ def repair(
     lacks something, too, the command names it, ends with status 1, and leaves the log as it was.
     """
     output = Output(json)
-    if (token_file is not None or ca_file is not None) and (source is None or not HUB.match(source)):
+    kind = None if source is None else parse_source_option("--from", source)
+    if (token_file is not None or ca_file is not None) and kind is not SourceKind.HUB:
         raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
-    if source is not None and not HUB.match(source) and not PEER.match(source) and not Path(source).exists():
-        raise NotALog(f"there is no log {source} to repair from")
     # It takes half a second to load, which other commands should not wait for.
     from gossiplog.net import sources
 

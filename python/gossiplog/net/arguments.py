@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from enum import Enum
 
+from gossiplog._core import redacted_url
 from gossiplog.log import Log
 from gossiplog.log.callbacks import check_runs
 
-HUB = re.compile(r"wss?://", re.IGNORECASE)
-"""How the URL of a hub begins, as the core's own parser of URLs sees it."""
-PEER = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
-"""How the multiaddr of a peer of a mesh begins."""
+# As the core's own parser of URLs sees it.
+_HUB_URL = re.compile(r"wss?://", re.IGNORECASE)
+_PAGE_URL = re.compile(r"http(s?)://", re.IGNORECASE)
+_PEER_ADDRESS = re.compile(r"/(?:ip4|ip6|dns4?|dns6)/")
+
+
+class SourceKind(Enum):
+    """What has a log that another one is brought up to date with."""
+
+    HUB = "a hub"
+    PEER = "a peer"
+    FILE = "a file"
+
+
+def kind_of_source(source: str) -> SourceKind:
+    """Return what a text names: a hub by its URL, a peer by its multiaddr, and else a file by its location.
+
+    Raises:
+        ValueError: it begins with http:// or https://.
+    """
+    if page := _PAGE_URL.match(source):
+        right = f"ws{page[1].lower()}://{source[page.end() :]}"
+        raise ValueError(f"a hub's address begins with ws:// or wss://: {redacted_url(right)}")
+    if _HUB_URL.match(source):
+        return SourceKind.HUB
+    return SourceKind.PEER if _PEER_ADDRESS.match(source) else SourceKind.FILE
 
 
 def check_log(log: object, *, writes: bool) -> None:

@@ -14,7 +14,7 @@ from gossiplog.log.rebasing import Rebased, rebase_file
 from gossiplog.log.repair import repair_file
 from gossiplog.log.results import RebaseResult, RepairResult
 from gossiplog.net import events
-from gossiplog.net.arguments import HUB, PEER, check_callbacks
+from gossiplog.net.arguments import SourceKind, check_callbacks, kind_of_source
 from gossiplog.net.client import connect
 from gossiplog.net.peer import Peer
 from gossiplog.net.service import background
@@ -54,6 +54,7 @@ def repair(
     Raises:
         CorruptLog: the source lacks messages that the log has lost; `problems` names them. The log is as it was.
         TopicMismatch: the source has another topic.
+        ValueError: the source begins with http:// or https://.
         NotALog: there is no log.
         StorageError: another program has the log open, or a file cannot be read or written.
         KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
@@ -106,6 +107,7 @@ def rebase(
         RebaseError: the target has a message that is to be dropped, or other authors have written on top of one; its
             `ids` say which.
         DecodeError: text that is no id.
+        ValueError: the target begins with http:// or https://.
         UnknownMessage: a message to drop is not in the log.
         NotALog: there is no such file, or it holds no log.
         TopicMismatch: the target has another topic.
@@ -150,11 +152,15 @@ def _fetch(
                 if client.obstacle is None:
                     raise
 
-    if isinstance(source, str) and HUB.match(source):
-        return lambda log: anyio.run(from_hub, log, source)
-    if isinstance(source, str) and PEER.match(source):
-        return lambda log: anyio.run(_from_peer, log, source)
-    return None
+    if not isinstance(source, str):
+        return None
+    match kind_of_source(source):
+        case SourceKind.HUB:
+            return lambda log: anyio.run(from_hub, log, source)
+        case SourceKind.PEER:
+            return lambda log: anyio.run(_from_peer, log, source)
+        case SourceKind.FILE:
+            return None
 
 
 async def _from_peer(log: Log, address: str) -> None:

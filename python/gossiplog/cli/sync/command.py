@@ -11,16 +11,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gossiplog._core import redacted_url
 from gossiplog.cli.logs import AcceptLoss, LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
-from gossiplog.net.arguments import HUB, PEER
+from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.reprs import counted
 from gossiplog.storage.sqlite_tables import BESIDE
 
-PAGE = re.compile(r"http(s?)://", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
 
 TokenFile = Annotated[
@@ -32,6 +30,22 @@ CaFile = Annotated[
         metavar="FILE", help="With a wss:// hub: the file of further certificate authorities to trust, in PEM."
     ),
 ]
+
+
+def parse_source_option(option: str, source: str) -> SourceKind:
+    """Return what kind of source an option names.
+
+    Raises:
+        typer.BadParameter: it is an address of pages.
+        NotALog: it is the path of a file that does not exist.
+    """
+    try:
+        kind = kind_of_source(source)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
+    if kind is SourceKind.FILE and not source.startswith("file:") and not Path(source).exists():
+        raise NotALog(f"{option}: there is no log {source}")
+    return kind
 
 
 class PullFailed(GossipLogError):
@@ -80,17 +94,18 @@ def sync(
         else:
             output.show(_fields(pull))
 
-    if page := PAGE.match(source):
-        right = f"ws{page[1].lower()}://{source[page.end() :]}"
-        raise typer.BadParameter(f"a hub's address begins with ws:// or wss://: {redacted_url(right)}")
-    if HUB.match(source):
+    try:
+        kind = kind_of_source(source)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if kind is SourceKind.HUB:
         # What it needs takes half a second to load, which a sync with a file should not wait for.
         from gossiplog.cli.sync.hub import sync_with_hub
 
         with _open_destination(path, topic, accept_loss) as log:
             sync_with_hub(log, str(path), source, token_file=token_file, ca_file=ca_file, follow=follow, done=show)
         return
-    if PEER.match(source):
+    if kind is SourceKind.PEER:
         if token_file is not None or ca_file is not None:
             raise typer.BadParameter("--token-file and --ca-file are for hubs: peers are known by their keys")
         from gossiplog.cli.sync.mesh import sync_with_peer

@@ -55,8 +55,8 @@ _WRITE_SECONDS = 30.0
 """How long a client may take to read 64 KiB of an answer before its stream is given up."""
 _ROOT_SECONDS = 30.0
 """How long a peer may take to answer with its root."""
-_RESET = "its log may be damaged; on its machine, its log lines say so, and `gossiplog doctor` says what to do"
-"""What a peer cannot say as it gives up a sync stream that it serves."""
+_RESET = "the peer gave it up; if it happens again its log may be damaged: run `gossiplog doctor` on its machine"
+"""What a peer cannot say as it gives up a sync stream: its log is damaged, or it pauses after fruitless streams."""
 
 
 class _Sync(SyncSession):
