@@ -288,7 +288,7 @@ def test_an_index_with_another_root_is_named_by_what_needs_it(tmp_path: Path, in
     changes = [
         "UPDATE gossiplog_tree SET hash = zeroblob(16) WHERE key = x''",
         "INSERT INTO gossiplog_heads SELECT key, seq FROM gossiplog_leaves WHERE seq = 20",
-        "UPDATE gossiplog_meta SET value = replace(value, ' 1', ' 2') WHERE name = 'index_check'",
+        "UPDATE gossiplog_meta SET value = replace(value, ' 1', ' 2') WHERE name = 'index_fingerprint'",
     ]
     for sql in changes:
         path.write_bytes(indexed.read_bytes())
@@ -305,7 +305,7 @@ def test_an_index_with_another_root_is_named_by_what_needs_it(tmp_path: Path, in
             assert len(list(log)) == 60
     # An index that a version without the check has written since.
     path.write_bytes(indexed.read_bytes())
-    change(path, "UPDATE gossiplog_meta SET value = '40 ' || value WHERE name = 'index_check'")
+    change(path, "UPDATE gossiplog_meta SET value = '40 ' || value WHERE name = 'index_fingerprint'")
     with gossiplog.open(path, signer=SIGNER) as log:
         log.append("more")
         assert log.verify().messages == 61

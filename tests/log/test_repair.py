@@ -41,12 +41,12 @@ def contents(path: Path) -> tuple[object, ...]:
         values = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq").fetchall()
         notes = connection.execute("SELECT text FROM notes").fetchall()
         meta = connection.execute(
-            "SELECT name, value FROM gossiplog_meta WHERE name NOT IN ('indexed', 'index_check', 'identity')"
+            "SELECT name, value FROM gossiplog_meta WHERE name NOT IN ('indexed', 'index_fingerprint', 'identity')"
         ).fetchall()
     return values, notes, sorted(meta)
 
 
-@pytest.mark.parametrize("name", ["index_check", "topic", "identity"])
+@pytest.mark.parametrize("name", ["index_fingerprint", "topic", "identity"])
 def test_texts_that_are_no_unicode_are_damage(path: Path, intact: Path, name: str) -> None:
     """Before, a bit of a text that is stored for the log as a whole ended the repair with an error of the driver."""
     with closing(sqlite3.connect(path)) as connection, connection:

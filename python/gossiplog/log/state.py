@@ -64,7 +64,7 @@ class State:
     heads: Heads
 
     @property
-    def index_check(self) -> str:
+    def index_fingerprint(self) -> str:
         """What is stored with an index over these messages: how many there are, the root, and how many heads."""
         return f"{self.count} {self.tree.root.hash.hex()} {len(self.heads)}"
 
@@ -219,7 +219,7 @@ class States:
             tree, level1 = state.tree.insert_leaves(plan.leaves, _leaves(transaction, state.count))
         new = State(state.count + len(plan.order), tree, state.heads.after(plan, duplicates))
         transaction.index(plan, level1, new.count)
-        transaction.set_index_check(new.index_check)
+        transaction.set_index_fingerprint(new.index_fingerprint)
         return new
 
     def scattered(self, plan: core.WritePlan) -> Collection[tuple[bytes, bytes]]:
@@ -280,8 +280,8 @@ def check_index(reader: Reader, state: State) -> None:
     Raises:
         CorruptLog: they differ. Where an earlier version has written the index, there is nothing to compare.
     """
-    check = reader.index_check()
-    if check is not None and check.partition(" ")[0] == str(state.count) and check != state.index_check:
+    check = reader.index_fingerprint()
+    if check is not None and check.partition(" ")[0] == str(state.count) and check != state.index_fingerprint:
         raise _WrongIndex
 
 

@@ -115,8 +115,8 @@ class Reader(ABC):
         """Return the tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes."""
 
     @abstractmethod
-    def index_check(self) -> str | None:
-        """Return what `Transaction.set_index_check` was given last, None where it never was."""
+    def index_fingerprint(self) -> str | None:
+        """Return what `Transaction.set_index_fingerprint` was given last, None where it never was."""
 
     @abstractmethod
     def leaves(
@@ -318,7 +318,7 @@ class Transaction(Reader, ApplyTransaction):
         """
 
     @abstractmethod
-    def set_index_check(self, text: str) -> None:
+    def set_index_fingerprint(self, text: str) -> None:
         """Store a text that an index which is read later is compared with."""
 
     @abstractmethod

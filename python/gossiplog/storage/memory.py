@@ -43,7 +43,7 @@ class _Tables:
         self.children: dict[int, list[int]] = {}
         self.heads: dict[bytes, int] = {}
         self.tree: dict[bytes, bytes] = {}
-        self.index_check: str | None = None
+        self.index_fingerprint: str | None = None
         # Of alternative encodings: the canonical ones' keys by sequences, and the first sequences by these keys.
         self.contents: dict[int, bytes] = {}
         self.alternatives: dict[bytes, int] = {}
@@ -87,8 +87,8 @@ class _MemoryReader(Reader):
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
         return sorted(self._tables.tree.items())
 
-    def index_check(self) -> str | None:
-        return self._tables.index_check
+    def index_fingerprint(self) -> str | None:
+        return self._tables.index_fingerprint
 
     def leaves(
         self, start: bytes, end: bytes | None, count: int, limit: int | None = None
@@ -234,7 +234,7 @@ class _MemoryTransaction(_MemoryReader, Transaction):
         # Of the position, in the order of the calls.
         self._changes: dict[str, int] = {}
         self._has_setup = tables.has_setup
-        self._index_check = tables.index_check
+        self._index_fingerprint = tables.index_fingerprint
 
     def position(self) -> Position:
         return replace(self._tables.position, **self._changes)
@@ -247,8 +247,8 @@ class _MemoryTransaction(_MemoryReader, Transaction):
     def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         self._indexed.append((plan, level1, indexed))
 
-    def set_index_check(self, text: str) -> None:
-        self._index_check = text
+    def set_index_fingerprint(self, text: str) -> None:
+        self._index_fingerprint = text
 
     def set_applied(self, sequence: int) -> None:
         self._changes["applied"] = sequence
@@ -275,7 +275,7 @@ class _MemoryTransaction(_MemoryReader, Transaction):
     def commit(self) -> None:
         self._tables.position = self.position()
         self._tables.has_setup = self._has_setup
-        self._tables.index_check = self._index_check
+        self._tables.index_fingerprint = self._index_fingerprint
         if self._written is not None:
             self._tables.write(self._written)
         for rows in self._indexed:

@@ -414,10 +414,10 @@ class SQLiteReader(Reader):
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
         return self._connection.execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
 
-    def index_check(self) -> str | None:
+    def index_fingerprint(self) -> str | None:
         # Versions before this one do not write it.
         row = self._connection.execute(
-            "SELECT CAST(value AS TEXT) FROM gossiplog_meta WHERE name = 'index_check'"
+            "SELECT CAST(value AS TEXT) FROM gossiplog_meta WHERE name = 'index_fingerprint'"
         ).fetchone()
         return None if row is None else row[0]
 
@@ -683,9 +683,9 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         )
         self._set_meta("indexed", indexed)
 
-    def set_index_check(self, text: str) -> None:
+    def set_index_fingerprint(self, text: str) -> None:
         self._connection.execute(
-            "INSERT INTO gossiplog_meta(name, value) VALUES ('index_check', ?)"
+            "INSERT INTO gossiplog_meta(name, value) VALUES ('index_fingerprint', ?)"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
             (text,),
         )
