@@ -67,20 +67,27 @@ def test_an_error_of_the_disk_that_passes_is_no_damage(
 def test_rows_that_are_read_wrongly_once_are_no_damage(
     braid: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Before, verify named damage that nobody finds again."""
+    """What a check finds through one connection is looked for through another before it counts as damage."""
     log = opened(braid)
-    right, connections = getattr(SQLiteReader, method), []
+    right, make = getattr(SQLiteReader, method), SQLiteReader.__init__
+    connection_of: dict[SQLiteReader, sqlite3.Connection] = {}
+    connections = []
+
+    def begin(reader: SQLiteReader, connection: sqlite3.Connection) -> None:
+        make(reader, connection)
+        connection_of[reader] = connection
 
     def read(reader: SQLiteReader, *arguments: object) -> object:
-        connections.append(reader._connection)
+        connections.append(connection_of[reader])
         # A page that was read wrongly stays in the cache of its connection.
-        if reader._connection is connections[0]:
+        if connections[-1] is connections[0]:
             found = right(reader, *arguments)
             if method == "links":
                 return [b"", *found[1:]]
             return type(found)([*found][1:]) if isinstance(found, list) else dict([*found.items()][1:])
         return right(reader, *arguments)
 
+    monkeypatch.setattr(SQLiteReader, "__init__", begin)
     monkeypatch.setattr(SQLiteReader, method, read)
     assert log.verify().messages == len(log)
     assert len(set(map(id, connections))) > 1

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,8 @@ from gossiplog import EncodeError, Log, MissingParents, RefusedMessage, SignedMe
 from gossiplog.log import applying, writing
 from gossiplog.log.state import MOST_NAMED
 from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS, MAX_VALUE_LENGTH
-from gossiplog.storage import MemoryStorage, memory
+from gossiplog.storage import MemoryStorage
+from gossiplog.storage.base import Transaction
 
 TOPIC = "org.example.test"
 
@@ -379,14 +380,21 @@ def test_parents_are_indexed_before_they_are_many(
     """Of 256 messages with 32 parents each, the index would be written in one transaction, and writers would wait."""
     indexed = 0
 
-    class Transaction(memory._MemoryTransaction):
-        def index(self, plan: core.WritePlan, level1: Sequence[tuple[bytes, bytes]], count: int) -> None:
-            nonlocal indexed
-            indexed += len(plan.children)
-            super().index(plan, level1, count)
+    class Storage(MemoryStorage):
+        @contextmanager
+        def transaction(self) -> Iterator[Transaction]:
+            with super().transaction() as transaction:
+                index = transaction.index
 
-    monkeypatch.setattr(memory, "_MemoryTransaction", Transaction)
-    with gossiplog.open(MemoryStorage(), TOPIC, signer=signer) as log:
+                def counted(plan: core.WritePlan, level1: Sequence[tuple[bytes, bytes]], count: int) -> None:
+                    nonlocal indexed
+                    indexed += len(plan.children)
+                    index(plan, level1, count)
+
+                monkeypatch.setattr(transaction, "index", counted)
+                yield transaction
+
+    with gossiplog.open(Storage(), TOPIC, signer=signer) as log:
         log.insert_many(other_signer.sign(TOPIC, 1, [], n)[1] for n in range(8 * MAX_PARENTS))
         most = 0
         for n in range(3 * MOST_NAMED // CROWDED_PARENTS):
@@ -402,14 +410,21 @@ def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
 ) -> None:
     read: list[int] = []
 
-    class Transaction(memory._MemoryTransaction):
-        def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
-            read.append(len(sequences))
-            return super().links(sequences)
+    class Storage(MemoryStorage):
+        @contextmanager
+        def transaction(self) -> Iterator[Transaction]:
+            with super().transaction() as transaction:
+                links = transaction.links
 
-    monkeypatch.setattr(memory, "_MemoryTransaction", Transaction)
+                def counted(sequences: Sequence[int]) -> Sequence[bytes]:
+                    read.append(len(sequences))
+                    return links(sequences)
+
+                monkeypatch.setattr(transaction, "links", counted)
+                yield transaction
+
     roots = [other_signer.sign(TOPIC, 1, [], n)[1] for n in range(8 * MAX_PARENTS)]
-    with gossiplog.open(MemoryStorage(), TOPIC, signer=signer) as log, gossiplog.open(MemoryStorage(), TOPIC) as other:
+    with gossiplog.open(Storage(), TOPIC, signer=signer) as log, gossiplog.open(Storage(), TOPIC) as other:
         log.append_many(range(100))
         other.insert_many([*log.messages()])
         for replica in (log, other):

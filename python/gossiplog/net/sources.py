@@ -164,7 +164,7 @@ def _fetch(
 
 
 async def _from_peer(log: Log, address: str) -> None:
-    failure = LastFailure()
+    failure = LastFailure(f"it exchanges no messages of the topic {log.topic!r}")
     async with Peer(log, (), on_event=failure) as peer:
         await peer.dial(address)
         with suppress(RefusedByPeer):
@@ -174,12 +174,15 @@ async def _from_peer(log: Log, address: str) -> None:
 class LastFailure:
     """Remembers what went wrong last with a source: an `on_event`.
 
+    Args:
+        text: what is wrong as long as the source has not connected.
+
     Attributes:
-        text: that; "" when it has gone well since.
+        text: the failure; "" when it has gone well since.
     """
 
-    def __init__(self) -> None:
-        self.text = ""
+    def __init__(self, text: str = "") -> None:
+        self.text = text
 
     def __call__(self, event: events.Event) -> None:
         match event:
