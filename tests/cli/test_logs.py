@@ -316,6 +316,10 @@ def test_rebuild_says_what_it_did_on_a_terminal(
         (["--apply", "json", "--setup", "json:loads"], "--apply json: expected MODULE:NAME"),
         (["--apply", "json:nothing", "--setup", "json:loads"], "the module json has no nothing"),
         (["--apply", "no_module:x", "--setup", "json:loads"], "No module named 'no_module'"),
+        (["--apply", "operator:add", "--setup", "os:getpid"], "cannot be called as setup(transaction)"),
+        (["--apply", "os:getpid", "--setup", "json:loads"], "cannot be called as apply(message, transaction)"),
+        (["--apply", "operator:add", "--setup", "math:pi"], "setup is 3.14"),
+        (["--apply", "operator:add", "--setup", "json:loads", "--apply-version", str(2**63)], "apply_version is 9"),
     ],
 )
 def test_wrong_options_of_rebuild(program: Program, log: Path, options: list[str], reason: str) -> None:
@@ -323,6 +327,16 @@ def test_wrong_options_of_rebuild(program: Program, log: Path, options: list[str
     assert result.code == 2
     assert reason in result.err
     assert "rebuilding" not in program("info", log).record
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("def", "SyntaxError: invalid syntax"), ("1 / 0", "ZeroDivisionError: division by zero")]
+)
+def test_a_module_that_raises(program: Program, log: Path, application: str, text: str, reason: str) -> None:
+    Path(f"{application}.py").write_text(text)
+    result = program("rebuild", log, "--apply", f"{application}:apply", "--setup", f"{application}:setup")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert f"--apply {application}:apply: {reason}" in result.err
 
 
 def test_backup(program: Program, log: Path, home: Path) -> None:

@@ -30,6 +30,7 @@ from gossiplog.cli.output import (
 from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, TreeError, ValuesRefused
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
+from gossiplog.log.applying import application
 from gossiplog.reprs import counted, listed
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
@@ -352,7 +353,7 @@ def load_object(option: str, text: str) -> Any:
         text: as MODULE:NAME; modules are looked for in the working folder, too.
 
     Raises:
-        typer.BadParameter: no such module, or nothing of that name in it.
+        typer.BadParameter: no such module, one that raises when it is imported, or nothing of that name in it.
     """
     module_name, _, name = text.partition(":")
     if not module_name or not name:
@@ -362,8 +363,10 @@ def load_object(option: str, text: str) -> Any:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise typer.BadParameter(f"{option} {text}: {error}") from error
+    # A module that is not there, and whatever the code of one raises.
+    except Exception as error:
+        reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise typer.BadParameter(f"{option} {text}: {reason}") from error
     if not hasattr(module, name):
         raise typer.BadParameter(f"{option} {text}: the module {module_name} has no {name}")
     return getattr(module, name)
@@ -412,6 +415,10 @@ def rebuild(
     functions = None
     if apply is not None and setup is not None:
         functions = load_object("--apply", apply), load_object("--setup", setup)
+        try:
+            application(functions[0], apply_version, functions[1])
+        except (TypeError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from error
     with open_log(path) as log, Stopwatch() as watch:
         messages = len(log)
         is_due = log.is_rebuilding or apply_version > log.apply_version
