@@ -5,15 +5,21 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import os
+import sqlite3
+import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 import gossiplog
-from gossiplog import Signer, errors
-from gossiplog.reprs import counted, listed
+from gossiplog import CorruptLog, Signer, errors
+from gossiplog.log.rebasing import rebase_command
+from gossiplog.reprs import counted, listed, shell_path
 
 # Of public types, and of the machines' events, which tests and traces show.
 MODULES = (
@@ -133,3 +139,48 @@ def test_a_count_agrees_with_its_noun() -> None:
 )
 def test_lists_are_cut_short(count: int, options: dict[str, Any], expected: str) -> None:
     assert listed([str(number) for number in range(count)], 2, **options) == expected
+
+
+ODD_NAMES = [
+    "log.db",
+    "-dash.db",
+    "a b.db",
+    "it's.db",
+    "e$(touch no).db",
+    "a`b`.db",
+    "a\nb\\'\x1b.db",
+    "\udcff\u2028é.db",
+    "LOG.db",
+]
+
+
+def test_paths_come_back_from_a_shell() -> None:
+    printed = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {' '.join(map(shell_path, ODD_NAMES))}"], capture_output=True, check=True
+    ).stdout
+    assert [name.removeprefix(b"./") for name in printed.split(b"\0")[:-1]] == [*map(os.fsencode, ODD_NAMES)]
+    assert printed.count(b"./-dash.db") == 1
+    assert all(shell_path(name).isprintable() for name in ODD_NAMES)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_damage_and_loss_name_the_log_as_a_shell_takes_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with gossiplog.open(name, "notes", signer=Signer(bytes(32))) as log:
+        log.append_many(range(9))
+    with closing(sqlite3.connect(name)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_leaves WHERE seq = 5")
+    with gossiplog.open(name) as log:
+        with pytest.raises(CorruptLog) as damage:
+            list(log)
+        rebase = rebase_command(log.replica.file, "ws://hub", ["an id"])
+    with closing(sqlite3.connect(name)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq = 9")
+        connection.execute("DELETE FROM gossiplog_leaves WHERE seq = 9")
+    with pytest.raises(CorruptLog) as loss:
+        gossiplog.open(name)
+    assert f"`gossiplog doctor {shell_path(name)}`" in str(damage.value)
+    assert f"gossiplog repair {shell_path(name)} --from SOURCE" in str(loss.value)
+    assert rebase == f"gossiplog rebase {shell_path(name)} --onto ws://hub --drop 'an id'"

@@ -10,12 +10,11 @@ A name that ends with `Error` covers an area (`StorageError`, `NetworkError`) or
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from gossiplog.reprs import listed
+from gossiplog.reprs import listed, shell_path
 
 Cause: TypeAlias = Literal[
     "local",
@@ -247,7 +246,7 @@ class CorruptLog(StorageError):
             file: that the log is in.
         """
         if file is not None and self._may_locate:
-            self.advice = self._advice.replace("{}", shlex.quote(str(file)))
+            self.advice = self._advice.replace("{}", shell_path(file))
             self.args = (self._shown + self.advice,)
 
 

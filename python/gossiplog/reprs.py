@@ -1,8 +1,10 @@
-"""Counts with their nouns, lists cut short, and representations of strangers' values and texts: short, escaped."""
+"""Counts with their nouns, lists cut short, paths in commands, and short, escaped representations of any values."""
 
 from __future__ import annotations
 
+import os
 import reprlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
@@ -48,6 +50,20 @@ def listed(texts: Sequence[str], most: int, *, separator: str = ", ", count: int
 def escaped(text: str) -> str:
     """Return a text in which every character that does not print is escaped, as in Python's literals."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def shell_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as a command takes it that is pasted into bash or zsh: quoted, on one line, and no option."""
+    text = os.fspath(path)
+    if text.startswith("-"):
+        text = f"./{text}"
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(char if char.isalnum() else _ansi_c(char) for char in text) + "'"
+
+
+def _ansi_c(char: str) -> str:
+    return "".join(rf"\x{byte:02x}" for byte in os.fsencode(char))
 
 
 def short_repr(kind: _Class) -> _Class:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, headed_table, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
-from gossiplog.reprs import counted, listed
+from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.replacement import is_open_elsewhere
@@ -116,10 +115,10 @@ def _leftovers(path: Path) -> Iterator[Finding]:
     place = path.resolve()
     for folder in salvage.leftovers(place):
         finding = f"a repair that was killed has left {folder}"
-        yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", "-r", str(folder)]))
+        yield Finding("leftovers", Severity.NOTE, finding, f"rm -r {shell_path(folder)}")
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.damaged*")):
         finding = f"{kept} is the file before a repair: remove it when you no longer need it"
-        yield Finding("leftovers", Severity.NOTE, finding, shlex.join(["rm", str(kept)]))
+        yield Finding("leftovers", Severity.NOTE, finding, f"rm {shell_path(kept)}")
 
 
 def _disk_space(path: Path) -> Finding:
@@ -208,9 +207,9 @@ def _application(path: Path) -> Finding:
 
 
 def _repair(path: Path) -> str:
-    return shlex.join(["gossiplog", "repair", str(path), "--from", "SOURCE"])
+    return f"gossiplog repair {shell_path(path)} --from SOURCE"
 
 
 def _rebuild(path: Path, version: int) -> str:
-    functions = ["--apply", "MODULE:FUNCTION", "--setup", "MODULE:FUNCTION", "--apply-version", str(version)]
-    return shlex.join(["gossiplog", "rebuild", str(path), *functions])
+    functions = f"--apply MODULE:FUNCTION --setup MODULE:FUNCTION --apply-version {version}"
+    return f"gossiplog rebuild {shell_path(path)} {functions}"

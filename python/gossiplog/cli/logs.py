@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shlex
 import sqlite3
 import sys
 import warnings
@@ -31,7 +30,7 @@ from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, 
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
 from gossiplog.log.applying import application
-from gossiplog.reprs import counted, listed
+from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -87,7 +86,11 @@ def open_log(
         raise NotALog(f"{path} is a folder: expected the file of a log")
     if not path.exists():
         if topic is None:
-            way = "give --topic TOPIC to make one" if makes else f"gossiplog init {path} --topic TOPIC makes one"
+            way = (
+                "give --topic TOPIC to make one"
+                if makes
+                else f"gossiplog init {shell_path(path)} --topic TOPIC makes one"
+            )
             raise NotALog(f"there is no log {path}: {way}")
         if not path.parent.is_dir():
             raise NotALog(f"cannot make the log {path}: there is no folder {path.parent}")
@@ -98,7 +101,7 @@ def open_log(
     elif not _may(path, os.R_OK):
         raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
     if topic is None and _is_empty(path):
-        name = shlex.quote(str(path))
+        name = shell_path(path)
         raise NotALog(
             f"{path} is empty: gossiplog init {name} --topic TOPIC makes a log of it; where it was one, remove it, and"
             f" gossiplog sync {name} SOURCE gets the log from a replica"
@@ -341,7 +344,7 @@ def recover(
             f"{counted(len(damaged), f'message of {path} is damaged', f'messages of {path} are damaged')}, and"
             f" {counted(descendants, 'lacks parents because it descends', 'lack parents because they descend')} from"
             f" damaged or missing ones; the others are in {new}. Get them from a peer, a hub or a backup:"
-            f" gossiplog sync {new} SOURCE"
+            f" gossiplog sync {shell_path(new)} SOURCE"
         )
 
 

@@ -15,7 +15,7 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, note, printable, spinner
 from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
 from gossiplog.log.rebasing import Fate, Rebased
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, shell_path
 from gossiplog.signer import Signer, default_key_path
 
 _ID_LENGTH = 32
@@ -74,7 +74,7 @@ def rebase(
         if len(id) != _ID_LENGTH:
             raise typer.BadParameter(
                 f"--drop takes the whole id, {_ID_LENGTH} characters; gossiplog show"
-                f" {shlex.quote(str(path))} {shlex.quote(id)} prints it"
+                f" {shell_path(path)} {shlex.quote(id)} prints it"
             )
     signers = [Signer.load(file) for file in key or ()]
     # One that is there: it need not be made where other keys are named.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from gossiplog.log.log import Log
 from gossiplog.log.remains import Remains, SoundValues
 from gossiplog.log.replica import Replica
 from gossiplog.message import key_of
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage
 from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.location import is_url, storage_at
@@ -143,7 +142,7 @@ class Reassembly:
 
     def _advice(self) -> str:
         """Return how an error about lost messages ends: the way back that loses nothing comes first."""
-        path = shlex.quote(str(self._path))
+        path = shell_path(self._path)
         missing = "No replica was named" if self._source is None else "Name another replica"
         return (
             f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes them from a file, a hub or"

@@ -29,7 +29,7 @@ from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
-from gossiplog.reprs import listed
+from gossiplog.reprs import listed, shell_path
 from gossiplog.signer import Signer
 from gossiplog.storage.replacement import Replacement
 from gossiplog.storage.sqlite import SQLiteStorage
@@ -315,4 +315,4 @@ def rebase_command(file: Path | None, target: str, drop: Sequence[str], options:
     if not drop or file is None:
         return ""
     drops = [part for id in drop for part in ("--drop", id)]
-    return shlex.join(["gossiplog", "rebase", str(file), "--onto", target, *options, *drops])
+    return f"gossiplog rebase {shell_path(file)} {shlex.join(['--onto', target, *options, *drops])}"

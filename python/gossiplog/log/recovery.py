@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 from gossiplog.errors import CorruptLog
 from gossiplog.log.opening import open
 from gossiplog.log.results import InsertResult
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage, write_ahead_log
 from gossiplog.storage.location import storage_at
 
@@ -55,7 +54,7 @@ def recover(
     try:
         topic = storage.open(None, create=False)
     except CorruptLog as error:
-        file = shlex.quote(str(storage.file or "LOG"))
+        file = shell_path(storage.file or "LOG")
         advice = f"; SQLite cannot read it: gossiplog repair {file} --from SOURCE reads such files"
         raise CorruptLog(error.problems, advice=advice) from error
     place = storage_at(new).place
@@ -69,7 +68,7 @@ def recover(
             except CorruptLog as error:
                 advice = f"; what was read before is in {place}: get the rest from a peer, a hub or a backup"
                 raise CorruptLog(
-                    error.problems, advice=f"{advice}: gossiplog sync {shlex.quote(place)} SOURCE"
+                    error.problems, advice=f"{advice}: gossiplog sync {shell_path(place)} SOURCE"
                 ) from error
             if not rows:
                 return
@@ -91,7 +90,7 @@ def _check_write_ahead_log(location: str) -> None:
     lost = write_ahead_log.unread_commits(wal)
     # A program that begins the file anew meanwhile makes it look damaged once.
     if lost and (lost := write_ahead_log.unread_commits(wal)):
-        name = shlex.quote(location)
+        name = shell_path(location)
         raise CorruptLog(
             [f"{wal} is damaged, and SQLite would drop its last {counted(lost, 'transaction')}"],
             advice=f"; the log is as it was. gossiplog repair {name} --from SOURCE reads them, and takes from a replica"

@@ -8,7 +8,6 @@ only one connection for both. The statements that read and write messages are in
 from __future__ import annotations
 
 import os
-import shlex
 import sqlite3
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import CorruptLog, LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.files import explain_denial
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.base import (
     SCHEMA,
     DiskFailure,
@@ -257,8 +256,8 @@ class SQLiteStorage(Storage):
             return
         if not self._accept_loss:
             self._close_leaving_log(connection)
-            place = self._path
-            lost_messages = f"{counted(lost, 'acknowledged message')} of {place} {'is' if lost == 1 else 'are'}"
+            place = shell_path(self._path)
+            lost_messages = f"{counted(lost, 'acknowledged message')} of {self._path} {'is' if lost == 1 else 'are'}"
             raise CorruptLog(
                 [
                     f"the last {lost_messages} lost: it holds {last:,}, and"
@@ -345,7 +344,7 @@ class SQLiteStorage(Storage):
 
     def _repair(self) -> str:
         """Return the command that mends a log whose first page or table of settings is damaged."""
-        return shlex.join(["gossiplog", "repair", str(self._path)])
+        return f"gossiplog repair {shell_path(self._path)}"
 
     def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
         """Make a log in a database, beside what an application has there, unless another process was quicker."""

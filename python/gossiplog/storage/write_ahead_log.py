@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from gossiplog.errors import StorageError
 from gossiplog.files import sync
+from gossiplog.reprs import shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
 
@@ -83,7 +84,9 @@ def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
     """
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
-        raise StorageError(f"{journal} has a transaction to be undone: gossiplog info {path} does that; then repeat")
+        raise StorageError(
+            f"{journal} has a transaction to be undone: gossiplog info {shell_path(path)} does that; then repeat"
+        )
     with target.open("wb") as copy:
         copy_bytes(descriptor, copy)
         wal = log_of(path)
