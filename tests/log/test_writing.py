@@ -127,6 +127,26 @@ def test_more_heads_than_one_message_joins(log: Log, signer: Signer) -> None:
     assert len(log.heads) == 1
 
 
+def test_strangers_heads_make_no_fork_of_an_author(log: Log, signer: Signer, other_signer: Signer) -> None:
+    """A flood of heads with later clocks crowded the author's own out of the parents."""
+    other = Signer(b"\2" * 32)
+    log.insert_many([other.sign(TOPIC, 1, [], n)[1] for n in range(2 * MAX_PARENTS)])
+    for author in (signer, other_signer):
+        before = log.append("first", signer=author)
+        for number in range(3):
+            parent = before.parents[-1]
+            key, tip = other.sign(TOPIC, before.clock, [parent], [number, "tip"])
+            above = [core.encode_id(key)]
+            flood = [other.sign(TOPIC, before.clock + 1, above, n)[1] for n in range(2 * CROWDED_PARENTS)]
+            log.insert_many([tip, *flood])
+            message = log.append(number, signer=author)
+            assert before.id in message.parents
+            assert len(message.parents) == CROWDED_PARENTS
+            assert list(message.parents) == sorted(message.parents)
+            before = message
+    assert {fork.author for fork in log.verify().forks} == {other.did}
+
+
 class Application:
     """An application that counts in a table, and refuses payloads that it is told to."""
 

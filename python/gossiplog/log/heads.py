@@ -186,9 +186,19 @@ class Heads:
         found = self.unique.among(keys)
         return found | self.duplicates.among(keys) if self.duplicates else found
 
-    def next_parents(self) -> list[Head]:
-        """Return the heads that an own message follows, ascending: all, or of many the last."""
-        return self.unique.last(MAX_PARENTS if len(self.unique) <= MAX_PARENTS else CROWDED_PARENTS)
+    def next_parents(self, own: bytes | None = None) -> list[Head]:
+        """Return the heads that an own message follows, ascending: all, or of many the last.
+
+        Args:
+            own: the key of the author's message before, which is among them if it is a head: strangers' messages must
+                not make two of an author's concurrent, as if they were a fork.
+        """
+        if len(self.unique) <= MAX_PARENTS:
+            return self.unique.last(MAX_PARENTS)
+        last = self.unique.last(CROWDED_PARENTS)
+        if own is not None and own < last[0][0] and (found := self.unique.among([own])):
+            last[0] = (own, found[own])
+        return last
 
     def after(self, plan: WritePlan, duplicates: Collection[int]) -> Heads:
         """Return the heads when a plan has been written.

@@ -141,7 +141,7 @@ class States:
         self.check_parents(reader, heads, position)
         return heads.next_parents()
 
-    def check_parents(self, reader: Reader, heads: Heads, position: Position) -> None:
+    def check_parents(self, reader: Reader, heads: Heads, position: Position, own: bytes | None = None) -> None:
         """Hold the values of the heads that an own message would name against their keys and their contents.
 
         Those of heads that were replayed have been looked at, and so have those of earlier calls.
@@ -150,12 +150,13 @@ class States:
             reader: of the log.
             heads: of the log.
             position: of the reader.
+            own: as `Heads.next_parents` takes it.
 
         Raises:
             CorruptLog: one is damaged: what names it could be taken by nobody. Or the log has lost which of them are
                 later encodings of a message.
         """
-        rows = {key: sequence for key, sequence in heads.next_parents() if sequence <= self._from_index}
+        rows = {key: sequence for key, sequence in heads.next_parents(own) if sequence <= self._from_index}
         unseen = [key for key in rows if key not in self._sound]
         if unseen:
             found = read_values(reader, unseen, position.count)

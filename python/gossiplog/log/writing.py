@@ -75,6 +75,8 @@ class Writer:
         # What the last write left, and whether nobody else wrote between the last two appends.
         self._left: _Written | None = None
         self._is_alone = False
+        # The author and the key of the last message that was appended.
+        self._own: tuple[str, bytes] | None = None
 
     def insert(self, verified: VerifiedBatch) -> InsertOutcome:
         """Store the messages of a batch whose parents are in the log or in the batch.
@@ -151,6 +153,7 @@ class Writer:
                 self._is_alone = False
             else:
                 self._publish(written)
+                self._own = (signer.did, messages[-1].key)
                 return messages
         while True:
             self._applier.catch_up_if_behind()
@@ -160,6 +163,7 @@ class Writer:
                 # With `apply`, there is its cursor to look at each time.
                 self._is_alone = not self._applier.is_given and left is not None and left.position.count == before
                 self._publish(written)
+                self._own = (signer.did, messages[-1].key)
                 return messages
 
     def _append(
@@ -176,7 +180,7 @@ class Writer:
         heads = self._states.heads(transaction, position)
         if position.count and not heads:
             raise CorruptLog(["there are messages, but no heads"])
-        self._states.check_parents(transaction, heads, position)
+        self._states.check_parents(transaction, heads, position, self._own_key(signer))
         parents, batch, messages = self._sign(payloads, heads, signer, codec)
         refused: dict[int, RefusedMessage] = {}
         named = [*parents.values()]
@@ -185,6 +189,9 @@ class Writer:
             raise error
         return position.count, written, messages
 
+    def _own_key(self, signer: Signer) -> bytes | None:
+        return self._own[1] if self._own is not None and self._own[0] == signer.did else None
+
     def _sign(
         self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
     ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
@@ -192,7 +199,7 @@ class Writer:
 
         The messages are returned as a batch and as objects.
         """
-        parents = dict(heads.next_parents())
+        parents = dict(heads.next_parents(self._own_key(signer)))
         with raising_corrupt_log:
             batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
         messages = [valid(message) for message in batch]
