@@ -98,6 +98,38 @@ def test_what_follows_from_the_messages_needs_no_source(path: Path, intact: Path
         log.verify()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE gossiplog_meta SET value = 'x' WHERE name = 'applied'",
+        "UPDATE gossiplog_meta SET value = 'x' WHERE name = 'generation'",
+        "UPDATE gossiplog_messages SET value = x'00' WHERE seq = 9",
+        "UPDATE gossiplog_messages SET seq = 9999 WHERE seq = 300",
+        "DELETE FROM gossiplog_heads",
+    ],
+)
+def test_a_damaged_source_serves_what_is_sound_in_it(path: Path, intact: Path, tmp_path: Path, sql: str) -> None:
+    source = Path(shutil.copy(intact, tmp_path / "source.db"))
+    for place, changes in (
+        (source, [sql]),
+        (
+            path,
+            [
+                "UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2",
+                "DELETE FROM gossiplog_messages WHERE seq = 5",
+            ],
+        ),
+        (path, ["DELETE FROM gossiplog_leaves WHERE seq = 5"]),
+    ):
+        with closing(sqlite3.connect(place)) as connection, connection:
+            for change in changes:
+                connection.execute(change)
+    repaired = repair(path, source)
+    assert repaired.fetched == 2
+    with gossiplog.open(intact) as sound, gossiplog.open(path) as log:
+        assert log.verify().root == sound.root
+
+
 def test_what_no_source_has_is_named_and_the_log_stays_as_it_was(path: Path, tmp_path: Path) -> None:
     with gossiplog.open(path) as log:
         first = next(log.messages())

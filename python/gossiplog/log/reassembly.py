@@ -21,6 +21,8 @@ from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.sqlite_tables import new_meta
 
+# As many messages as there may be: the count that is stored in a damaged source may be, too.
+_ANY_COUNT = 2**62
 _PAGE = 1024
 
 
@@ -77,12 +79,19 @@ class Source:
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         with self._storage.reader() as reader:
-            return reader.values(keys, reader.position().count)
+            return reader.values(keys, _ANY_COUNT)
 
     def all_keys(self) -> list[bytes]:
-        """Return all keys, ascending: parents come before their children."""
-        with self._storage.reader() as reader, reader.scan(("key",), b"", None, reader.position().count) as rows:
-            return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
+        """Return all keys, ascending: parents come before their children.
+
+        Raises:
+            CorruptSource: they cannot be read.
+        """
+        try:
+            with self._storage.reader() as reader, reader.scan(("key",), b"", None, _ANY_COUNT) as rows:
+                return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
+        except CorruptLog as error:
+            raise CorruptSource(error.problems) from error
 
 
 class Reassembly:

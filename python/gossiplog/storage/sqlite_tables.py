@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import reprlib
 import secrets
 import sqlite3
 import sys
@@ -734,10 +735,12 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         text = self._meta("tables")
         try:
             names = json.loads(text) if isinstance(text, str) else None
-        except ValueError:
+        except (ValueError, RecursionError):
             names = None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise CorruptLog([f"the names of the application's tables are {text!r}: expected a JSON list of texts"])
+            raise CorruptLog(
+                [f"the application's tables are named {reprlib.repr(text)}: expected a JSON list of texts"]
+            )
         return frozenset(names)
 
     def _existing(self, names: Collection[str]) -> frozenset[str]:
