@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,7 @@ def test_a_rebase(program: Program, home: Path, bad: str) -> None:
         "generation": 1,
         "former": str(home / "mine.db.generation-0"),
         "tables": [],
+        "same_payload": 0,
         "dry_run": False,
     }
     assert (
@@ -77,6 +80,53 @@ def test_the_plan_as_a_table(program: Program, home: Path, bad: str, monkeypatch
     with gossiplog.open(home / "theirs.db") as log:
         log.pull(home / "mine.db")
     assert "Nothing has changed" in program("rebase", "mine.db", "--onto", "theirs.db", "--key", "us.key").out
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "100"])
+def test_the_plan_splits_no_id(
+    program: Program, home: Path, bad: str, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    given = ["rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key", "--dry-run"]
+    rows = program(*given).records[:-1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = program(*given).out
+    assert all(row["old"] in shown and (row["new"] or "") in shown for row in rows)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_messages_that_the_target_has_under_other_ids_are_named(
+    program: Program, home: Path, bad: str, dry_run: bool
+) -> None:
+    shutil.copy("mine.db", "copy.db")
+    options = ["--onto", "theirs.db", "--drop", bad, "--key", "us.key"]
+    program("rebase", "mine.db", *options, "--mapping", "ids.jsonl")
+    program("sync", "theirs.db", "mine.db")
+    mapping = [json.loads(line) for line in (home / "ids.jsonl").read_text().splitlines()]
+    result = program("rebase", "copy.db", *options, *(["--dry-run"] if dry_run else []))
+    assert result.records[-1]["same_payload"] == 2
+    if dry_run:
+        assert [row["same_payload"] for row in result.records[1:-1]] == [each["new"] for each in mapping]
+    (line,) = [line for line in result.err.splitlines() if "the author and the payload" in line]
+    assert "2 messages signed anew with the author and the payload of a message that theirs.db has already" in line
+    assert all(f"{each['old']} (there {each['new']})" in line for each in mapping)
+    # As it stands, the command leaves them out.
+    _, command = line.split("leave them out: gossiplog ")
+    program(*shlex.split(command))
+    with gossiplog.open(home / "copy.db") as log:
+        assert [message.payload for message in log.messages()] == ["theirs", "good", "better"]
+
+
+def test_many_messages_that_the_target_has_are_counted(program: Program, home: Path, bad: str) -> None:
+    with gossiplog.open(home / "mine.db", signer=US) as log:
+        log.append_many(range(30))
+    shutil.copy("mine.db", "copy.db")
+    options = ["--onto", "theirs.db", "--drop", bad, "--key", "us.key"]
+    program("rebase", "mine.db", *options)
+    program("sync", "theirs.db", "mine.db")
+    found = program("rebase", "copy.db", *options, "--dry-run").err
+    assert ", and 12 more. If this log is a copy" in found
+    assert "replace it by that log" in found
 
 
 def test_another_key(program: Program, home: Path, bad: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -257,6 +258,44 @@ def test_a_message_that_the_target_has_cannot_be_dropped(path: Path, target: Log
         rebase(path, target, bad, first)
     assert error.value.ids == (first.id,)
     assert rebase(path, target, bad).dropped == 1
+
+
+def test_what_a_copy_of_the_log_signed_anew_before_is_named_by_payload(path: Path, target: Log) -> None:
+    bad, *_ = write(path, ["bad", "a", "b"])
+    copy = path.with_name("copy.db")
+    shutil.copy(path, copy)
+    before = rebase(path, target, bad)
+    assert dict(before.same_payload) == {}
+    with gossiplog.open(path) as log:
+        target.pull(log)
+    # Of others the payload is the same, of others the author.
+    target.append("c")
+    write(copy, ["b", "c"])
+    planned = rebase(copy, target, bad, dry_run=True)
+    # Each of the target's stands for one: the last message of the copy is a second "b".
+    assert dict(planned.same_payload) == dict(before.signed)
+    result = rebase(copy, target, bad)
+    assert dict(result.same_payload) == dict(before.signed)
+    # The way back: a second rebase without them.
+    again = rebase(copy, target, *(result.signed[old] for old in result.same_payload))
+    assert (again.dropped, dict(again.same_payload)) == (2, {})
+    assert payloads(copy) == ["a", "b", "c", "b", "c"]
+
+
+@given(target=st.lists(st.integers(0, 2)), own=st.lists(st.integers(0, 2)))
+@repeatable(50)
+def test_as_many_payloads_are_the_same_as_both_logs_have(target: list[int], own: list[int]) -> None:
+    with gossiplog.open(":memory:", TOPIC, signer=US) as ours, gossiplog.open(":memory:", TOPIC, signer=US) as theirs:
+        # Concurrent to what the target has, in any case.
+        ours.insert(US.sign(TOPIC, 1, [], "first")[1])
+        theirs.append_many(target)
+        ours.append_many(own)
+        plan = [*Rebase(ours, theirs, (), [US], drop_descendants=False).messages()]
+        found = [each.same_payload for each in plan if each.same_payload is not None]
+        assert len(found) == len({*found}) == sum((Counter(own) & Counter(target)).values())
+        for each in plan:
+            if each.same_payload is not None:
+                assert theirs.get(each.same_payload).payload == each.old.payload
 
 
 def test_what_cannot_be_dropped(path: Path, target: Log) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,15 +14,17 @@ import typer
 
 from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
-from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, note, printable, spinner
+from gossiplog.cli.output import Json, Output, Stopwatch, note, printable, spinner
 from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
-from gossiplog.log.rebasing import Fate, Rebased
+from gossiplog.log.rebasing import Fate, Rebased, rebase_command
 from gossiplog.reprs import counted, shell_path
 from gossiplog.signer import Signer, default_key_path
 
 _ID_LENGTH = 32
 _ROWS = 100
 """Of the plan, shown on a terminal."""
+_NAMED = 20
+"""Messages that a line names."""
 
 
 def rebase(
@@ -64,6 +68,7 @@ def rebase(
     A hub or a peer that refuses a message takes nothing that descends from it. Sync names the message, and the command
     to run here. The new log takes the place of LOG in one step, and the former file is kept as LOG.generation-N. Close
     all programs that have LOG open first. Peers that hold the dropped messages bring them back when they sync with LOG.
+    Of several copies of LOG rebase one, and replace the others by it: each rebase signs the messages once more.
     """
     # It takes half a second to load, which other commands should not wait for.
     from gossiplog.net import sources
@@ -115,6 +120,7 @@ def rebase(
         "generation": result.generation,
         "former": result.former,
         "tables": list(result.tables),
+        "same_payload": len(result.same_payload),
         "dry_run": dry_run,
         "seconds": round(watch.seconds, 6),
     }
@@ -124,9 +130,34 @@ def rebase(
         _show(output, rows, summary)
     if result.former is not None and result.dropped:
         note("peers that hold the dropped messages bring them back when they sync with this log")
+    if result.same_payload:
+        # What a rebase has signed anew is left out by a second one.
+        ids = [old if dry_run else result.signed[old] for old in result.same_payload]
+        options = [part for file in key or () for part in ("--key", str(file))]
+        options += _path_options(token_file=token_file, ca_file=ca_file)
+        options += ["--drop-descendants"] if drop_descendants else []
+        command = rebase_command(path, onto, [*(drop or () if dry_run else ()), *ids], options)
+        note(_doubles(result.same_payload, onto, command))
     if result.tables:
         shown = ", ".join(map(printable, result.tables))
         note(f"tables of an application stay in {result.former}: {shown}; its `apply` fills new ones at the next open")
+
+
+def _path_options(**paths: Path | None) -> list[str]:
+    return [part for name, path in paths.items() if path for part in (f"--{name.replace('_', '-')}", str(path))]
+
+
+def _doubles(same_payload: Mapping[str, str], onto: str, command: str) -> str:
+    """Return what to say of messages that the target may have been signed anew before."""
+    pairs = [f"{old} (there {found})" for old, found in islice(same_payload.items(), _NAMED)]
+    if more := len(same_payload) - len(pairs):
+        pairs.append(f"and {more:,} more")
+    text = (
+        f"{counted(len(same_payload), 'message')} signed anew with the author and the payload of a message that {onto}"
+        f" has already: {', '.join(pairs)}. If this log is a copy of one that was rebased before, they would be there"
+        " twice: before you sync,"
+    )
+    return f"{text} replace it by that log" if more else f"{text} leave them out: {command}"
 
 
 class _MappingFile:
@@ -160,15 +191,17 @@ def _fields(rebased: Rebased) -> dict[str, Any]:
         "new": rebased.new,
         "author": rebased.old.author,
         "parents": list(rebased.parents),
+        "same_payload": rebased.same_payload,
     }
 
 
 def _show(output: Output, rows: list[Rebased], summary: dict[str, Any]) -> None:
-    if rows:
-        table = headed_table("fate", "old", "new", "parents")
-        for rebased in rows[:_ROWS]:
-            table.add_row(rebased.fate.value, rebased.old.id, rebased.new or "", "\n".join(rebased.parents[:5]))
-        output.show(table, *(["and more"] if len(rows) > _ROWS else []))
+    # Lines and no table, which would split ids to fit the terminal.
+    width = max(len(fate.value) for fate in Fate)
+    for rebased in rows[:_ROWS]:
+        output.show(f"{rebased.fate.value:{width}}  {rebased.old.id}  {rebased.new or ''}".rstrip())
+    if len(rows) > _ROWS:
+        output.show("and more")
     would = "would be " if summary["dry_run"] else ""
     signed = counted(summary["signed"], "message")
     output.show(f"{signed} {would}signed anew, {summary['dropped']:,} {would}dropped, {summary['kept']:,} {would}kept.")

@@ -10,12 +10,17 @@ new log holds all of the target's messages, and of those that the target lacks:
 - those of other authors as they are, since nobody else can sign them, and so the author's own from which they descend.
 
 What others have written on top of a dropped message cannot stay: it has to be dropped, too, on request.
+
+Where a copy of the log was rebased before, the target has its messages under other ids. Nothing in them says so:
+those that have the author and the payload of one that the target has are named.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -61,6 +66,8 @@ class Rebased:
         new: the id of its counterpart: its own if it is kept, None if it is dropped.
         value: the stored value of the counterpart, for the new log; None where the target has it, or nobody.
         parents: of the counterpart, ids; none if it is dropped.
+        same_payload: the id of a message of the target's by the same author with the same payload, if this one is
+            signed anew. Each of the target's stands for one.
     """
 
     old: SignedMessage
@@ -68,6 +75,7 @@ class Rebased:
     new: str | None = None
     value: bytes | None = None
     parents: tuple[str, ...] = ()
+    same_payload: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,7 @@ class Rebase:
             RebaseError: a message becomes too long, since it has more parents than before.
         """
         heads = self._target.replica.next_parents()
+        same_payload = self._find_same_payload()
         # By key: the messages that stand for one as a parent. One that is dropped has those of its parents; what the
         # target holds has none, since its heads stand for it.
         standing: dict[bytes, frozenset[bytes]] = {}
@@ -180,13 +189,30 @@ class Rebase:
             elif each.content in firsts:
                 # Another encoding of what was signed anew before.
                 standing[key] = frozenset([firsts[each.content]])
-                yield replace(signed[firsts[each.content]], old=message, value=None)
+                yield replace(signed[firsts[each.content]], old=message, value=None, same_payload=None)
             else:
                 standing[key] = frozenset([key])
                 firsts[each.content] = key
                 follows = self._latest(parents) if not self._dropped.isdisjoint(each.parents) else parents
-                signed[key] = self._sign(message, self._new_parents(follows, heads, signed))
+                same = same_payload[_fingerprint(message)] if same_payload else None
+                rebased = self._sign(message, self._new_parents(follows, heads, signed))
+                signed[key] = replace(rebased, same_payload=same.popleft() if same else None)
                 yield signed[key]
+
+    def _find_same_payload(self) -> defaultdict[bytes, deque[str]]:
+        """Return the ids, ascending, of what the target has beyond the log of authors whose messages are signed anew.
+
+        One encoding of each message is there. They are by author and payload.
+        """
+        staying = self._dropped | self._kept
+        authors = {each.author for key, each in self._lacking.items() if key not in staying}
+        found: defaultdict[bytes, deque[str]] = defaultdict(deque)
+        contents = set()
+        for message in _messages_lacking(self._target, self._log) if authors else ():
+            if message.author in authors and message.content_id not in contents:
+                contents.add(message.content_id)
+                found[_fingerprint(message)].append(message.id)
+        return found
 
     def _latest(self, keys: frozenset[bytes]) -> frozenset[bytes]:
         """Return those of some messages that no other of them follows."""
@@ -219,6 +245,11 @@ class Rebase:
         except EncodeError as error:
             raise RebaseError(f"message {message.id} cannot be signed anew: {error}", [message.id]) from error
         return Rebased(message, Fate.SIGNED, core.encode_id(key), value, parents)
+
+
+def _fingerprint(message: SignedMessage) -> bytes:
+    """Return what messages of one author with one payload have in common, whichever codec they have."""
+    return hashlib.sha256(message.author.encode() + b"\0" + core.cbor_encode(message.payload)).digest()
 
 
 Fill = Callable[[Log], object]
@@ -257,13 +288,15 @@ def rebase_file(
         with open(SQLiteStorage(replacement.new, synchronous="off"), log.topic) as new:
             fill(new)
             rebase = Rebase(log, new, drop, signers, drop_descendants=drop_descendants)
-            counts, mapping = dict.fromkeys(Fate, 0), {}
+            counts, mapping, same_payload = dict.fromkeys(Fate, 0), {}, {}
             batch: list[bytes] = []
             for each in rebase.messages():
                 counts[each.fate] += 1
                 report(each)
                 if each.fate is Fate.SIGNED and each.new is not None:
                     mapping[each.old.id] = each.new
+                if each.same_payload is not None:
+                    same_payload[each.old.id] = each.same_payload
                 if each.value is not None and not dry_run:
                     batch.append(each.value)
                     if len(batch) >= _BATCH:
@@ -275,7 +308,7 @@ def rebase_file(
         changes = counts[Fate.DROPPED] > 0 or any(old != new for old, new in mapping.items())
         if not changes:
             counts[Fate.KEPT] += counts[Fate.SIGNED]
-            mapping = {}
+            mapping, same_payload = {}, {}
         former = None
         if changes and not dry_run:
             meta = {"generation": position.generation + 1, "apply_version": position.apply_version}
@@ -288,6 +321,7 @@ def rebase_file(
         generation=position.generation + (former is not None),
         former=former,
         tables=tuple(tables) if former is not None else (),
+        same_payload=MappingProxyType(same_payload),
     )
 
 

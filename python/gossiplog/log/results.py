@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import GossipLogError, RefusedMessage
@@ -117,6 +118,9 @@ class RebaseResult:
         generation: of the log: one more than before, unless nothing has changed.
         former: the path of the former file; None if nothing has changed.
         tables: names of tables in the former file that are not the log's, and that the new one has not.
+        same_payload: of messages that were signed anew, the id of one that the target has already by the same author
+            with the same payload, by the old ids. The author wrote the same twice, or this log is a copy of one that
+            was rebased before.
     """
 
     signed: Mapping[str, str]
@@ -126,6 +130,7 @@ class RebaseResult:
     generation: int
     former: str | None
     tables: tuple[str, ...] = ()
+    same_payload: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @frozen
