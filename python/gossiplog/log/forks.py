@@ -82,6 +82,9 @@ class Forks:
             parents: their sequences.
             links: reads link records of the log.
         """
+        if sequence != len(self._floor):
+            # One before it is damaged: nothing can be said of what follows.
+            return
         if self._encodings and key in self._encodings:
             encodings = self._encodings[key]
             if sequence not in encodings:

@@ -218,8 +218,11 @@ class Log:
                 return self.pull(opened, sync_server=sync_server)
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
-        with raising_corrupt_log:
-            return pull(self._replica, lambda: Source(source.snapshot, sync_server))
+        try:
+            with raising_corrupt_log:
+                return pull(self._replica, lambda: Source(source.snapshot, sync_server))
+        except CorruptLog as error:
+            raise_damage(self._storage, error)
 
     # Reading
 
