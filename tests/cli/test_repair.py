@@ -8,6 +8,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
+from gossiplog.storage.commit_count import CommitCount
 from tests.cli.support import Program, Server
 
 
@@ -45,6 +46,26 @@ def test_what_cannot_be_repaired(program: Program, damaged: Path) -> None:
     result = program("repair", damaged, "--from", "empty.db")
     assert result.err.startswith(f"gossiplog: {damaged}, from empty.db: the log is damaged: message ")
     assert "is neither here nor in the source; the log is as it was. Name another replica: " in result.err
+
+
+def test_lost_messages_that_the_source_lacks(program: Program, home: Path) -> None:
+    path = home / "log.db"
+    with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(40))
+        log.backup(home / "stale.db")
+    counts = CommitCount(str(path))
+    found = counts.read()
+    assert found is not None
+    counts.write(found[0], 60)
+    counts.close()
+    before = path.read_bytes()
+    result = program("repair", path, "--from", "stale.db")
+    assert (result.code, result.out) == (1, "")
+    assert "20 messages are lost here and in the source, of which not even the ids are left" in result.err
+    assert f"gossiplog repair {path} --from SOURCE --accept-loss goes on without them" in result.err
+    assert path.read_bytes() == before
+    assert program("repair", path, "--from", "stale.db", "--accept-loss").record["messages"] == 40
+    assert program("info", path).code == 0
 
 
 def test_messages_beyond_those_named_are_counted_once(program: Program, damaged: Path) -> None:

@@ -191,7 +191,10 @@ def test_repair_brings_the_loss_back(cut: dict[str, bytes], killed: dict[str, by
     assert repair(path).damaged == ()
 
 
-def test_a_repair_without_what_was_lost_can_be_opened(cut: dict[str, bytes], tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_source", [True, False])
+def test_a_repair_goes_on_without_what_was_lost_only_if_told(
+    cut: dict[str, bytes], tmp_path: Path, with_source: bool
+) -> None:
     path, replica = put(tmp_path / "log.db", cut), tmp_path / "replica.db"
     gossiplog.open(path, accept_loss=True).close()
     opened(replica).close()
@@ -199,8 +202,16 @@ def test_a_repair_without_what_was_lost_can_be_opened(cut: dict[str, bytes], tmp
     identity, _ = count.read() or (b"", 0)
     count.write(identity, COUNT)
     count.close()
-    result = repair(path, replica)
-    assert any("of which nothing is left here or in the source" in line for line in result.notes)
+    before = path.read_bytes(), count_of(path)
+    for source, where in ((replica, " here and in the source"), (None, "")):
+        with pytest.raises(CorruptLog, match=f"1 message is lost{where}, of which not even the ids are left") as raised:
+            repair(path, source)
+        assert raised.value.advice.count(f"gossiplog repair {path} --from SOURCE") >= 1
+        assert "--accept-loss goes on without them" in raised.value.advice
+        assert (path.read_bytes(), count_of(path)) == before
+    result = repair(path, replica if with_source else None, accept_loss=True)
+    assert len(result.notes) == 1
+    assert "1 message is lost" in result.notes[0]
     with opened(path) as log:
         assert len(log) == COUNT - 1
 

@@ -45,7 +45,7 @@ AcceptLoss = Annotated[
     bool,
     typer.Option(
         "--accept-loss",
-        help="Open LOG although it has lost messages that were acknowledged, as where its write-ahead log was damaged.",
+        help="Go on although LOG has lost messages that were acknowledged, as where its write-ahead log was damaged.",
     ),
 ]
 NewTopic = Annotated[str | None, typer.Option(help="The topic of a new log, which is made if LOG does not exist.")]

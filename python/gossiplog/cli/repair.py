@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gossiplog._core import redacted_url
-from gossiplog.cli.logs import LogPath
+from gossiplog.cli.logs import AcceptLoss, LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
 from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
 from gossiplog.errors import CorruptLog, StorageError
@@ -30,12 +30,14 @@ def repair(
     ] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
+    accept_loss: AcceptLoss = False,
     json: Json = False,
 ) -> None:
     """Repair a damaged log that no program has open: take what is lost from a replica, and build the rest anew.
 
     Without --from, it repairs what follows from the messages. The damaged file is kept as LOG.damaged. Where the source
-    lacks something, too, the command names it, ends with status 1, and leaves the log as it was.
+    lacks something, too, the command names it, ends with status 1, and leaves the log as it was; --accept-loss goes on
+    without messages of which not even the ids are left.
     """
     output = Output(json)
     kind = None if source is None else parse_source_option("--from", source)
@@ -46,7 +48,9 @@ def repair(
 
     try:
         with progress("Repairing") as advance, Stopwatch() as watch:
-            repaired = sources.repair(path, source, token_file=token_file, ca_file=ca_file, progress=advance)
+            repaired = sources.repair(
+                path, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
+            )
     except CorruptLog as error:
         where = str(path) if source is None else f"{path}, from {redacted_url(source)}"
         raise StorageError(f"{where}: {error}") from error

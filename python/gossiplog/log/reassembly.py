@@ -102,6 +102,7 @@ class Reassembly:
         source: that has the others, if there is one.
         remains: what is left of the log.
         path: of the log, for errors.
+        accept_loss: whether messages may be lost of which not even the ids are left.
 
     Attributes:
         fetched: how many messages came from the source.
@@ -109,7 +110,9 @@ class Reassembly:
         notes: what the user should know.
     """
 
-    def __init__(self, own: SoundValues, source: Source | None, remains: Remains, path: Path) -> None:
+    def __init__(
+        self, own: SoundValues, source: Source | None, remains: Remains, path: Path, *, accept_loss: bool
+    ) -> None:
         self.fetched = 0
         self.moved = 0
         self.notes: list[str] = []
@@ -117,6 +120,7 @@ class Reassembly:
         self._source = source
         self._remains = remains
         self._path = path
+        self._accept_loss = accept_loss
         self._places = dict(remains.places)
         self._written: dict[bytes, int] = {}
         # Messages whose parents come later, by the first parent that is missing.
@@ -140,7 +144,14 @@ class Reassembly:
         if missing or self._lost:
             where = "is lost here" if self._source is None else "is neither here nor in the source"
             problems = [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
-            raise CorruptLog(problems, advice=self._advice())
+            path = shell_path(self._path)
+            raise CorruptLog(
+                problems,
+                advice=self._advice(
+                    f"gossiplog recover {path} NEW makes a log of what is left, without these and what descends from"
+                    " them"
+                ),
+            )
         places = self._places
         self.moved = sum(places[key] != sequence for key, sequence in self._written.items() if key in places)
         if self.moved:
@@ -149,39 +160,34 @@ class Reassembly:
                 " first of them name other messages"
             )
 
-    def _advice(self) -> str:
-        """Return how an error about lost messages ends: the way back that loses nothing comes first."""
+    def _advice(self, last: str) -> str:
+        """Return how an error about lost messages ends: the way back that loses nothing comes first.
+
+        Args:
+            last: what to do where no replica has them.
+        """
         path = shell_path(self._path)
         missing = "No replica was named" if self._source is None else "Name another replica"
         return (
             f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes them from a file, a hub or"
-            f" a peer. Only if none has them: gossiplog recover {path} NEW makes a log of what is left, without these"
-            " and what descends from them"
+            f" a peer. Only if none has them: {last}"
         )
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
         """Return the order with messages of the source in the places of those that are unknown."""
         self._lost: set[bytes] = set()
         unknown = self._remains.unknown
-        if self._source is None and not unknown:
-            if self._remains.incomplete:
-                self.notes.append(
-                    "the file is damaged in a way that may hide messages: gossiplog sync with a replica brings what it"
-                    " lacks"
-                )
-            return order
-        if not unknown and not self._remains.incomplete:
-            return order
-        if self._source is None:
-            problem = f"{counted(unknown, 'message is', 'messages are')} lost, of which not even the ids are left"
-            raise CorruptLog([problem], advice=self._advice())
-        known = set(order)
-        others = [key for key in self._source.all_keys() if key not in known]
-        if len(others) < unknown:
+        if self._source is None and self._remains.incomplete:
             self.notes.append(
-                f"{counted(unknown - len(others), 'message was', 'messages were')} lost of which nothing is left here"
-                " or in the source"
+                "the file is damaged in a way that may hide messages:"
+                f" gossiplog sync {shell_path(self._path)} REPLICA brings what it lacks"
             )
+        if not unknown and (self._source is None or not self._remains.incomplete):
+            return order
+        known = set(order)
+        others = [] if self._source is None else [key for key in self._source.all_keys() if key not in known]
+        if len(others) < unknown:
+            self._check_accepted(unknown - len(others))
         places = self._places
         taken = set(places.values())
         gaps = [sequence for sequence in range(1, max(taken, default=0) + unknown + 1) if sequence not in taken]
@@ -189,6 +195,25 @@ class Reassembly:
             places[key] = gap
         rest = others[len(gaps) :]
         return [*sorted(places, key=places.__getitem__), *rest]
+
+    def _check_accepted(self, lost: int) -> None:
+        """Note that messages are lost of which not even the ids are left.
+
+        Raises:
+            CorruptLog: the loss is not accepted.
+        """
+        here = "" if self._source is None else " here and in the source"
+        problem = f"{counted(lost, 'message is', 'messages are')} lost{here}, of which not even the ids are left"
+        if not self._accept_loss:
+            given = "" if self._source is None else " --from SOURCE"
+            raise CorruptLog(
+                [problem],
+                advice=self._advice(
+                    f"gossiplog repair {shell_path(self._path)}{given} --accept-loss goes on without them (in programs"
+                    " accept_loss=True)"
+                ),
+            )
+        self.notes.append(f"{problem}, as was accepted")
 
     def _take(self, keys: Sequence[bytes]) -> None:
         values = self._values(keys)

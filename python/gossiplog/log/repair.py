@@ -52,6 +52,8 @@ def repair_file(
     location: str | os.PathLike[str],
     source: From | None = None,
     progress: Callable[[int], object] | None = None,
+    *,
+    accept_loss: bool = False,
 ) -> RepairResult:
     """Repair the log in a file; see `gossiplog.repair`.
 
@@ -60,6 +62,7 @@ def repair_file(
         source: a replica that has what is damaged: a log or its file, or a function that is called with a log of the
             sound messages, and brings that up to date. None repairs what follows from the messages alone.
         progress: is called with the number of messages read since it was called before.
+        accept_loss: whether messages may be lost of which not even the ids are left, here and in the source.
     """
     path = Path(location).absolute()
     if not path.is_file():
@@ -78,7 +81,7 @@ def repair_file(
             raise StorageError(f"cannot repair {path}: no folder can be made beside it: {error.strerror}") from error
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
-            return _Repair(path, folder, descriptor, progress).run(source)
+            return _Repair(path, folder, descriptor, progress, accept_loss).run(source)
         except OSError as error:
             raise StorageError(f"cannot repair {path}: {error}; the log is as it was") from error
 
@@ -116,11 +119,13 @@ class _Repair:
         folder: Path,
         descriptor: int,
         progress: Callable[[int], object] | None,
+        accept_loss: bool,
     ) -> None:
         self._path = path
         self._folder = folder
         self._descriptor = descriptor
         self._progress = progress
+        self._accept_loss = accept_loss
 
     def run(self, source: From | None) -> RepairResult:
         """Repair the log."""
@@ -158,7 +163,7 @@ class _Repair:
                 replica = stack.enter_context(self._fetched(source, remains, own))
             if lost:
                 lost.append("gossiplog rebuild makes the application's tables anew from the messages")
-            build = Reassembly(own, replica, remains, self._path)
+            build = Reassembly(own, replica, remains, self._path, accept_loss=self._accept_loss)
             built = self._folder / "built.db"
             with _new_log(built, remains.topic) as log:
                 build.run(log)

@@ -31,6 +31,7 @@ def repair(
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     ca_file: str | os.PathLike[str] | None = None,
+    accept_loss: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> RepairResult:
     """Repair a log that no program has open.
@@ -46,13 +47,17 @@ def repair(
         token: the text of the hub's bearer token, if it asks for one.
         token_file: the file that has it, instead of `token`.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
+        accept_loss: whether to go on where messages are lost, here and in the source, of which not even the ids are
+            left: those that the count of acknowledged messages has, and the log has not. Lost messages that others
+            descend from are never accepted.
         progress: is called with the number of messages read since it was called before.
 
     Returns:
         What was damaged, and what became of it. A sound log is left as it is.
 
     Raises:
-        CorruptLog: the source lacks messages that the log has lost; `problems` names them. The log is as it was.
+        CorruptLog: the source lacks messages that the log has lost; `problems` names or counts them. The log is as it
+            was.
         TopicMismatch: the source has another topic.
         ValueError: the source begins with http:// or https://.
         NotALog: there is no log.
@@ -62,7 +67,8 @@ def repair(
         ProtocolError: the source broke a rule of the protocols.
     """
     check_callbacks(progress=progress)
-    return repair_file(location, _fetch(source, token, token_file, ca_file) or source, progress)
+    fetch = _fetch(source, token, token_file, ca_file)
+    return repair_file(location, fetch or source, progress, accept_loss=accept_loss)
 
 
 def rebase(
