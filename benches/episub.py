@@ -22,7 +22,7 @@ from benches.pages import DOCS, head, line, rewrite
 from gossiplog.pubsub.episub.config import Config, Repair
 from gossiplog.sim.routers.kinds import KINDS, RouterKind, episub
 from gossiplog.sim.routers.named import read
-from gossiplog.sim.routers.plan import WritePlan
+from gossiplog.sim.routers.plan import Plan
 from gossiplog.sim.routers.simulation import Simulation
 
 NAMED = read()
@@ -55,7 +55,7 @@ class Run:
 
     title: str
     router: str
-    plan: WritePlan
+    plan: Plan
     options: tuple[tuple[str, Any], ...] = ()
 
     def kind(self) -> RouterKind:

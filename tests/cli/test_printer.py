@@ -86,8 +86,13 @@ def test_a_closed_pipe_is_reported_once(pipe: Pipe) -> None:
 
 def test_a_reader_that_never_reads_does_not_keep_it_from_ending(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printer, "_LAST_SECONDS", 0.01)
-    _, writing = pipe
+    reading, writing = pipe
     told: list[OSError] = []
+    before = {*threading.enumerate()}
     with Printer(writing, dropped, told.append) as printing:
         printing.say(bytes(2**19))
+        (thread,) = {*threading.enumerate()} - before
     assert [str(error) for error in told] == ["the last lines were not read"]
+    # It would write on into the file that is opened next under the number of the pipe's end.
+    os.close(reading)
+    thread.join()
