@@ -252,6 +252,46 @@ def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int,
                 use()
 
 
+_BOUNDS = st.none() | st.integers(0, 59)
+
+
+@repeatable(100)
+@given(
+    bit=st.integers(0, 8 * 20 - 1),
+    sequence=st.integers(1, 59),
+    after=_BOUNDS,
+    before=_BOUNDS,
+    reverse=st.booleans(),
+    limit=st.none() | st.integers(1, 60),
+)
+def test_a_rotten_leaf_key_keeps_no_message_from_a_range(
+    indexed: Path, bit: int, sequence: int, after: int | None, before: int | None, reverse: bool, limit: int | None
+) -> None:
+    """Before, the range ended at the key without an error, or began behind it."""
+    with gossiplog.open(indexed, read_only=True) as log:
+        ids = [message.id for message in log]
+    low, high = (None if place is None else ids[place] for place in (after, before))
+    between = [id for id in ids if (low is None or id > low) and (high is None or id < high)]
+    wanted = (between[::-1] if reverse else between)[:limit]
+    keys = [None if id is None else core.decode_id(id) for id in (low, high)]
+    path, lost = with_rotten_key(indexed, sequence, bit)
+    for place in (indexed, path):
+        with gossiplog.open(place, read_only=True) as log:
+            uses: list[Callable[[], list[str]]] = [
+                lambda: [message.id for message in log.messages(after=low, before=high, reverse=reverse, limit=limit)],
+                lambda: [
+                    core.encode_id(key)
+                    for key, _ in log.replica.page(*keys, reverse=reverse, limit=limit or 60, most_bytes=10**6)[0]
+                ],
+            ]
+            for use in uses:
+                try:
+                    assert use() == wanted
+                    assert place == indexed or lost not in wanted
+                except CorruptLog:
+                    assert place == path
+
+
 @repeatable(40)
 @given(st.integers(0, 8 * 20 - 1), st.integers(1, 60))
 def test_a_rotten_leaf_key_is_not_served(indexed: Path, bit: int, sequence: int) -> None:

@@ -300,7 +300,9 @@ class Log:
         """
         if limit is not None and limit < 0:
             raise ValueError(f"a limit of {limit}: expected 0 or more")
-        return self._messages(*_bounds(after, before), reverse, limit, len(self))
+        if (after, before, limit) == (None, None, None):
+            return self._all_messages(reverse, len(self))
+        return self._messages(*_bounds(after, before), reverse, limit, self.snapshot())
 
     def count(self, *, after: str | None = None, before: str | None = None) -> int:
         """Return how many messages have ids in a range. None of them is read.
@@ -320,21 +322,29 @@ class Log:
 
         return read(self._storage, number)
 
-    def _messages(
-        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, count: int
-    ) -> Iterator[SignedMessage]:
-        is_whole = (after, before, limit) == (None, None, None)
+    def _all_messages(self, reverse: bool, count: int) -> Iterator[SignedMessage]:
         taken = 0
-        while limit is None or limit > 0:
-            size = _PAGE if limit is None else min(limit, _PAGE)
-            messages = self._page(after, before, reverse, size, count)
-            if not messages:
-                if is_whole and taken != count:
-                    found = counted(taken, "message has a leaf", "messages have leaves")
-                    raise_damage(self._storage, CorruptLog([f"{found}, of {count:,}"]))
-                return
+        last: bytes | None = None
+        # An index that is damaged keeps no message from being read.
+        while messages := self._page(None if reverse else last, last if reverse else None, reverse, _PAGE, count):
             yield from messages
             taken += len(messages)
+            last = messages[-1].key
+        if taken != count:
+            found = counted(taken, "message has a leaf", "messages have leaves")
+            raise_damage(self._storage, CorruptLog([f"{found}, of {count:,}"]))
+
+    def _messages(
+        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, snapshot: Snapshot
+    ) -> Iterator[SignedMessage]:
+        while limit is None or limit > 0:
+            size = _PAGE if limit is None else min(limit, _PAGE)
+            messages = self._page(after, before, reverse, size, snapshot.state.count)
+            first = messages[0].key if messages else None
+            snapshot.check_gap(*((first or after, before) if reverse else (after, first or before)))
+            if not messages:
+                return
+            yield from messages
             if reverse:
                 before = messages[-1].key
             else:
@@ -526,7 +536,7 @@ class Log:
         state = self._states.current()
         position = self._replica.position()
         written: dict[str, Written] = {}
-        for number, message in enumerate(self._messages(None, None, False, None, state.count), 1):
+        for number, message in enumerate(self._all_messages(False, state.count), 1):
             before = written.get(message.author, _NOTHING)
             written[message.author] = Written(before.messages + 1, before.bytes + len(message.value))
             if progress is not None and (number % _PAGE == 0 or number == state.count):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 
 from gossiplog import core
@@ -166,9 +166,10 @@ class Replica:
         Returns:
             The messages, and whether there may be more.
         """
+        snapshot = self.snapshot()
+        count = snapshot.state.count
 
         def rows_of(reader: Reader) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
-            count = reader.position().count
             first = read_rows(reader, after, before, reverse, 1, count)
             size = sum(len(value) for _, value in first)
             # The storage reads one that exceeds its limit, too: behind a long message, that would be as much again.
@@ -178,13 +179,20 @@ class Replica:
             start, end = (after, key) if reverse else (key, before)
             return [*first, *read_rows(reader, start, end, reverse, limit, count)], False
 
-        rows, is_alone = read(self._storage, rows_of)
-        if is_alone or not rows:
-            return rows, is_alone
-        fitting = sum(size <= most_bytes for size in accumulate(len(value) for _, value in rows))
-        page = rows[: max(1, min(limit, fitting))]
-        # A page of the storage's ends with a long message, too: what follows is not known then.
-        return page, len(page) < len(rows) or sum(len(value) for _, value in rows) > PAGE_BYTES
+        rows, is_more = read(self._storage, rows_of)
+        page = rows
+        if not is_more:
+            totals = list(accumulate(len(value) for _, value in rows))
+            page = rows[: max(1, min(limit, sum(total <= most_bytes for total in totals)))]
+            # A page of the storage's ends with a long message, too: what follows is not known then.
+            is_more = len(page) < len(rows) or (len(rows) > 0 and totals[-1] > PAGE_BYTES)
+        start, end = (before, after) if reverse else (after, before)
+        # Each of the two reads searched for its start, and the last may have ended too early.
+        edges = [start, *(key for key, _ in rows[:2])]
+        gaps = [*pairwise(edges), *([] if is_more else [(rows[-1][0] if rows else start, end)])]
+        for gap in gaps:
+            snapshot.check_gap(*(gap[::-1] if reverse else gap))
+        return page, is_more
 
     def frontiers(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
         """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.frontiers`."""

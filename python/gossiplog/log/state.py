@@ -9,7 +9,7 @@ pages.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -459,26 +459,65 @@ class Snapshot:
             raise_damage(self.storage, damage)
 
     def _check_absent(self, ascending: list[bytes]) -> None:
-        read_last: Sequence[tuple[bytes, bytes]] = ()
+        while ascending:
+            leaves, end = self._around(ascending[0])
+            inside = len(ascending) if end is None else bisect_left(ascending, end)
+            places = {bisect_left(leaves, key) for key in ascending[:inside]}
+            self._check_found([key for place, key in enumerate(leaves) if not places.isdisjoint((place, place + 1))])
+            ascending = ascending[inside:]
+
+    def check_gap(self, after: bytes | None, before: bytes | None) -> None:
+        """Hold a range of keys in which a read has met no message against the tree.
+
+        A leaf whose key rotted may end a read of a range, or mislead the search for its start. The range lies in one
+        node of level 1, whose leaves are read, and the keys on both sides of it must be those of their values.
+
+        Args:
+            after: the key before the range; None is the start of the log.
+            before: the key after the range; None is the end of the log.
+
+        Raises:
+            CorruptLog: the log has lost a message there, or what is beside the range is damaged.
+        """
+        if after is not None and before is not None and before <= after:
+            return
+        try:
+            leaves, end = self._around(after or bytes(core.KEY_LENGTH))
+            first = 0 if after is None else bisect_right(leaves, after)
+            stop = len(leaves) if before is None else bisect_left(leaves, before)
+            # The next node begins with a leaf of its key.
+            lost = leaves[first:stop] or [end for end in [end] if end is not None and (before is None or end < before)]
+            if lost:
+                raise _lost(lost[0])
+            self._check_found([*leaves[max(first - 1, 0) : first], *leaves[stop : stop + 1]])
+        except CorruptLog as damage:
+            raise_damage(self.storage, damage)
+
+    def _around(self, key: bytes) -> tuple[Sequence[bytes], bytes | None]:
+        """Return the keys of the leaves of the level-1 node whose range holds a key, and where that range ends."""
+        keys: Sequence[bytes] = ()
 
         def leaves(start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
-            nonlocal read_last
-            read_last = self.leaves(start, end)
-            return read_last
+            nonlocal keys
+            found = self.leaves(start, end)
+            keys = [key for key, _ in found]
+            return found
 
-        while ascending:
-            with raising_corrupt_log:
-                self.tree.node(0, ascending[0], leaves)
-                end = self.tree.next_key(1, ascending[0])
-            inside = len(ascending) if end is None else bisect_left(ascending, end)
-            places = {bisect_left(read_last, key, key=itemgetter(0)) for key in ascending[:inside]}
-            beside = [key for place, (key, _) in enumerate(read_last) if not places.isdisjoint((place, place + 1))]
-            found = read(self.storage, partial(read_values, keys=beside, count=self.state.count), single=True)
-            # Those that arrived since they were looked for are found now.
-            for key in beside:
-                if key not in found:
-                    raise CorruptLog([f"message {core.encode_id(key)} is in the tree, but is not found by its key"])
-            ascending = ascending[inside:]
+        with raising_corrupt_log:
+            self.tree.node(0, key, leaves)
+        return keys, self.tree.next_key(1, key)
+
+    def _check_found(self, keys: Sequence[bytes]) -> None:
+        """Check that leaves are found by their keys, with the values of these."""
+        found = read(self.storage, partial(read_values, keys=keys, count=self.state.count), single=True)
+        # Those that arrived since they were looked for are found now.
+        for key in keys:
+            if key not in found:
+                raise _lost(key)
+
+
+def _lost(key: bytes) -> CorruptLog:
+    return CorruptLog([f"message {core.encode_id(key)} is in the tree, but is not found by its key"])
 
 
 def _reaches(end: bytes | None, other: bytes | None) -> bool:
