@@ -210,10 +210,10 @@ DAMAGE: Sequence[Damage] = (
         "UPDATE gossiplog_children SET child = 'abc' WHERE child = 20",
     ),
     # Heads
-    _one("heads lost", "heads are stored or missing wrongly", ["head"], "DELETE FROM gossiplog_heads"),
+    _one("heads lost", "heads are stored that should not be, or missing", ["head"], "DELETE FROM gossiplog_heads"),
     _one(
         "head lost",
-        "head is stored or missing wrongly",
+        "head is stored that should not be, or missing",
         ["head"],
         "DELETE FROM gossiplog_heads WHERE key = (SELECT max(key) FROM gossiplog_heads)",
     ),
@@ -225,7 +225,7 @@ DAMAGE: Sequence[Damage] = (
     ),
     _one(
         "head that has children",
-        "head is stored or missing wrongly",
+        "head is stored that should not be, or missing",
         ["head"],
         f"INSERT INTO gossiplog_heads SELECT key, seq FROM gossiplog_leaves WHERE {_IT}",
     ),

@@ -128,6 +128,19 @@ def test_no_more_than_what_is_damaged_is_named(braid: Path, damage: Damage) -> N
     assert len(corrupt.value.problems) < 12 or damage.name in ("children lost", "alternative lost")
 
 
+@pytest.mark.parametrize("at", ["'X'", "substr(value, 1, 60) || 'XXXXXXXX' || substr(value, 69)", "zeroblob(200)"])
+def test_a_damaged_message_is_named_by_its_leaf_and_nothing_that_follows_from_it(braid: Path, at: str) -> None:
+    """The hash of damaged bytes is the id of no message; the parents of a damaged head are no further damage."""
+    with closing(sqlite3.connect(braid)) as connection, connection:
+        ids = {seq: core.encode_id(key) for key, seq in connection.execute("SELECT key, seq FROM gossiplog_leaves")}
+        damaged = (20, max(ids))
+        connection.execute(f"UPDATE gossiplog_messages SET value = CAST({at} AS BLOB) WHERE seq IN (?, ?)", damaged)
+    with pytest.raises(CorruptLog) as corrupt, gossiplog.open(braid, read_only=True) as log:
+        log.verify()
+    expected = [f"sequence {sequence}: message {ids[sequence]}: " for sequence in damaged]
+    assert [problem[: len(start)] for problem, start in zip(corrupt.value.problems, expected, strict=True)] == expected
+
+
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [

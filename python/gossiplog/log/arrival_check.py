@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from gossiplog import core
 from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, InvalidMessage, StorageError
 from gossiplog.log.forks import Forks
-from gossiplog.log.reading import named_by_key
+from gossiplog.log.reading import keys_at, named_by_key
 from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader
@@ -39,7 +39,7 @@ class ChildCounts:
     Attributes:
         expected: those of the messages that were checked.
         stored: those whose parents were checked.
-        unknown: whether the parents of some message are not known, because its value is damaged.
+        unknown: whether the parents of some message are not known, because its value is damaged or lost.
     """
 
     expected: int = 0
@@ -149,6 +149,7 @@ class ArrivalCheck:
                 for sequence, row in zip(count_up(checked + 1), rows, strict=False):
                     if row[0] != sequence:
                         self._forks = None
+                        self.children.unknown = True
                         self._say("order", f"there is no message with the sequence {sequence}")
                         break
                 parsed = core.read_batch([value for _, value in rows], self._topic)
@@ -184,7 +185,7 @@ class ArrivalCheck:
         ]
         if wrong or misplaced:
             self._forks = None
-            self._report_wrong(run, {index: wrong.get(index) for index in sorted({*wrong, *misplaced})})
+            self._report_wrong(reader, run, {index: wrong.get(index) for index in sorted({*wrong, *misplaced})})
             # What comes after one of these is judged by the leaves, which say what it was.
             for piece in _without(run, {*wrong, *misplaced}):
                 self._check_run(reader, piece)
@@ -250,17 +251,22 @@ class ArrivalCheck:
             if not isinstance(message, InvalidMessage):
                 forks.add(sequence, message.key, message.author, parents.get(sequence, ()), reader.links)
 
-    def _report_wrong(self, run: Sequence[_Row], wrong: Mapping[int, InvalidMessage | None]) -> None:
+    def _report_wrong(self, reader: Reader, run: Sequence[_Row], wrong: Mapping[int, InvalidMessage | None]) -> None:
         """Report messages that are invalid, or whose keys lead elsewhere; the value or the key is what is wrong."""
         self.children.unknown = True
         batch = core.verify_batch([run[index][1] for index in wrong], self._topic)
+        # The id of a damaged value is that of no message.
+        leaves = keys_at(reader, {run[index][0] for index in wrong})
         for (index, invalid), verdict in zip(wrong.items(), batch, strict=True):
             sequence = run[index][0]
-            if isinstance(verdict, InvalidMessage) or invalid is not None:
-                self._say("value", f"sequence {sequence}: {invalid or verdict}")
+            failure = invalid or verdict
+            if isinstance(failure, InvalidMessage):
+                key = leaves.get(sequence)
+                name = "" if key is None else f"message {named_by_key(key)}: "
+                self._say("value", f"sequence {sequence}: {name}{failure.reason}")
             else:
-                self._misplaced[verdict.key] = sequence
-                self._say("leaf", f"sequence {sequence}: message {verdict.id} is not under its key", verdict.key)
+                self._misplaced[failure.key] = sequence
+                self._say("leaf", f"sequence {sequence}: message {failure.id} is not under its key", failure.key)
 
 
 def whole_problems(reader: Reader, position: Position) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ that passes looks the same. The audit, the recovery and the Spark jobs, which lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import NoReturn, TypeVar, cast
 
@@ -279,7 +279,7 @@ def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[i
         if index in invalid:
             return index, _damaged(_named_by_sequence(reader, sequence), invalid[index])
         if stored.get(key) != sequence:
-            leaf = _key_at(reader, sequence)
+            leaf = keys_at(reader, [sequence]).get(sequence)
             if leaf is None:
                 return index, _damaged(core.encode_id(key), f"no leaf has its sequence, {sequence}")
             return index, _damaged(named_by_key(leaf), _ANOTHER)
@@ -287,14 +287,14 @@ def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[i
 
 
 def _named_by_sequence(reader: Reader, sequence: int) -> str:
-    key = _key_at(reader, sequence)
+    key = keys_at(reader, [sequence]).get(sequence)
     return f"of sequence {sequence}" if key is None else named_by_key(key)
 
 
-def _key_at(reader: Reader, sequence: int) -> bytes | None:
-    """Look a message's key up by its sequence, which takes a scan of all keys: for errors alone."""
-    with reader.scan(("seq", "key"), b"", None, sequence) as rows:
-        return next((key for found, key in rows if found == sequence), None)
+def keys_at(reader: Reader, sequences: Collection[int]) -> dict[int, bytes]:
+    """Return the keys that leaves have for sequences, which takes a scan of all keys: for errors alone."""
+    with reader.scan(("seq", "key"), b"", None, max(sequences)) as rows:
+        return {sequence: key for sequence, key in rows if sequence in sequences}
 
 
 def _damaged(name: str, reason: object) -> CorruptLog:
