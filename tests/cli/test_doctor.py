@@ -10,6 +10,7 @@ import pytest
 import gossiplog
 from gossiplog import Signer
 from gossiplog.storage import write_ahead_log
+from gossiplog.storage.base import REBUILD_REQUESTED
 from tests.cli.support import Program
 from tests.rot.shapes import SCHEMAS
 
@@ -33,7 +34,7 @@ def test_a_sound_log(program: Program, path: Path) -> None:
     assert {severity for severity, _, _ in findings.values()} == {"fine"}
     assert findings["messages"][1] == "20 messages, all sound"
     assert findings["programs"][1] == "no program has it open"
-    assert "messages" not in found(program, path, 0, "--quick")
+    assert found(program, path, 0, "--quick")["messages"] == ("note", "not verified (--quick)", "")
 
 
 def test_damage_and_the_command_that_repairs_it(program: Program, path: Path) -> None:
@@ -48,7 +49,10 @@ def test_damage_and_the_command_that_repairs_it(program: Program, path: Path) ->
 def test_a_damaged_header(program: Program, path: Path) -> None:
     with path.open("r+b") as file:
         file.write(b"x")
-    assert found(program, path, 1)["damage"][2].startswith("gossiplog repair ")
+    _, finding, run = found(program, path, 1)["damage"]
+    # What the finding says, as other commands do.
+    assert finding.endswith(f": {run}")
+    assert run == f"gossiplog repair {path} --from SOURCE"
 
 
 def test_a_damaged_write_ahead_log_is_not_opened(program: Program, home: Path) -> None:
@@ -86,6 +90,42 @@ def test_leftovers_an_earlier_schema_and_an_application_that_is_behind(program: 
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
     assert "upgrade gossiplog" in found(program, path, 1)["schema"][1]
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_commands_and_paths_are_not_cut_on_a_terminal(
+    program: Program, path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    Path(f"{path}.damaged").touch()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = program("doctor", path).out.splitlines()
+    assert f"    rm {path}.damaged" in shown
+    assert any(f"{path}.damaged is the file before a repair" in line for line in shown)
+
+
+def test_the_file_before_a_rebase_is_a_leftover(program: Program, path: Path) -> None:
+    for suffix in (".generation-0", ".generation-0-count", ".generation-x"):
+        Path(f"{path}{suffix}").touch()
+    rows = [row for row in program("doctor", path).records if row["about"] == "leftovers"]
+    assert [row["run"] for row in rows] == [f"rm {path}.generation-0"]
+
+
+def test_a_rebuild_that_was_requested_or_began(program: Program, path: Path) -> None:
+    def finding(rebuild: int) -> str:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for name, value in (("applied", 5), ("rebuild", rebuild), ("apply_version", 3)):
+                connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = ?", (value, name))
+        return found(program, path, 0)["application"][1]
+
+    way_on = "when the application opens the log, which fails with the message's id where `apply` raises"
+    assert finding(20) == (
+        f"its tables are being built anew by version 3 of `apply`, so far from 5 of 20 messages: that goes on {way_on}"
+    )
+    assert finding(REBUILD_REQUESTED) == (
+        f"a rebuild of its tables, of version 3 of `apply`, was requested: it begins {way_on}"
+    )
+    assert finding(0).endswith(way_on)
 
 
 def test_no_log(program: Program) -> None:

@@ -281,10 +281,17 @@ def test_rebuild_with_the_application(program: Program, log: Path, application: 
     assert "rebuilding" not in program("info", log).record
 
 
-def test_rebuild_without_the_application_is_a_request(program: Program, log: Path) -> None:
+def test_rebuild_without_the_application_is_a_request(program: Program, log: Path, application: str) -> None:
     program("append", log, "1", "2")
+    # No `apply` has run.
+    result = program("rebuild", log)
+    assert (result.code, result.record["requested"]) == (0, False)
+    assert "nothing is requested" in result.err
+    assert "rebuilding" not in program("info", log).record
+    program("rebuild", log, "--apply", f"{application}:apply", "--setup", f"{application}:setup")
     for _ in range(2):
-        assert not program("rebuild", log).record["rebuilt"]
+        record = program("rebuild", log).record
+        assert (record["rebuilt"], record["requested"]) == (False, True)
     assert program("info", log).record["rebuilding"] == {"requested": True, "applied": 0, "apply_version": 1}
 
 
@@ -301,10 +308,10 @@ def test_rebuild_says_what_it_did_on_a_terminal(
     program("append", log, "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
-    assert "when it next opens or writes" in program("rebuild", log).out
-    assert "requested; the application begins when it next opens" in program("info", log).out
     options = ("--apply", f"{application}:apply", "--setup", f"{application}:setup")
     assert "built anew from 1 message." in program("rebuild", log, *options).out
+    assert "when it next opens or writes" in program("rebuild", log).out
+    assert "requested; the application begins when it next opens" in program("info", log).out
 
 
 @pytest.mark.parametrize(
@@ -337,6 +344,26 @@ def test_a_module_that_raises(program: Program, log: Path, application: str, tex
     result = program("rebuild", log, "--apply", f"{application}:apply", "--setup", f"{application}:setup")
     assert (result.code, result.err.count("\n")) == (2, 1)
     assert f"--apply {application}:apply: {reason}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("def apply(message, transaction):\n    {}['boom']", "built anew from all messages, for version 3 of `apply`"),
+        ("def setup(transaction):\n    {}['boom']", "the log and the application's tables are as they were"),
+    ],
+)
+def test_an_exception_of_the_application_in_a_rebuild(
+    program: Program, log: Path, application: str, function: str, reason: str
+) -> None:
+    program("append", log, "1")
+    with Path(f"{application}.py").open("a") as file:
+        file.write(function)
+    options = ("--apply", f"{application}:apply", "--setup", f"{application}:setup", "--apply-version", "3")
+    result = program("rebuild", log, *options)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "raised KeyError: 'boom'" in result.err
+    assert reason in result.err
 
 
 def test_backup(program: Program, log: Path, home: Path) -> None:

@@ -35,7 +35,7 @@ FAILS = [
     ),
     (
         "info text.txt",
-        "text.txt is not a log: it is not an SQLite database; if it was a log: gossiplog repair text.txt",
+        "text.txt is not a log: it is not an SQLite database; if it was a log: gossiplog repair text.txt --from SOURCE",
     ),
     ("append text.txt 1", "text.txt is not a log: it is not an SQLite database"),
     ("export text.txt", "text.txt is not a log: it is not an SQLite database"),

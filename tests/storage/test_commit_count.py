@@ -100,7 +100,8 @@ def test_the_error_names_the_loss_and_the_ways_back(cut: dict[str, bytes], tmp_p
     with pytest.raises(CorruptLog) as raised:
         opened(path)
     text = str(raised.value)
-    assert f"the last 1 acknowledged message of {path} is lost" in text
+    assert f"the last acknowledged message of {path} is lost" in text
+    assert "--from SOURCE gets it back" in text
     assert f"{path}-count says that {COUNT} were on disk" in text
     assert f"gossiplog repair {path} --from SOURCE" in text
     assert f"gossiplog sync {path} SOURCE --accept-loss" in text

@@ -15,12 +15,12 @@ import typer
 
 import gossiplog.log
 from gossiplog.cli.logs import LogPath
-from gossiplog.cli.output import Json, Output, headed_table, printable, progress
+from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
-from gossiplog.storage.base import SCHEMA
+from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.write_ahead_log import log_of, unread_commits
@@ -29,6 +29,7 @@ from gossiplog.storage.write_ahead_log import log_of, unread_commits
 _PROBLEMS = 5
 # SQLite moves the write-ahead log into the file from four megabytes on; what keeps it from that is a reader.
 _LARGE_LOG = 64 * 2**20
+_OPENS = "the application opens the log, which fails with the message's id where `apply` raises"
 
 
 class Severity(Enum):
@@ -76,10 +77,12 @@ def doctor(
         for finding in findings:
             output.record({**asdict(finding), "severity": finding.severity.value})
     else:
-        table = headed_table("about", "", "finding", "run")
+        # Lines and no table, which would cut commands and names of files to fit the terminal.
+        width = max(len(finding.about) for finding in findings)
         for finding in findings:
-            table.add_row(finding.about, finding.severity.value, printable(finding.finding), printable(finding.run))
-        output.show(table)
+            output.show(f"{finding.about:{width}}  {finding.severity.value:5}  {printable(finding.finding)}")
+            if finding.run:
+                output.show(f"    {printable(finding.run)}")
     if any(finding.severity is Severity.WRONG for finding in findings):
         raise typer.Exit(1)
 
@@ -119,14 +122,20 @@ def _leftovers(path: Path) -> Iterator[Finding]:
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.damaged*")):
         finding = f"{kept} is the file before a repair: remove it when you no longer need it"
         yield Finding("leftovers", Severity.NOTE, finding, f"rm {shell_path(kept)}")
+    for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.generation-*")):
+        # Not its companions, such as LOG.generation-0-count.
+        if kept.name.rpartition("-")[2].isdecimal():
+            finding = f"{kept} is the file before a rebase: remove it when you no longer need it"
+            yield Finding("leftovers", Severity.NOTE, finding, f"rm {shell_path(kept)}")
 
 
 def _disk_space(path: Path) -> Finding:
     free, size = shutil.disk_usage(path.resolve().parent).free, path.stat().st_size
+    finding = f"{free:,} bytes ({free / 1e9:,.1f} GB) are free"
     # A repair has the log three times, with its write-ahead log four times.
     if free < 4 * size:
-        return Finding("disk space", Severity.NOTE, f"{free:,} bytes are free: a repair may need {4 * size:,}")
-    return Finding("disk space", Severity.FINE, f"{free:,} bytes are free")
+        return Finding("disk space", Severity.NOTE, f"{finding}: a repair may need {4 * size:,}")
+    return Finding("disk space", Severity.FINE, finding)
 
 
 def _programs(open_elsewhere: bool | None) -> Finding:
@@ -157,7 +166,9 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
     try:
         yield from _schema(path)
         with gossiplog.log.open(path, read_only=True) as log:
-            if not quick:
+            if quick:
+                yield Finding("messages", Severity.NOTE, "not verified (--quick)")
+            else:
                 with progress("Verifying", len(log)) as advance:
                     verified = log.verify(advance)
                 yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
@@ -195,12 +206,19 @@ def _application(path: Path) -> Finding:
     finally:
         storage.close()
     if position.is_rebuilding:
-        finding = "its tables are being built anew: the application goes on with that when it opens the log"
+        version = f"version {position.apply_version} of `apply`"
+        if position.rebuild == REBUILD_REQUESTED:
+            finding = f"a rebuild of its tables, of {version}, was requested: it begins when {_OPENS}"
+        else:
+            finding = (
+                f"its tables are being built anew by {version}, so far from {position.applied:,} of"
+                f" {counted(position.count, 'message')}: that goes on when {_OPENS}"
+            )
         return Finding("application", Severity.NOTE, finding, _rebuild(path, position.apply_version))
     if 0 < position.applied < position.count:
         finding = (
             f"`apply` has run for {position.applied:,} of {counted(position.count, 'message')}: it runs for the others"
-            " when the application opens the log"
+            f" when {_OPENS}"
         )
         return Finding("application", Severity.NOTE, finding)
     return Finding("application", Severity.FINE, "`apply` is not behind" if position.applied else "no `apply` has run")

@@ -26,11 +26,21 @@ from gossiplog.cli.output import (
     printable,
     progress,
 )
-from gossiplog.errors import CorruptLog, MissingParents, NotALog, StorageError, TreeError, ValuesRefused
+from gossiplog.errors import (
+    ApplicationMismatch,
+    CorruptLog,
+    GossipLogError,
+    MissingParents,
+    NotALog,
+    StorageError,
+    TreeError,
+    ValuesRefused,
+)
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
-from gossiplog.log.applying import application
+from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
+from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -375,6 +385,22 @@ def load_object(option: str, text: str) -> Any:
     return getattr(module, name)
 
 
+def _reporting(setup: Setup) -> Setup:
+    """Return the application's `setup`, whose exceptions end the command with a line in place of a traceback."""
+
+    def run(transaction: ApplyTransaction) -> None:
+        try:
+            setup(transaction)
+        except GossipLogError:
+            raise
+        except Exception as error:
+            raise ApplicationMismatch(
+                f"`setup` raised {type(error).__name__}: {error}; the log and the application's tables are as they were"
+            ) from error
+
+    return run
+
+
 def backup(
     path: LogPath,
     target: Annotated[Path, typer.Argument(metavar="TO", help="The file of the copy, which must not exist.")],
@@ -425,23 +451,27 @@ def rebuild(
     with open_log(path) as log, Stopwatch() as watch:
         messages = len(log)
         is_due = log.is_rebuilding or apply_version > log.apply_version
-        if functions is None and not is_due:
+        # Without tables there is nothing to request.
+        is_requested = functions is None and (is_due or log.replica.position().applied > 0)
+        if is_requested and not is_due:
             log.rebuild()
     if functions is not None:
         with (
             Stopwatch() as watch,
             occasional("Rebuilding the tables") as advance,
             gossiplog.log.open(
-                path, apply=functions[0], setup=functions[1], apply_version=apply_version, progress=advance
+                path, apply=functions[0], setup=_reporting(functions[1]), apply_version=apply_version, progress=advance
             ) as log,
         ):
             # Where one is due, it has run as the log was opened.
             if not is_due:
                 log.rebuild(advance)
     if output.json:
-        done = {"log": str(path), "messages": messages, "rebuilt": functions is not None}
+        done = {"log": str(path), "messages": messages, "rebuilt": functions is not None, "requested": is_requested}
         output.record(done | {"seconds": round(watch.seconds, 6)})
-    elif functions is None:
+    elif is_requested:
         output.show(f"The application builds its tables anew when it next opens or writes to {path}.")
-    else:
+    elif functions is not None:
         output.show(f"The application's tables are built anew from {counted(messages, 'message')}.")
+    if functions is None and not is_requested:
+        note(f"no `apply` has run over {path}, so that there are no tables to build anew: nothing is requested")

@@ -45,6 +45,11 @@ _STORED = (
     "the message is in the log already, where a program without `apply` stored it, as `gossiplog sync` and"
     " `gossiplog serve` do: have `apply` return for messages that mean nothing to it, instead of raising"
 )
+_ANEW = (
+    "the message is in the log already, and the application's tables are being built anew from all messages, for"
+    " version {version} of `apply`: correct `apply`, or have it return for messages that mean nothing to it, and open"
+    " the log or repeat the rebuild, which goes on with this message"
+)
 _PAGE = 256
 # What an SQLite integer holds.
 _MOST_VERSION = 2**63 - 1
@@ -302,7 +307,9 @@ class Applier:
                     if is_late:
                         break
         except RefusedMessage as error:
-            failure = RefusedMessage(f"{error.reason}; {_STORED}", error.id)
+            # The whole rebuild: `rebuild` has the sequence at which it ends.
+            way_back = _ANEW.format(version=position.apply_version) if position.is_rebuilding else _STORED
+            failure = RefusedMessage(f"{error.reason}; {way_back}", error.id)
             failure.__cause__ = error.__cause__
         except CorruptLog:
             # What it has run for is committed first: the next transaction meets the damage.

@@ -257,7 +257,9 @@ class SQLiteStorage(Storage):
         if not self._accept_loss:
             self._close_leaving_log(connection)
             place = shell_path(self._path)
-            lost_messages = f"{counted(lost, 'acknowledged message')} of {self._path} {'is' if lost == 1 else 'are'}"
+            which = "acknowledged message" if lost == 1 else counted(lost, "acknowledged message")
+            lost_messages = f"{which} of {self._path} {'is' if lost == 1 else 'are'}"
+            back = "it" if lost == 1 else "them"
             raise CorruptLog(
                 [
                     f"the last {lost_messages} lost: it holds {last:,}, and"
@@ -265,7 +267,7 @@ class SQLiteStorage(Storage):
                     " or removed, or the file is an older copy"
                 ],
                 advice=(
-                    f"; gossiplog repair {place} --from SOURCE gets them back, or gossiplog sync {place}"
+                    f"; gossiplog repair {place} --from SOURCE gets {back} back, or gossiplog sync {place}"
                     " SOURCE --accept-loss; in programs accept_loss=True opens the log without them"
                 ),
             )
@@ -344,7 +346,7 @@ class SQLiteStorage(Storage):
 
     def _repair(self) -> str:
         """Return the command that mends a log whose first page or table of settings is damaged."""
-        return f"gossiplog repair {shell_path(self._path)}"
+        return f"gossiplog repair {shell_path(self._path)} --from SOURCE"
 
     def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
         """Make a log in a database, beside what an application has there, unless another process was quicker."""
