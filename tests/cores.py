@@ -17,7 +17,7 @@ MESSAGES = vectors.load("messages")
 VERDICT_VALUES = [bytes.fromhex(verdict["value"]) for verdict in VERDICTS["verdicts"] if len(verdict["value"]) < 1000]
 MESSAGE_VALUES = [bytes.fromhex(message["value"]) for message in MESSAGES["messages"][:60]]
 
-LONG_IN_PYTHON = pytest.mark.parametrize(
+SLOW_WITH_REFERENCE = pytest.mark.parametrize(
     "core",
     ["gossiplog._core", pytest.param("gossiplog.reference", marks=pytest.mark.integration)],
     indirect=True,

@@ -15,7 +15,7 @@ from gossiplog.reference import ed25519
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from tests import vectors
-from tests.cores import LONG_IN_PYTHON, MESSAGES, VERDICTS, signed_message
+from tests.cores import MESSAGES, SLOW_WITH_REFERENCE, VERDICTS, signed_message
 from tests.strategies import TOPIC, alternative, longer_author, signed
 
 
@@ -48,7 +48,7 @@ def test_clocks(core: ModuleType) -> None:
         assert core.decode_clock(data + b"\0") == (row["clock"], len(data))
 
 
-@LONG_IN_PYTHON
+@SLOW_WITH_REFERENCE
 def test_messages(core: ModuleType) -> None:
     for row in MESSAGES["messages"]:
         payload = vectors.untag(core, row["payload"])
@@ -93,7 +93,7 @@ def test_normalized(core: ModuleType, row: dict[str, Any]) -> None:
         assert core.json_encode(value).hex() == row["json"]
 
 
-@LONG_IN_PYTHON
+@SLOW_WITH_REFERENCE
 @pytest.mark.parametrize("row", vectors.load("trees"), ids=lambda row: f"{row['seed']}-{row['n']}")
 def test_trees(core: ModuleType, row: dict[str, Any]) -> None:
     if row["n"] > 10_000 and core is reference:
@@ -108,7 +108,7 @@ def test_trees(core: ModuleType, row: dict[str, Any]) -> None:
         assert nodes == row["nodes"]
 
 
-@LONG_IN_PYTHON
+@SLOW_WITH_REFERENCE
 def test_log(core: ModuleType) -> None:
     log = vectors.load("log")
     batch = core.verify_batch([bytes.fromhex(value) for _, value in log["entries"]], log["topic"])

@@ -15,7 +15,7 @@ from gossiplog.errors import EncodeError, InvalidMessage
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.multiformats import base58_encode, write_uvarint
 from tests import strategies, vectors
-from tests.cores import LONG_IN_PYTHON, VERDICT_VALUES, decoded, encoded, outcome
+from tests.cores import SLOW_WITH_REFERENCE, VERDICT_VALUES, decoded, encoded, outcome
 from tests.fuzzing import messages
 from tests.fuzzing.messages import Payload
 from tests.strategies import TOPIC, build, damaged, neutral, repeatable
@@ -76,7 +76,7 @@ def test_a_link_that_its_text_does_not_say_is_what_the_text_says(core: ModuleTyp
         core.sign(TOPIC, 1, [], [core.CID(link)], bytes(32), "dag-json")
 
 
-@LONG_IN_PYTHON
+@SLOW_WITH_REFERENCE
 def test_text_that_is_too_long_for_a_link_is_text(core: ModuleType) -> None:
     text = base58_encode(b"\x12" + write_uvarint(16436) + bytes(16436))
     assert text.startswith("Q")

@@ -10,10 +10,12 @@ from gossiplog.core import KEY_LENGTH, SignedMessage, decode_id, encode_id
 from gossiplog.errors import EncodeError, TopicWarning
 
 MAX_PARENTS = 256
-"""Parents of an own message: all heads, up to so many."""
-CROWDED_PARENTS = 32
-"""Parents of an own message where there are more heads. Strangers can make them many, and each message that names 256
-costs every peer some milliseconds. Joined by several messages, they cost as much, but none of these waits for it."""
+"""Parents of an own message, at most."""
+MANY_HEADS = 256
+"""Heads up to which `append` names all."""
+PARENTS_OF_MANY_HEADS = 32
+"""Parents of an appended message where there are more heads. Strangers can make them many, and each message that names
+256 costs every peer some milliseconds. Joined by several messages they cost as much, but none of these waits for it."""
 MAX_VALUE_LENGTH = 4 * 2**20 - 1024
 """Bytes in the stored value of an own message: with a protocol's envelope it fits in a frame of 4 MiB."""
 
@@ -79,10 +81,11 @@ def stored_value(message: SignedMessage | bytes) -> bytes:
 
 
 __all__ = [
-    "CROWDED_PARENTS",
     "KEY_LENGTH",
+    "MANY_HEADS",
     "MAX_PARENTS",
     "MAX_VALUE_LENGTH",
+    "PARENTS_OF_MANY_HEADS",
     "SignedMessage",
     "check_topic",
     "ids_of",

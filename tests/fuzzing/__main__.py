@@ -51,8 +51,8 @@ def comparing(mode: str, process: Callable[[], Process]) -> Iterator[Start]:
         yield decode_alike(peer.judge) if mode == "decode" else insert_alike(peer.judge, peer.insert_apart)
 
 
-def names(seed: str) -> Iterator[str]:
-    """Yield the seeds of a run's batches; its own alone where it is a batch's."""
+def batch_seeds(seed: str) -> Iterator[str]:
+    """Yield the seeds of a run's batches; a seed that names a batch yields itself."""
     if re.fullmatch(r".+-\d+", seed):
         yield seed
     else:
@@ -62,7 +62,7 @@ def names(seed: str) -> Iterator[str]:
 def run(mode: str, seed: str, count: int, process: Callable[[], Process]) -> Iterator[tuple[int, list[str]]]:
     """Compare so many encodings; yield after each batch how many it had, and what differed, as text."""
     if mode == "plan":
-        for batch in names(seed):
+        for batch in batch_seeds(seed):
             done, differences = plan_alike(batch)
             yield done, differences
             count -= done
@@ -71,7 +71,7 @@ def run(mode: str, seed: str, count: int, process: Callable[[], Process]) -> Ite
         return
     with comparing(mode, process) as start:
         waiting: deque[tuple[str, int, Callable[[], list[Difference]]]] = deque()
-        for done, batch in zip(range(0, count, _BATCH), names(seed), strict=False):
+        for done, batch in zip(range(0, count, _BATCH), batch_seeds(seed), strict=False):
             size = min(_BATCH, count - done)
             # canvas-js is at work on this one while the cores are on the one before.
             waiting.append((batch, size, start(payloads(batch, size, parents=mode != "insert"))))

@@ -17,8 +17,8 @@ from gossiplog.log.arrival_check import (
     Problem,
     Problems,
     TooManyProblems,
+    log_problems,
     reporting,
-    whole_problems,
 )
 from tests.damage import DAMAGE, TOPIC, Damage, make_damage, make_log, parametrized
 
@@ -126,5 +126,5 @@ def test_what_no_message_leads_to_is_found(intact: Path, tmp_path: Path, name: s
     shutil.copy(intact, path)
     make_damage(path, next(damage for damage in DAMAGE if damage.name == name))
     with gossiplog.open(path, read_only=True) as log, log.snapshot().storage.reader() as reader:
-        (problem,) = whole_problems(reader, reader.position())
+        (problem,) = log_problems(reader, reader.position())
     assert problem.kind == kind

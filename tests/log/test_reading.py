@@ -239,7 +239,7 @@ def with_rotten_key(path: Path, sequence: int, bit: int) -> tuple[Path, str]:
 @repeatable(40)
 @given(st.integers(0, 8 * 20 - 1), st.integers(1, 59))
 def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int, sequence: int) -> None:
-    """Before, `in` said False, and the others raised UnknownMessage."""
+    """A message whose key rotted is not said to be absent."""
     path, id = with_rotten_key(indexed, sequence, bit)
     with gossiplog.open(path) as log:
         uses: list[Callable[[], object]] = [
@@ -295,7 +295,7 @@ def test_a_rotten_leaf_key_keeps_no_message_from_a_range(
 @repeatable(40)
 @given(st.integers(0, 8 * 20 - 1), st.integers(1, 60))
 def test_a_rotten_leaf_key_is_not_served(indexed: Path, bit: int, sequence: int) -> None:
-    """Before, the puller raised ProtocolError where the bit is one of the clock, or of a boundary of the tree."""
+    """Also where the bit is one of the clock, or of a boundary of the tree, which looks like a broken rule."""
     path, _ = with_rotten_key(indexed, sequence, bit)
     with gossiplog.open(":memory:", TOPIC) as other, pytest.raises(CorruptSource):
         other.pull(path)
@@ -378,7 +378,7 @@ def test_an_index_that_repeats_or_lacks_leaves_ends_the_messages(
 
 
 def test_a_topic_that_rotted_is_no_other_log(tmp_path: Path, indexed: Path) -> None:
-    """Before, the log opened, and was served, under the other topic."""
+    """The log is not served under the other topic."""
     path = tmp_path / "log.db"
     path.write_bytes(indexed.read_bytes())
     change(path, "UPDATE gossiplog_meta SET value = 'org.example.tesu' WHERE name = 'topic'")

@@ -18,7 +18,7 @@ import gossiplog
 from gossiplog import Log, RebaseError, RebaseResult, SignedMessage, Signer, UnknownMessage, core
 from gossiplog.errors import CorruptLog, CursorOutdated, DecodeError, TopicMismatch
 from gossiplog.log.rebasing import Fate, Rebase, Rebased, rebase_command, rebase_file
-from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS
+from gossiplog.message import MAX_PARENTS, PARENTS_OF_MANY_HEADS
 from tests.strategies import alternative, repeatable
 
 TOPIC = "org.example.test"
@@ -353,7 +353,7 @@ def test_very_many_heads(path: Path, target: Log) -> None:
     bad, good = write(path, ["bad", "good"])
     result = rebase(path, target, bad)
     with gossiplog.open(path) as log:
-        assert len(log.get(result.signed[good.id]).parents) == CROWDED_PARENTS
+        assert len(log.get(result.signed[good.id]).parents) == PARENTS_OF_MANY_HEADS
 
 
 def test_a_message_that_becomes_too_long_is_named(path: Path, target: Log) -> None:

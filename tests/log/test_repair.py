@@ -48,7 +48,7 @@ def contents(path: Path) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", ["index_fingerprint", "topic", "identity"])
 def test_texts_that_are_no_unicode_are_damage(path: Path, intact: Path, name: str) -> None:
-    """Before, a bit of a text that is stored for the log as a whole ended the repair with an error of the driver."""
+    """Text that is no UTF-8 is replaced: the driver would raise."""
     with closing(sqlite3.connect(path)) as connection, connection:
         changed = connection.execute(
             "UPDATE gossiplog_meta SET value = CAST(CAST(substr(value, 1, 2) AS BLOB) || x'ff' AS TEXT) WHERE name = ?",

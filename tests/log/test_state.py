@@ -12,7 +12,7 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.log import state, writing
-from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS
+from gossiplog.message import MAX_PARENTS, PARENTS_OF_MANY_HEADS
 from gossiplog.storage.sqlite_tables import SQLiteReader
 
 TOPIC = "org.example.test"
@@ -188,4 +188,4 @@ def test_heads_are_found_among_very_many(signer: Signer, opened: Callable[..., L
         log.insert(signer.sign(TOPIC, 2, [message.id], "above")[1])
         assert message.id not in log.heads
     assert len(log.heads) == 1000
-    assert len(log.append("next").parents) == CROWDED_PARENTS
+    assert len(log.append("next").parents) == PARENTS_OF_MANY_HEADS

@@ -15,8 +15,8 @@ import pytest
 import gossiplog
 from gossiplog import EncodeError, Log, MissingParents, RefusedMessage, SignedMessage, Signer, StorageError, core
 from gossiplog.log import applying, writing
-from gossiplog.log.state import MOST_NAMED
-from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS, MAX_VALUE_LENGTH
+from gossiplog.log.state import MOST_UNINDEXED_PARENTS
+from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, PARENTS_OF_MANY_HEADS
 from gossiplog.storage import MemoryStorage
 from gossiplog.storage.base import Transaction
 
@@ -120,8 +120,8 @@ def test_more_heads_than_one_message_joins(log: Log, signer: Signer) -> None:
     log.insert_many([signer.sign(TOPIC, 1, [], n)[1] for n in range(MAX_PARENTS + 10)])
     before = log.heads
     message = log.append("joins some")
-    assert message.parents == before[-CROWDED_PARENTS:]
-    rest = (*before[:-CROWDED_PARENTS], message.id)
+    assert message.parents == before[-PARENTS_OF_MANY_HEADS:]
+    rest = (*before[:-PARENTS_OF_MANY_HEADS], message.id)
     assert log.heads == rest
     assert log.append("joins the rest").parents == rest
     assert len(log.heads) == 1
@@ -137,11 +137,11 @@ def test_strangers_heads_make_no_fork_of_an_author(log: Log, signer: Signer, oth
             parent = before.parents[-1]
             key, tip = other.sign(TOPIC, before.clock, [parent], [number, "tip"])
             above = [core.encode_id(key)]
-            flood = [other.sign(TOPIC, before.clock + 1, above, n)[1] for n in range(2 * CROWDED_PARENTS)]
+            flood = [other.sign(TOPIC, before.clock + 1, above, n)[1] for n in range(2 * PARENTS_OF_MANY_HEADS)]
             log.insert_many([tip, *flood])
             message = log.append(number, signer=author)
             assert before.id in message.parents
-            assert len(message.parents) == CROWDED_PARENTS
+            assert len(message.parents) == PARENTS_OF_MANY_HEADS
             assert list(message.parents) == sorted(message.parents)
             before = message
     assert {fork.author for fork in log.verify().forks} == {other.did}
@@ -417,11 +417,11 @@ def test_parents_are_indexed_before_they_are_many(
     with gossiplog.open(Storage(), TOPIC, signer=signer) as log:
         log.insert_many(other_signer.sign(TOPIC, 1, [], n)[1] for n in range(8 * MAX_PARENTS))
         most = 0
-        for n in range(3 * MOST_NAMED // CROWDED_PARENTS):
+        for n in range(3 * MOST_UNINDEXED_PARENTS // PARENTS_OF_MANY_HEADS):
             indexed = 0
             log.append(n)
             most = max(most, indexed)
-        assert 0 < most <= MOST_NAMED + CROWDED_PARENTS
+        assert 0 < most <= MOST_UNINDEXED_PARENTS + PARENTS_OF_MANY_HEADS
         log.verify()
 
 
@@ -452,7 +452,7 @@ def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
         for n in range(6):
             read.clear()
             message = log.append(n)
-            assert len(message.parents) == CROWDED_PARENTS
+            assert len(message.parents) == PARENTS_OF_MANY_HEADS
             other.insert(message)
             assert sum(read) <= 2 * MAX_PARENTS
         log.verify()

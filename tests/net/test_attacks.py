@@ -21,7 +21,7 @@ from benches.attacks import ATTACKS
 from benches.attacks import TOPIC as ATTACKED_TOPIC
 from gossiplog import Hub, Log, Signer, core
 from gossiplog.errors import NetworkError
-from gossiplog.message import CROWDED_PARENTS
+from gossiplog.message import PARENTS_OF_MANY_HEADS
 from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
@@ -171,7 +171,7 @@ async def test_very_many_heads(opened: Open, signer: Signer) -> None:
         status, size = await to_thread.run_sync(ask, address, "/api/clock")
     assert (status, size) == (
         200,
-        len(json.dumps({"clock": 2, "parents": list(log.heads[-CROWDED_PARENTS:])}, separators=(",", ":"))),
+        len(json.dumps({"clock": 2, "parents": list(log.heads[-PARENTS_OF_MANY_HEADS:])}, separators=(",", ":"))),
     )
 
 

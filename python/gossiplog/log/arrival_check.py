@@ -220,9 +220,9 @@ class ArrivalCheck:
                 self._say("leaf", f"message {named_by_key(key)}: its leaf is not that of its value", key)
         links = reader.links([sequence for sequence, _ in run])
         for key, (sequence, _, record), kept in zip(keys, plan.messages, links, strict=True):
-            named = parents_of.get(sequence, [])
-            if not _is_expected(sequence, kept, record, named) and not (
-                (exact := _exact_links(reader, sequence, record)) and _is_expected(sequence, kept, exact, named)
+            own = parents_of.get(sequence, [])
+            if not _is_expected(sequence, kept, record, own) and not (
+                (exact := _exact_links(reader, sequence, record)) and _is_expected(sequence, kept, exact, own)
             ):
                 self._say("links", f"sequence {sequence}: its links are not those to its ancestors", key)
         contents = reader.contents([sequence for sequence, _ in run])
@@ -269,8 +269,8 @@ class ArrivalCheck:
                 self._say("leaf", f"sequence {sequence}: message {failure.id} is not under its key", failure.key)
 
 
-def whole_problems(reader: Reader, position: Position) -> Iterator[Problem]:
-    """Yield what no look at the messages would find: rows that belong to none, and what the log says of itself.
+def log_problems(reader: Reader, position: Position) -> Iterator[Problem]:
+    """Yield the problems that no message leads to: stray rows, and a contradictory position.
 
     Args:
         reader: of one state of the log.

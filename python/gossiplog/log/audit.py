@@ -17,8 +17,8 @@ from gossiplog.log.arrival_check import (
     Problem,
     Problems,
     TooManyProblems,
+    log_problems,
     reporting,
-    whole_problems,
 )
 from gossiplog.log.forks import Forks
 from gossiplog.log.reading import named_by_key, raise_damage, raising_corrupt_log
@@ -47,9 +47,9 @@ class Audit:
         self._topic = topic
         self._held = held
         self._progress = progress
-        self._take_problems()
+        self._start_over()
 
-    def _take_problems(self) -> None:
+    def _start_over(self) -> None:
         self._problems = Problems()
         self._report = self._problems.report
 
@@ -64,7 +64,7 @@ class Audit:
         except (CorruptLog, DiskFailure):
             # Messages are counted once.
             self._progress = None
-        self._take_problems()
+        self._start_over()
         return self._run()
 
     def _run(self) -> VerifyResult:
@@ -85,7 +85,7 @@ class Audit:
             self._say("file", line)
         with self._storage.reader() as reader, raising_corrupt_log:
             position = reader.position()
-            for problem in whole_problems(reader, position):
+            for problem in log_problems(reader, position):
                 self._report(problem)
             indexed: State | None = None
             with reporting(self._report, "index", "the index"):

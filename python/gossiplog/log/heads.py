@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import TypeAlias, final
 
 from gossiplog.core import WritePlan
-from gossiplog.message import CROWDED_PARENTS, MAX_PARENTS
+from gossiplog.message import MANY_HEADS, PARENTS_OF_MANY_HEADS
 
 Head: TypeAlias = tuple[bytes, int]
 """A message that no other names as a parent: its key and sequence."""
@@ -193,9 +193,9 @@ class Heads:
             own: the key of the author's message before, which is among them if it is a head: strangers' messages must
                 not make two of an author's concurrent, as if they were a fork.
         """
-        if len(self.unique) <= MAX_PARENTS:
-            return self.unique.last(MAX_PARENTS)
-        last = self.unique.last(CROWDED_PARENTS)
+        if len(self.unique) <= MANY_HEADS:
+            return self.unique.last(MANY_HEADS)
+        last = self.unique.last(PARENTS_OF_MANY_HEADS)
         if own is not None and own < last[0][0] and (found := self.unique.among([own])):
             last[0] = (own, found[own])
         return last

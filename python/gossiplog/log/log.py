@@ -331,8 +331,8 @@ class Log:
             taken += len(messages)
             last = messages[-1].key
         if taken != count:
-            found = counted(taken, "message has a leaf", "messages have leaves")
-            raise_damage(self._storage, CorruptLog([f"{found}, of {count:,}"]))
+            text = f"the log has {counted(count, 'message')}, but leaves for {taken:,}"
+            raise_damage(self._storage, CorruptLog([text]))
 
     def _messages(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, snapshot: Snapshot
@@ -492,7 +492,7 @@ class Log:
         return self._read(look_up)
 
     def _read(self, call: Callable[[Reader], _Result]) -> _Result:
-        """Return what a call reads that looks messages up by `_sequences`."""
+        """Read; raise UnknownMessage only if the tree confirms it."""
         try:
             return read(self._storage, call)
         except UnknownMessage as error:

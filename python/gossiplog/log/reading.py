@@ -165,9 +165,9 @@ def read_rows(
     """
     rows = reader.page(after, before, reverse, limit, count)
     keys = [key for key, _ in rows]
-    for index in core.misplaced(keys, [value for _, value in rows]):
-        return rows[: _before_damage(rows, keys, index, reverse, _ANOTHER)]
-    return rows[: _before_damage(rows, keys, len(rows), reverse, _ANOTHER)]
+    wrong = core.misplaced(keys, [value for _, value in rows])
+    sound = wrong[0] if wrong else len(rows)
+    return rows[: _before_damage(rows, keys, sound, reverse, _ANOTHER)]
 
 
 def _before_damage(
@@ -260,7 +260,7 @@ def ids_of_sequences(reader: Reader, topic: str, rows: Iterable[Row]) -> tuple[s
 
 
 def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[int, CorruptLog | None]:
-    """Hold stored messages against the leaves, which have the key of each sequence.
+    """Compare stored messages with the leaves, which have the key of each sequence.
 
     Args:
         reader: of the log.

@@ -127,13 +127,13 @@ class Reassembly:
         self._waiting: dict[bytes, list[tuple[bytes, bytes, tuple[bytes, ...]]]] = defaultdict(list)
         self._run: list[tuple[bytes, bytes]] = []
 
-    def run(self, log: Replica) -> None:
-        """Write the messages.
+    def run(self, replica: Replica) -> None:
+        """Write the messages into the log of a replica.
 
         Raises:
             CorruptLog: some are nowhere.
         """
-        self._log = log
+        self._log = replica
         order = self._with_source(self._remains.order)
         for start in range(0, len(order), _PAGE):
             self._take(order[start : start + _PAGE])

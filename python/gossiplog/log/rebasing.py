@@ -145,8 +145,8 @@ class Rebase:
             authors = sorted({self._lacking[key].author for key in others})
             raise RebaseError(
                 f"messages of other authors descend from dropped ones, and only their authors can sign them anew:"
-                f" {listed(ids, _SHOWN)}, of {listed(authors, _SHOWN)}. Drop them, too (--drop-descendants), or"
-                " sign with the keys of these authors, too (--key)",
+                f" {listed(ids, _SHOWN)}, of {listed(authors, _SHOWN)}. Drop these as well (--drop-descendants), or"
+                " give their authors' keys (--key)",
                 ids,
             )
         return dropped.union(others)

@@ -45,12 +45,12 @@ from gossiplog.storage.sqlite_tables import TABLES, TableStatement, new_meta, st
 
 Fetch: TypeAlias = Callable[[Log], object]
 """Brings a log up to date with a replica that is no file: a hub or a peer."""
-From: TypeAlias = Log | str | os.PathLike[str] | Fetch
+SourceLocation: TypeAlias = Log | str | os.PathLike[str] | Fetch
 
 
 def repair_file(
     location: str | os.PathLike[str],
-    source: From | None = None,
+    source: SourceLocation | None = None,
     progress: Callable[[int], object] | None = None,
     *,
     accept_loss: bool = False,
@@ -127,7 +127,7 @@ class _Repair:
         self._progress = progress
         self._accept_loss = accept_loss
 
-    def run(self, source: From | None) -> RepairResult:
+    def run(self, source: SourceLocation | None) -> RepairResult:
         """Repair the log."""
         copy = self._folder / "copy.db"
         merged = self._folder / "merged.db"
@@ -163,11 +163,11 @@ class _Repair:
                 replica = stack.enter_context(self._fetched(source, remains, own))
             if lost:
                 lost.append("gossiplog rebuild makes the application's tables anew from the messages")
-            build = Reassembly(own, replica, remains, self._path, accept_loss=self._accept_loss)
+            reassembly = Reassembly(own, replica, remains, self._path, accept_loss=self._accept_loss)
             built = self._folder / "built.db"
             with _new_log(built, remains.topic) as log:
-                build.run(log)
-            new = self._finished(base, readable, built, remains, build)
+                reassembly.run(log)
+            new = self._finished(base, readable, built, remains, reassembly)
         with _open_storage(new) as (storage, topic):
             verified = _verified(storage, topic)
         former = salvage.take_place(new, self._path, self._descriptor, merged)
@@ -175,9 +175,9 @@ class _Repair:
             messages=verified.messages,
             root=verified.root,
             damaged=tuple(problems),
-            fetched=build.fetched,
-            moved=build.moved,
-            notes=(*lost, *build.notes),
+            fetched=reassembly.fetched,
+            moved=reassembly.moved,
+            notes=(*lost, *reassembly.notes),
             former=str(former),
         )
 
@@ -192,7 +192,7 @@ class _Repair:
             yield replica
 
     def _finished(
-        self, base: sqlite3.Connection, readable: Path, built: Path, remains: Remains, build: Reassembly
+        self, base: sqlite3.Connection, readable: Path, built: Path, remains: Remains, reassembly: Reassembly
     ) -> Path:
         """Return the new file: what was built, in the application's database where there is one."""
         new = built
@@ -213,7 +213,7 @@ class _Repair:
         base.close()
         with closing(_connection(new)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
-            rows = build.meta().items()
+            rows = reassembly.meta().items()
             connection.executemany("INSERT OR REPLACE INTO gossiplog_meta(name, value) VALUES (?, ?)", rows)
         return new
 
@@ -234,7 +234,7 @@ def _counts(path: Path, copy: Path) -> tuple[int, int]:
 def _connection(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
-    # A text that rotted is none that is looked for, or it is compared as it is.
+    # Replace what is not UTF-8 instead of raising: a damaged text then matches no expected one.
     connection.text_factory = lambda text: text.decode(errors="replace")
     return connection
 

@@ -143,7 +143,7 @@ class Replica:
         return found[key]
 
     def unknown(self, id: str) -> UnknownMessage:
-        """Return what to raise for a message that was not found; hold its place in the tree against the leaves first.
+        """Return UnknownMessage, once the tree confirms that the message is absent.
 
         Raises:
             CorruptLog: the log has lost a message there.

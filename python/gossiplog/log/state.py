@@ -32,9 +32,9 @@ MOST_SCATTERED = 32
 """Nodes of the tree, without the last ones, that the index may be behind in after messages that came together. Each is
 read, hashed and written by itself, and 256 of them hold the lock for a tenth of a second on a busy machine. Messages
 that follow the heads stand in the last nodes."""
-MOST_NAMED = 2 * INDEX_LAG
-"""Parents of messages that the index may be behind: each is a row of the children, and mostly a head less. 256 messages
-that name 256 each hold the lock for a third of a second."""
+MOST_UNINDEXED_PARENTS = 2 * INDEX_LAG
+"""Parents of messages that the index does not cover yet. Each is a row of the children, and usually removes a head; 256
+messages with 256 parents each hold the lock for a third of a second."""
 
 # Messages of other processes that are always replayed. For more, the index is read again where it has fewer rows than
 # _ROWS_PER_ARRIVAL for each: replaying a message that stands alone on its page of the tree takes as long.
@@ -142,7 +142,7 @@ class States:
         return heads.next_parents()
 
     def check_parents(self, reader: Reader, heads: Heads, position: Position, own: bytes | None = None) -> None:
-        """Hold the values of the heads that an own message would name against their keys and their contents.
+        """Compare the values of the heads that an own message would name with their keys and their contents.
 
         Those of heads that were replayed have been looked at, and so have those of earlier calls.
 
@@ -287,10 +287,10 @@ def check_index(reader: Reader, state: State) -> None:
 
 
 def _check_topic(reader: Reader, topic: str) -> None:
-    """Refuse a log whose first message is sound, and of another topic: the topic that is stored for all has rotted.
+    """Raise if the stored topic is not that of the first message.
 
     Raises:
-        CorruptLog: it has.
+        CorruptLog: the first message is sound, and of another topic: the stored one has rotted.
     """
     for sequence, value in reader.arrivals(0, 1):
         try:
@@ -441,7 +441,7 @@ class Snapshot:
         return values if sum(map(len, values)) <= limit else None
 
     def check_absent(self, keys: Iterable[bytes]) -> None:
-        """Hold the places in the tree where messages would be that the log does not find by their keys.
+        """Check by the tree that messages which were not found are not in the log.
 
         A leaf whose key rotted has the right hash, and may mislead the search for others. So the leaves of each node of
         level 1 that has such a place are read, none of the messages may be among them, and the keys on both sides of

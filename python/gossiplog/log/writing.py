@@ -14,7 +14,7 @@ from gossiplog.log.applying import WORKING_SECONDS, Applier, valid
 from gossiplog.log.heads import Heads
 from gossiplog.log.reading import raising_corrupt_log, write
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, MOST_NAMED, MOST_SCATTERED, State, States
+from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, MOST_UNINDEXED_PARENTS, State, States
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
@@ -70,8 +70,8 @@ class Writer:
         self._links: dict[int, bytes] = {}
         # Nodes of the tree that this process has written messages into, several at a time, since it wrote the index.
         self._scattered: set[tuple[bytes, bytes]] = set()
-        # How many parents the messages named that this process has written since then.
-        self._named = 0
+        # How many parents the messages have that this process has written since then.
+        self._unindexed_parents = 0
         # What the last write left, and whether nobody else wrote between the last two appends.
         self._left: _Written | None = None
         self._is_alone = False
@@ -103,9 +103,9 @@ class Writer:
             heads = self._states.heads(transaction, position)
             keys = batch.parents()
             # Mostly these are heads.
-            named = heads.among(keys)
-            parents = named if len(named) == len(keys) else transaction.sequences(keys)
-            return self._store(transaction, position, batch, heads, parents, [*named.values()], refused)
+            among = heads.among(keys)
+            parents = among if len(among) == len(keys) else transaction.sequences(keys)
+            return self._store(transaction, position, batch, heads, parents, [*among.values()], refused)
 
         waiting = True
         while waiting:
@@ -183,8 +183,8 @@ class Writer:
         self._states.check_parents(transaction, heads, position, self._own_key(signer))
         parents, batch, messages = self._sign(payloads, heads, signer, codec)
         refused: dict[int, RefusedMessage] = {}
-        named = [*parents.values()]
-        written = self._store(transaction, position, batch, heads, parents, named, refused, patient=True)
+        parent_heads = [*parents.values()]
+        written = self._store(transaction, position, batch, heads, parents, parent_heads, refused, patient=True)
         for error in refused.values():
             raise error
         return position.count, written, messages
@@ -216,7 +216,7 @@ class Writer:
         batch: core.Batch,
         heads: Heads,
         parents: Mapping[bytes, int],
-        named: Sequence[int],
+        parent_heads: Sequence[int],
         refused: dict[int, RefusedMessage],
         *,
         patient: bool = False,
@@ -229,7 +229,7 @@ class Writer:
             batch: of the messages.
             heads: of the log.
             parents: the sequences, by their keys, of those that the messages name.
-            named: of these, the heads.
+            parent_heads: of these, the heads.
             refused: errors of messages by their indices.
             patient: whether it may take any time.
         """
@@ -242,7 +242,7 @@ class Writer:
 
         first = position.count + 1
         with raising_corrupt_log:
-            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, named)
+            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, parent_heads)
         late: Collection[int] = plan.late
         known = encodings.known_content_keys(transaction, position, plan)
         if self._applier.is_given and plan.order:
@@ -251,7 +251,7 @@ class Writer:
             refused.update(failed)
             late = [*unapplied, *late]
             if failed or unapplied:
-                plan = batch.plan(first, parents, links, {*refused, *late}, heads=named)
+                plan = batch.plan(first, parents, links, {*refused, *late}, heads=parent_heads)
         if not plan.order:
             return _Written(plan, position, heads, None, is_partial=bool(late))
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
@@ -260,10 +260,14 @@ class Writer:
         if len(plan.order) > 1:
             # What comes alone writes as little as it can.
             self._scattered.update(self._states.scattered(plan))
-        self._named += len(parents)
-        if count - indexed > INDEX_LAG or len(self._scattered) > MOST_SCATTERED or self._named > MOST_NAMED:
+        self._unindexed_parents += len(parents)
+        if (
+            count - indexed > INDEX_LAG
+            or len(self._scattered) > MOST_SCATTERED
+            or self._unindexed_parents > MOST_UNINDEXED_PARENTS
+        ):
             self._scattered.clear()
-            self._named = 0
+            self._unindexed_parents = 0
             state = self._states.index(transaction, position, plan, duplicates)
             heads, indexed = state.heads, count
         else:

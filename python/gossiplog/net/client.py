@@ -95,7 +95,7 @@ class Client(Service):
         if ca_file is not None:
             self._options += ["--ca-file", os.fsdecode(ca_file)]
         self._random = Random()
-        self._driver = Driver(log, way_back=self._way_back, **replication)
+        self._driver = Driver(log, rebase_command=self._rebase_command, **replication)
         self._network: Network | None = None
         self._running = False
         self.hub_root: Node | None = None
@@ -104,7 +104,7 @@ class Client(Service):
         # Whether the logs differed when `synced` looked last.
         self._differs = False
 
-    def _way_back(self, peer: PeerSession) -> str:
+    def _rebase_command(self, peer: PeerSession) -> str:
         return rebase_command(self._log.replica.file, self._name, list(peer.refusals.reported), self._options)
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -217,7 +217,7 @@ class Client(Service):
         driver = self._driver
         if not (self._differs and driver.peers and driver.is_idle):
             return None
-        if found := driver.refusals.error(driver.peers[0], self._name):
+        if found := driver.refusals.error_for(driver.peers[0], self._name):
             return found
         last = driver.telemetry.last_refused
         if last is not None and last[0] in driver.skipped:

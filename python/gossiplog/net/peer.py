@@ -147,7 +147,7 @@ class Peer(Service):
         self._make_driver = partial(
             Driver,
             log,
-            way_back=self._way_back,
+            rebase_command=self._rebase_command,
             broadcast=broadcast,
             sync_server=sync_server,
             on_event=on_event,
@@ -289,12 +289,12 @@ class Peer(Service):
         if refusing is None:
             return True
         last = max(began, *(peer.refusals.reported_at for peer in driver.peers))
-        error = driver.refusals.error(refusing, refusing.name)
+        error = driver.refusals.error_for(refusing, refusing.name)
         if error is not None and driver.is_idle and anyio.current_time() - last >= SETTLED_SECONDS:
             raise error
         return False
 
-    def _way_back(self, peer: PeerSession) -> str:
+    def _rebase_command(self, peer: PeerSession) -> str:
         return rebase_command(self.log.replica.file, self._address_of(peer), list(peer.refusals.reported))
 
     def _address_of(self, peer: PeerSession) -> str:

@@ -68,7 +68,7 @@ class Position:
 
     @property
     def contradiction(self) -> str:
-        """What cannot be; "" where all can."""
+        """What contradicts itself here, as text; "" if nothing does."""
         return f"`apply` ran up to sequence {self.applied} of {self.count}" if self.applied > self.count else ""
 
     @property

@@ -122,8 +122,8 @@ class SQLiteStorage(Storage):
         # The path of the file, "" in memory; and which file it was when the log was opened.
         self._file = "" if self._path in ("", MEMORY) else os.path.abspath(file_of(self._path))
         self._file_id: tuple[int, int] | None = None
-        # The path of the write-ahead log, which a link would not lead to.
-        self._log_file = ""
+        # The write-ahead log of the file that a symbolic link leads to: SQLite puts it there.
+        self._wal_path = ""
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -174,7 +174,7 @@ class SQLiteStorage(Storage):
         connection = self._connect()
         try:
             self._file_id = file_id(self._file) if before is None else before
-            self._log_file = os.path.realpath(self._file) + "-wal"
+            self._wal_path = os.path.realpath(self._file) + "-wal"
             with self._errors("open"):
                 self._check_place(connection)
                 stored = self._open(connection, topic, create, progress)
@@ -459,7 +459,7 @@ class SQLiteStorage(Storage):
         and among several that read one after the other there is always one.
         """
         try:
-            size = os.stat(self._log_file).st_size
+            size = os.stat(self._wal_path).st_size
         except OSError:
             return
         if size < _LOG_BYTES or time.monotonic() < self._next_look:

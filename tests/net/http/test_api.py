@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer, core
-from gossiplog.message import CROWDED_PARENTS
+from gossiplog.message import PARENTS_OF_MANY_HEADS
 from gossiplog.net.http import admission as admission_module
 from gossiplog.net.http import api as api_module
 from gossiplog.net.http.admission import Admission
@@ -91,7 +91,7 @@ async def test_the_clock_of_very_many_heads_names_the_parents_of_the_next_messag
 
     monkeypatch.setattr(core, "decode_clock", decode)
     answer = await call(app_of(log), "/clock")
-    assert json.loads(answer.body) == {"clock": 3, "parents": list(log.heads[-CROWDED_PARENTS:])}
+    assert json.loads(answer.body) == {"clock": 3, "parents": list(log.heads[-PARENTS_OF_MANY_HEADS:])}
     assert decoded == [late[0]]
     message = log.append("next")
     assert (message.clock, list(message.parents)) == (3, json.loads(answer.body)["parents"])

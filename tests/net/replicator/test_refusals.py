@@ -242,10 +242,10 @@ def session(network: Network, reported: dict[str, str], more: int = 0) -> PeerSe
 
 
 async def test_the_error_names_the_way_back(network: Network, opened: Open) -> None:
-    refusals = Driver(opened(), way_back=lambda peer: f"rebase {len(peer.refusals.reported)}").refusals
-    assert refusals.error(session(network, {}), "the hub") is None
+    refusals = Driver(opened(), rebase_command=lambda peer: f"rebase {len(peer.refusals.reported)}").refusals
+    assert refusals.error_for(session(network, {}), "the hub") is None
     reported = {f"{number:032}": f"reason {number}" for number in range(7)}
-    error = refusals.error(session(network, reported, 3), "the hub")
+    error = refusals.error_for(session(network, reported, 3), "the hub")
     assert error is not None
     assert (error.peer, error.refused, error.more) == ("the hub", tuple(reported.items()), 3)
     text = str(error)

@@ -77,7 +77,7 @@ class Driver(Service):
         sync_server: limits of the sync streams that are served.
         push_timeout: seconds in which a peer must have opened its push stream.
         router: of gossip, for peers that it reaches (see `exchange`); None where there are none.
-        way_back: returns the command by which this log goes on without what a peer refuses; "" where there is none.
+        rebase_command: returns the command that rebases the log without what a peer refuses; "" if there is none.
         random: for the jitter of delays.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
@@ -99,7 +99,7 @@ class Driver(Service):
         sync_server: SyncServerConfig | None = None,
         push_timeout: float = 30.0,
         router: Router | None = None,
-        way_back: Callable[[PeerSession], str] = lambda peer: "",
+        rebase_command: Callable[[PeerSession], str] = lambda peer: "",
         random: Random | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
@@ -123,7 +123,7 @@ class Driver(Service):
         self._peers: dict[int, PeerSession] = {}
         self._by_connection: dict[Connection | None, int] = {}
         self.refusals = Refusals(
-            self.replica, self._workers, self.telemetry, self.protocols.refusals, self._sessions, way_back
+            self.replica, self._workers, self.telemetry, self.protocols.refusals, self._sessions, rebase_command
         )
         self._inserts = InsertQueue(
             self._writer.insert_values,

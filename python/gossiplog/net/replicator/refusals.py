@@ -22,7 +22,7 @@ from gossiplog.protocol.refusals import INTERVAL, RefusalReader, Refused
 from gossiplog.replication.batches import InsertOutcome
 
 SETTLED_SECONDS = 2.0
-"""After a peer has named what it refuses, or what keeps logs different, and before that is taken to stay so."""
+"""How long a refusal or another difference must stand before it counts as final."""
 _MOST_CAUSES = 16
 """Refused messages that are remembered of one that descends from them."""
 _WRITE_SECONDS = 60.0
@@ -38,7 +38,7 @@ class Refusals:
         telemetry: remembers the reasons, counts, and notifies the application.
         protocol: that the streams speak.
         sessions: the peers that are being exchanged with, by number.
-        way_back: returns the command by which this log goes on without what a peer refuses; "" where there is none.
+        rebase_command: returns the command that rebases the log without what a peer refuses; "" if there is none.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Refusals:
         telemetry: Telemetry,
         protocol: str,
         sessions: Mapping[int, PeerSession],
-        way_back: Callable[[PeerSession], str] = lambda peer: "",
+        rebase_command: Callable[[PeerSession], str],
     ) -> None:
         self._replica = replica
         self._workers = workers
         self._telemetry = telemetry
         self._protocol = protocol
         self._sessions = sessions
-        self._way_back = way_back
+        self._rebase_command = rebase_command
         # By key of a message that lacks parents: the refused messages that it descends from, or some of them.
         self._causes: dict[bytes, tuple[bytes, ...]] = {}
 
@@ -178,11 +178,13 @@ class Refusals:
             state.reported.update(refused)
             state.more = found.more
             state.reported_at = anyio.current_time()
-            self._telemetry.reported(events.RefusalsReported(peer.name, refused, found.more, self._way_back(peer)))
+            self._telemetry.reported(
+                events.RefusalsReported(peer.name, refused, found.more, self._rebase_command(peer))
+            )
 
-    def error(self, peer: PeerSession, name: str) -> RefusedByPeer | None:
-        """Return what a peer says that it refuses of this log, calling it by a name; None where it refuses nothing."""
+    def error_for(self, peer: PeerSession, name: str) -> RefusedByPeer | None:
+        """Return the error that names what a peer refuses of this log; None if it refuses nothing."""
         state = peer.refusals
         if not state.reported:
             return None
-        return RefusedByPeer(name, tuple(state.reported.items()), state.more, self._way_back(peer))
+        return RefusedByPeer(name, tuple(state.reported.items()), state.more, self._rebase_command(peer))

@@ -306,7 +306,7 @@ def _payload(frame: DataFrame, layout: Layout) -> Column:
 
 
 def check_payload(columns: StructType) -> None:
-    """Hold the columns of payloads against the IPLD data model.
+    """Check the columns of payloads by the IPLD data model.
 
     Raises:
         OptionError: a type that no payload can have. The message has an expression that gives the column as text.

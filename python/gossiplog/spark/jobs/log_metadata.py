@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, InvalidMessage
-from gossiplog.log.arrival_check import ArrivalCheck, Problem, whole_problems
+from gossiplog.log.arrival_check import ArrivalCheck, Problem, log_problems
 from gossiplog.log.forks import Forks
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.results import Fork
@@ -59,7 +59,7 @@ def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
     """
     with opened(location, topic) as (storage, own), storage.reader() as reader:
         position = reader.position()
-        whole = position.indexed, tuple(whole_problems(reader, position))
+        whole = position.indexed, tuple(log_problems(reader, position))
         try:
             with raising_corrupt_log:
                 index = stored_state(reader, position)
