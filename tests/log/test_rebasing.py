@@ -201,7 +201,7 @@ def test_several_keys_sign_the_messages_of_several_authors(path: Path, target: L
 
 def test_a_key_of_nobody_changes_nothing_that_it_cannot_sign(path: Path, target: Log) -> None:
     bad, _ = write(path, ["bad", "good"])
-    with pytest.raises(RebaseError, match="sign with the keys of these authors"):
+    with pytest.raises(RebaseError, match="give their authors' keys"):
         rebase(path, target, bad, signers=[OTHERS])
     assert payloads(path) == ["bad", "good"]
 

@@ -56,7 +56,7 @@ def rebase(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Sign the messages of the author with the key in this file, beside those of your own key.",
+            help="Also sign the messages of the author whose key is in this file.",
         ),
     ] = None,
     token_file: TokenFile = None,
@@ -82,7 +82,7 @@ def rebase(
                 f" {shell_path(path)} {shlex.quote(id)} prints it"
             )
     signers = [Signer.load(file) for file in key or ()]
-    # One that is there: it need not be made where other keys are named.
+    # Do not make a key of one's own where others are given.
     if not signers or default_key_path().exists():
         signers.append(load_signer(None))
     rows: list[Rebased] = []

@@ -216,7 +216,7 @@ class RefusalsReported:
         refused: (id, reason) of those that it names for the first time. The reason is the peer's own text, in which
             what does not print is escaped.
         more: how many it refuses beside all that it has named.
-        command: for a shell: signs what descends from all that it refuses anew, as `RefusedByPeer.command`.
+        command: the shell command that rebases the log without them; see `RefusedByPeer.command`.
     """
 
     peer: str
