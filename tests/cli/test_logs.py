@@ -381,4 +381,6 @@ def test_backup(program: Program, log: Path, home: Path) -> None:
 def test_backup_says_what_it_did_on_a_terminal(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program("append", log, "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "1 message," in program("backup", log, "copy.db").out
+    shown = program("backup", log, "my copy.db").out
+    assert "1 message," in shown
+    assert "gossiplog verify 'my copy.db' checks the copy" in shown

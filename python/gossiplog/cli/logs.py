@@ -406,7 +406,10 @@ def backup(
     target: Annotated[Path, typer.Argument(metavar="TO", help="The file of the copy, which must not exist.")],
     json: Json = False,
 ) -> None:
-    """Copy a log to a new file, with the application's tables, while programs write to it."""
+    """Copy a log to a new file, with the application's tables, while programs write to it.
+
+    It verifies nothing: damage is copied as well. Run `gossiplog verify TO` before you rely on the copy.
+    """
     output = Output(json)
     with open_log(path, unlocked=True) as log, Stopwatch() as watch, occasional("Copying") as advance:
         messages = log.backup(target, advance)
@@ -416,6 +419,7 @@ def backup(
         output.record(fields | {"seconds": round(watch.seconds, 6)})
     else:
         output.show(f"{target} is a copy of {path}: {counted(messages, 'message')}, {size:,} bytes.")
+        output.show(f"Nothing is verified: gossiplog verify {shell_path(target)} checks the copy.")
 
 
 def rebuild(

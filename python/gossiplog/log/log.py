@@ -577,7 +577,8 @@ class Log:
     def backup(self, path: str | os.PathLike[str], progress: Progress | None = None) -> int:
         """Copy the log to a new file, with the application's tables. Others may write to it meanwhile.
 
-        The copy is the log as it was at one moment. It gets its name when it is whole and on the disk.
+        The copy is the log as it was at one moment. It gets its name when it is whole and on the disk. Nothing is
+        verified, so that damage is copied as well: `verify` of the copy finds it.
 
         Args:
             path: of the new file.

@@ -110,6 +110,7 @@ def test_a_source_that_lost_a_message_is_named(program: Program, log: Path) -> N
     result = program("sync", "copy.db", log)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert result.err.startswith(f"gossiplog: {log}: the source's log is damaged: there is no message ")
+    assert result.err.endswith(f"; gossiplog doctor {log} says what to run\n")
 
 
 def test_a_damaged_log_is_named_and_not_the_source(program: Program, log: Path) -> None:

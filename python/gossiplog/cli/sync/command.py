@@ -16,7 +16,7 @@ from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printabl
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net.arguments import SourceKind, kind_of_source
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.sqlite_tables import BESIDE
 
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
@@ -170,8 +170,11 @@ def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, 
         with spinner(f"{name} ← {source_name}"), Stopwatch() as watch:
             pulled = log.pull(source)
         messages, root = len(log), log.root
-    except (ProtocolError, CorruptSource) as error:
+    except ProtocolError as error:
         raise PullFailed(f"{source_name}: {error}") from error
+    except CorruptSource as error:
+        way_back = f"gossiplog doctor {shell_path(source_name)} says what to run"
+        raise PullFailed(f"{source_name}: {error}; {way_back}") from error
     except CorruptLog as error:
         raise PullFailed(f"{name}: {error}") from error
     return {
