@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog.reference.chunks import encode_in_chunks
 from gossiplog.reference.message import parse
-from tests.fuzzing.__main__ import names, payloads, run
+from tests.fuzzing.__main__ import batch_seeds, payloads, run
 from tests.fuzzing.encodings import text
 from tests.fuzzing.judging import Difference, decode_alike, parse_alike
 from tests.fuzzing.messages import TOPIC, Envelope, Payload, fields_of, meant_by, read_by_reference, stored
@@ -35,8 +35,8 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 
 def test_the_number_of_a_batch_names_that_batch_alone() -> None:
-    assert [*islice(names("7"), 3)] == ["7-0", "7-1", "7-2"]
-    assert [*names("7-1")] == ["7-1"]
+    assert [*islice(batch_seeds("7"), 3)] == ["7-0", "7-1", "7-2"]
+    assert [*batch_seeds("7-1")] == ["7-1"]
     ((done, differences),) = run("plan", "7-1", 10_000, lambda: pytest.fail("no process is needed"))
     assert (done > 0, differences) == (True, [])
 

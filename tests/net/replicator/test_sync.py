@@ -190,7 +190,7 @@ class Bench:
             self._fail,
             self._find,
             self.telemetry,
-            Refusals(log.replica, Inline(), self.telemetry, "refusals", {}),
+            Refusals(log.replica, Inline(), self.telemetry, "refusals", {}, lambda peer: ""),
         )
 
     async def _insert(self, batch: VerifiedBatch) -> InsertOutcome:
