@@ -164,11 +164,13 @@ class RebaseError(GossipLogError, ValueError):
 
     Attributes:
         ids: of the messages that prevent it.
+        authors: of these messages, where they are others' and descend from dropped ones: their keys would sign them.
     """
 
-    def __init__(self, reason: str, ids: Sequence[str] = ()) -> None:
+    def __init__(self, reason: str, ids: Sequence[str] = (), authors: Sequence[str] = ()) -> None:
         super().__init__(reason)
         self.ids = tuple(ids)
+        self.authors = tuple(authors)
 
 
 class LimitExceeded(GossipLogError):

@@ -175,6 +175,7 @@ def test_what_others_wrote_on_top_of_a_dropped_message_is_refused_with_ids(path:
     ) as error:
         rebase(path, target, bad)
     assert error.value.ids == tuple(message.id for message in others)
+    assert error.value.authors == (OTHERS.did,)
     assert content(path) == before
     assert {each.name for each in path.parent.iterdir()} == {"mine.db", "mine.db-count"}
     result = rebase(path, target, bad, drop_descendants=True)

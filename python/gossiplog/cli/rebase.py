@@ -16,6 +16,7 @@ from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, note, printable, spinner
 from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
+from gossiplog.errors import RebaseError
 from gossiplog.log.rebasing import Fate, Rebased, rebase_command
 from gossiplog.reprs import counted, shell_path
 from gossiplog.signer import Signer, default_key_path
@@ -85,6 +86,8 @@ def rebase(
     # Do not make a key of one's own where others are given.
     if not signers or default_key_path().exists():
         signers.append(load_signer(None))
+    options = [part for file in key or () for part in ("--key", str(file))]
+    options += _path_options(token_file=token_file, ca_file=ca_file)
     rows: list[Rebased] = []
     with ExitStack() as stack:
         lines = None if mapping is None or dry_run else stack.enter_context(_MappingFile(mapping))
@@ -98,18 +101,25 @@ def rebase(
                 lines.write(rebased)
 
         watch = stack.enter_context(Stopwatch())
-        with spinner(f"{path} ← {onto}"):
-            result = sources.rebase(
-                path,
-                onto,
-                drop or (),
-                signer=signers,
-                drop_descendants=drop_descendants,
-                dry_run=dry_run,
-                token_file=token_file,
-                ca_file=ca_file,
-                report=report,
-            )
+        try:
+            with spinner(f"{path} ← {onto}"):
+                result = sources.rebase(
+                    path,
+                    onto,
+                    drop or (),
+                    signer=signers,
+                    drop_descendants=drop_descendants,
+                    dry_run=dry_run,
+                    token_file=token_file,
+                    ca_file=ca_file,
+                    report=report,
+                )
+        except RebaseError as error:
+            if not error.authors:
+                raise
+            options += [*_path_options(mapping=mapping), "--drop-descendants"]
+            command = rebase_command(path, onto, drop or (), options)
+            raise RebaseError(f"{error}. To drop these as well: {command}", error.ids, error.authors) from error
     summary = {
         "log": str(path),
         "onto": onto,
@@ -133,8 +143,6 @@ def rebase(
     if result.same_payload:
         # What a rebase has signed anew is left out by a second one.
         ids = [old if dry_run else result.signed[old] for old in result.same_payload]
-        options = [part for file in key or () for part in ("--key", str(file))]
-        options += _path_options(token_file=token_file, ca_file=ca_file)
         options += ["--drop-descendants"] if drop_descendants else []
         command = rebase_command(path, onto, [*(drop or () if dry_run else ()), *ids], options)
         note(_doubles(result.same_payload, onto, command))

@@ -148,6 +148,7 @@ class Rebase:
                 f" {listed(ids, _SHOWN)}, of {listed(authors, _SHOWN)}. Drop these as well (--drop-descendants), or"
                 " give their authors' keys (--key)",
                 ids,
+                authors,
             )
         return dropped.union(others)
 
