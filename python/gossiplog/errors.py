@@ -190,7 +190,15 @@ class StorageError(GossipLogError):
 
 
 class NotALog(StorageError):
-    """The file or database is not a log of this package, or there is none."""
+    """The file or database is not a log of this package, or there is none.
+
+    Attributes:
+        problem: what is wrong, without the advice by which the message ends.
+    """
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(problem + advice)
+        self.problem = problem
 
 
 class NewerSchema(StorageError):

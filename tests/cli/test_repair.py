@@ -48,6 +48,19 @@ def test_what_cannot_be_repaired(program: Program, damaged: Path) -> None:
     assert "is neither here nor in the source; the log is as it was. Name another replica: " in result.err
 
 
+def test_a_terminal_shows_what_was_damaged_and_that_it_is_repaired(
+    program: Program, damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with damaged.open("r+b") as file:
+        file.write(bytes(16))
+    lines = program("repair", damaged, "--from", "whole.db").out.splitlines()
+    assert lines[0] == "Was damaged:"
+    assert any(line.endswith("is not a log: it is not an SQLite database") for line in lines)
+    assert lines[lines.index("Repaired.") - 1] == ""
+    assert not any("gossiplog repair" in line for line in lines)
+
+
 def test_lost_messages_that_the_source_lacks(program: Program, home: Path) -> None:
     path = home / "log.db"
     with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:

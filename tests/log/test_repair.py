@@ -164,6 +164,20 @@ def test_a_file_that_sqlite_calls_malformed(path: Path, intact: Path, table: str
     assert contents(path)[1] == contents(intact)[1]
 
 
+def test_what_sqlite_says_is_one_line_each(path: Path, intact: Path) -> None:
+    """`PRAGMA integrity_check` puts a heading and several lines into one row."""
+    with path.open("r+b") as file:
+        # The number of free pages, of which there are none.
+        file.seek(36)
+        file.write((3).to_bytes(4))
+    with pytest.raises(CorruptLog) as corrupt, gossiplog.open(path, read_only=True) as log:
+        log.verify()
+    for problems in (corrupt.value.problems, repair(path, intact).damaged):
+        said = [problem for problem in problems if problem.startswith("SQLite: ")]
+        assert said
+        assert not [problem for problem in said if "\n" in problem or "***" in problem]
+
+
 @pytest.mark.parametrize("offset", [0, 16, 18, 20, 28, 44, 56, 105, 4000])
 def test_a_damaged_header(path: Path, intact: Path, offset: int) -> None:
     """The first page has the header of the database and its schema."""

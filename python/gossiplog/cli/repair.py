@@ -73,7 +73,7 @@ def repair(
         output.show(f"{path} is sound: nothing was changed.")
         return
     shown = [*map(printable, repaired.damaged[:_PROBLEMS])]
-    output.show(listed(shown, _PROBLEMS, separator="\n", count=len(repaired.damaged)))
+    output.show("Was damaged:", listed(shown, _PROBLEMS, separator="\n", count=len(repaired.damaged)), "", "Repaired.")
     for remark in repaired.notes:
         note(remark)
     table = fields_table()

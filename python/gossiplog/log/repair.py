@@ -98,15 +98,17 @@ def _diagnose(path: Path) -> tuple[list[str], VerifyResult | None]:
             return [], _verified(storage, topic)
     except CorruptLog as error:
         return list(error.problems), None
-    except (NewerSchema, OlderSchema) as error:
+    except (NewerSchema, OlderSchema):
         with closing(_connection(path)) as connection:
             names = {name for (name,) in connection.execute("SELECT name FROM gossiplog_meta")}
         # Another schema has other tables, or says more of itself: here the number alone is wrong.
         if not names >= {*new_meta(), "topic"}:
             raise
-        return [str(error)], None
-    except (NotALog, TreeError, DecodeError, InvalidMessage) as error:
+        return ["the number of its schema is not that of its tables"], None
+    except NotALog as error:
         # A damaged header makes a file look like no database.
+        return [error.problem], None
+    except (TreeError, DecodeError, InvalidMessage) as error:
         return [str(error)], None
 
 

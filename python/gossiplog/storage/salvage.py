@@ -18,7 +18,7 @@ from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.pages import Pages, restored_header
 from gossiplog.storage.replacement import put_in_place
-from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, new_meta
+from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems, new_meta
 
 LEFTOVER = ".repair-"
 """What follows a log's name in that of the folder in which it is repaired; a repair that was killed leaves it."""
@@ -134,13 +134,13 @@ def _integrity(copy: Path) -> list[str]:
         with closing(sqlite3.connect(copy, isolation_level=None)) as database:
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA cell_size_check = ON")
-            found = [str(line) for (line,) in database.execute("PRAGMA integrity_check")]
+            found = integrity_problems(database)
             for name in table_names(database):
                 # What it does not look at: text that is none.
                 database.execute(f"SELECT count(*) FROM {quoted(name)}")
     except (sqlite3.Error, UnicodeError) as error:
         return [str(error)]
-    return [] if found == ["ok"] else found
+    return found
 
 
 def _restore_schema(database: sqlite3.Connection) -> None:

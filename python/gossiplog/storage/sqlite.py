@@ -54,6 +54,7 @@ from gossiplog.storage.sqlite_tables import (
     SQLiteTransaction,
     check_tables,
     error_code,
+    integrity_problems,
     is_read_only,
     new_meta,
     schema_of_log,
@@ -311,17 +312,14 @@ class SQLiteStorage(Storage):
             ours = schema_of_log(connection)
         except sqlite3.DatabaseError as error:
             if error_code(error) == sqlite3.SQLITE_NOTADB:
-                raise NotALog(
-                    f"{self._path} is not a log: it is not an SQLite database; if it was a log: {self._repair()}"
-                ) from error
+                problem = f"{self._path} is not a log: it is not an SQLite database"
+                raise NotALog(problem, self._repair()) from error
             raise
         meta_table = [row for row in ours if row[1] == "gossiplog_meta"]
         if not meta_table:
             if ours:
-                raise NotALog(
-                    f"{self._path} holds no log, but {ours[0][1]}: names that begin with {PREFIX} are for a log's; if"
-                    f" it was a log: {self._repair()}"
-                )
+                problem = f"{self._path} holds no log, but {ours[0][1]}: names that begin with {PREFIX} are for a log's"
+                raise NotALog(problem, self._repair())
             return None
         check_tables(meta_table, TABLES[:1])
         meta = dict(
@@ -345,8 +343,8 @@ class SQLiteStorage(Storage):
         return topic, schema
 
     def _repair(self) -> str:
-        """Return the command that mends a log whose first page or table of settings is damaged."""
-        return f"gossiplog repair {shell_path(self._path)} --from SOURCE"
+        """Return how an error ends where the first page or the table of settings of a log may be damaged."""
+        return f"; if it was a log: gossiplog repair {shell_path(self._path)} --from SOURCE"
 
     def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
         """Make a log in a database, beside what an application has there, unless another process was quicker."""
@@ -502,12 +500,12 @@ class SQLiteStorage(Storage):
     def check(self) -> list[str]:
         with self._reading() as connection:
             try:
-                found = [line for (line,) in connection.execute("PRAGMA integrity_check")]
+                found = integrity_problems(connection)
             except sqlite3.DatabaseError as error:
                 if error_code(error) not in DAMAGE:
                     raise
                 found = [str(error)]
-        return [] if found == ["ok"] else [f"SQLite: {line}" for line in found]
+        return [f"SQLite: {line}" for line in found]
 
     def close(self) -> None:
         if self._process != os.getpid():

@@ -295,6 +295,16 @@ def foreign_objects(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     ]
 
 
+def integrity_problems(connection: sqlite3.Connection) -> list[str]:
+    """Return what SQLite finds wrong with a database, one line each.
+
+    Raises:
+        sqlite3.Error: it cannot read on.
+    """
+    found = [line for (text,) in connection.execute("PRAGMA integrity_check") for line in str(text).splitlines()]
+    return [line for line in found if line not in ("ok", "*** in database main ***")]
+
+
 def foreign_tables(connection: sqlite3.Connection) -> list[str]:
     """Return the names of the tables in a database that are no log's."""
     return [name for kind, name in foreign_objects(connection) if kind == "table"]
