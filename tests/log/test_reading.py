@@ -255,7 +255,7 @@ def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int,
 _BOUNDS = st.none() | st.integers(0, 59)
 
 
-@repeatable(100)
+@repeatable(40)
 @given(
     bit=st.integers(0, 8 * 20 - 1),
     sequence=st.integers(1, 59),
