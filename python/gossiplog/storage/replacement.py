@@ -37,7 +37,7 @@ class Replacement:
 
     Args:
         path: of the log's file, or of a link to it.
-        suffix: what the name of the new file has after that of the log.
+        suffix: is appended to the log's file name, and makes the name of the new file.
 
     Attributes:
         path: of the file itself.
@@ -142,7 +142,7 @@ class Replacement:
         return former
 
     def _copy(self, target: str) -> None:
-        # By SQLite: whoever opens and closes the file in this process otherwise releases the lock on it.
+        # SQLite copies. To open and close the file in another way would release this process's lock on it.
         try:
             with (
                 closing(sqlite3.connect(f"{Path(self.path).as_uri()}?mode=ro", uri=True)) as source,

@@ -75,7 +75,7 @@ def forked_authors(location: str) -> tuple[Fork, ...]:
     It reads the whole log in this process: whether a message follows its author's last one depends on all before it.
 
     Args:
-        location: of the log.
+        location: names the file, as for `gossiplog.open`.
 
     Raises:
         StorageError: it cannot be read.
