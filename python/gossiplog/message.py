@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from gossiplog.core import KEY_LENGTH, SignedMessage, decode_id, encode_id
 from gossiplog.errors import EncodeError, TopicWarning
 
+ID_LENGTH = 32
+"""Characters of an id: its key in base 32."""
 MAX_PARENTS = 256
 """Parents of an own message, at most."""
 MANY_HEADS = 256
@@ -81,6 +83,7 @@ def stored_value(message: SignedMessage | bytes) -> bytes:
 
 
 __all__ = [
+    "ID_LENGTH",
     "KEY_LENGTH",
     "MANY_HEADS",
     "MAX_PARENTS",

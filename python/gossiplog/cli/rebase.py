@@ -18,10 +18,10 @@ from gossiplog.cli.output import Json, Output, Stopwatch, note, printable, spinn
 from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
 from gossiplog.errors import RebaseError
 from gossiplog.log.rebasing import Fate, Rebased, rebase_command
+from gossiplog.message import ID_LENGTH
 from gossiplog.reprs import counted, shell_path
 from gossiplog.signer import Signer, default_key_path
 
-_ID_LENGTH = 32
 _ROWS = 100
 """Of the plan, shown on a terminal."""
 _NAMED = 20
@@ -77,9 +77,9 @@ def rebase(
     output = Output(json)
     parse_source_option("--onto", onto)
     for id in drop or ():
-        if len(id) != _ID_LENGTH:
+        if len(id) != ID_LENGTH:
             raise typer.BadParameter(
-                f"--drop takes the whole id, {_ID_LENGTH} characters; gossiplog show"
+                f"--drop takes the whole id, {ID_LENGTH} characters; gossiplog show"
                 f" {shell_path(path)} {shlex.quote(id)} prints it"
             )
     signers = [Signer.load(file) for file in key or ()]

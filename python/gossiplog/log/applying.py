@@ -30,7 +30,7 @@ from gossiplog.log.reading import read, read_arrivals, write
 from gossiplog.message import SignedMessage
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
-from gossiplog.storage.base import REBUILD_REQUESTED, ApplyTransaction, Position, Progress, Transaction
+from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, ApplyTransaction, Position, Progress, Transaction
 
 Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
 Setup: TypeAlias = Callable[[ApplyTransaction], object]
@@ -51,8 +51,6 @@ _ANEW = (
     " the log or repeat the rebuild, which goes on with this message"
 )
 _PAGE = 256
-# What an SQLite integer holds.
-_MOST_VERSION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def application(apply: Apply | None, version: int, setup: Setup | None) -> Appli
     """
     if not isinstance(version, int):
         raise TypeError(f"apply_version is {version!r}: expected an integer")
-    if not 1 <= version <= _MOST_VERSION:
+    if not 1 <= version <= MAX_INTEGER:
         raise ValueError(f"apply_version is {version}: expected 1 or more")
     if apply is None:
         if setup is not None or version != 1:

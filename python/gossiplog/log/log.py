@@ -32,7 +32,7 @@ from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
 from gossiplog.reprs import counted
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import REBUILD_REQUESTED, Progress, Reader
+from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.sqlite_files import text_path
 
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _PAGE = 256
 _NOTHING = Written(0, 0)
-# What SQLite's integers hold.
-_MOST_MESSAGES = 2**63 - 1
 
 
 class Log:
@@ -235,7 +233,7 @@ class Log:
         """
         key = key_of(id)
         # Whatever the count: one statement, which needs no transaction.
-        found = read(self._storage, lambda reader: read_message(reader, self.topic, key, _MOST_MESSAGES), single=True)
+        found = read(self._storage, lambda reader: read_message(reader, self.topic, key, MAX_INTEGER), single=True)
         if found is None:
             raise self._replica.unknown(id)
         return found
@@ -399,9 +397,9 @@ class Log:
                 f"after is {after!r}: expected the `cursor` of a list that subscribe gave, or 0 for the start of the"
                 " log; ids are for messages(after=...)"
             )
-        if not 1 <= batch <= _MOST_MESSAGES:
+        if not 1 <= batch <= MAX_INTEGER:
             raise ValueError(f"a batch of {batch}: expected 1 or more")
-        if after is not None and not 0 <= after <= _MOST_MESSAGES:
+        if after is not None and not 0 <= after <= MAX_INTEGER:
             raise ValueError(f"a cursor of {after}: expected one that a list had, or 0")
         return self._notifier.follow(after, batch)
 

@@ -80,7 +80,7 @@ def raise_damage(storage: Storage, error: CorruptLog) -> NoReturn:
     """Raise what was found outside a reader within one: it names the file, and later readers have new connections.
 
     Args:
-        storage: of the log.
+        storage: that was read.
         error: to raise.
     """
     with storage.reader():
@@ -205,7 +205,8 @@ def read_page(
     rows = reader.page(after, before, reverse, limit, count)
     keys = [key for key, _ in rows]
     batch = core.read_batch([value for _, value in rows], topic)
-    sound, reason = len(rows), cast(object, None)
+    sound = len(rows)
+    reason: object = None
     invalid, found = batch.invalid[:1], batch.keys
     if invalid or found != keys:
         sound = next((index for index, key in enumerate(keys) if found[index] != key), len(rows))

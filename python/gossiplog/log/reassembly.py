@@ -17,12 +17,10 @@ from gossiplog.log.replica import Replica
 from gossiplog.message import key_of
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage
-from gossiplog.storage.base import REBUILD_REQUESTED
+from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.sqlite_tables import new_meta
 
-# As many messages as there may be: the count that is stored in a damaged source may be, too.
-_ANY_COUNT = 2**62
 _PAGE = 1024
 
 
@@ -79,7 +77,8 @@ class Source:
 
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         with self._storage.reader() as reader:
-            return reader.values(keys, _ANY_COUNT)
+            # Whatever the count: that of a damaged source may be damaged, too.
+            return reader.values(keys, MAX_INTEGER)
 
     def all_keys(self) -> list[bytes]:
         """Return all keys, ascending: parents come before their children.
@@ -88,7 +87,7 @@ class Source:
             CorruptSource: they cannot be read.
         """
         try:
-            with self._storage.reader() as reader, reader.scan(("key",), b"", None, _ANY_COUNT) as rows:
+            with self._storage.reader() as reader, reader.scan(("key",), b"", None, MAX_INTEGER) as rows:
                 return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
         except CorruptLog as error:
             raise CorruptSource(error.problems) from error
@@ -100,7 +99,7 @@ class Reassembly:
     Args:
         own: the log's own sound values.
         source: that has the others, if there is one.
-        remains: what is left of the log.
+        remains: what could be read of the damaged log.
         path: of the log, for errors.
         accept_loss: whether messages may be lost of which not even the ids are left.
 
@@ -125,6 +124,7 @@ class Reassembly:
         self._written: dict[bytes, int] = {}
         # Messages whose parents come later, by the first parent that is missing.
         self._waiting: dict[bytes, list[tuple[bytes, bytes, tuple[bytes, ...]]]] = defaultdict(list)
+        self._lost: set[bytes] = set()
         self._run: list[tuple[bytes, bytes]] = []
 
     def run(self, replica: Replica) -> None:
@@ -175,7 +175,6 @@ class Reassembly:
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
         """Return the order with messages of the source in the places of those that are unknown."""
-        self._lost: set[bytes] = set()
         unknown = self._remains.unknown
         if self._source is None and self._remains.incomplete:
             self.notes.append(

@@ -19,11 +19,9 @@ from gossiplog.log.writing import Writer
 from gossiplog.message import ids_of, key_of
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage import Storage
-from gossiplog.storage.base import PAGE_BYTES, Position, Reader, Transaction
+from gossiplog.storage.base import MAX_INTEGER, PAGE_BYTES, Position, Reader, Transaction
 
 _PAGE = 256
-# What SQLite's integers hold.
-_MOST_MESSAGES = 2**63 - 1
 _KEYS = 4096
 """Keys that are compared with another log's at a time."""
 
@@ -137,7 +135,7 @@ class Replica:
             UnknownMessage: it is not in the log.
         """
         key = key_of(id)
-        found = read(self._storage, lambda reader: read_values(reader, [key], _MOST_MESSAGES), single=True)
+        found = read(self._storage, lambda reader: read_values(reader, [key], MAX_INTEGER), single=True)
         if key not in found:
             raise self.unknown(id)
         return found[key]

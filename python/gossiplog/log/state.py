@@ -148,7 +148,7 @@ class States:
 
         Args:
             reader: of the log.
-            heads: of the log.
+            heads: at that position.
             position: of the reader.
             own: as `Heads.next_parents` takes it.
 
@@ -175,7 +175,7 @@ class States:
         """Check that the log knows which encodings its heads are, and that no other of them arrived before.
 
         Args:
-            reader: of the log.
+            reader: reads one state of the log.
             position: of the reader.
             sequences: of heads, by their keys.
             values: of some of them, by their keys.
@@ -275,7 +275,7 @@ def check_index(reader: Reader, state: State) -> None:
     """Compare a stored index with what was stored of it besides.
 
     Args:
-        reader: of the log.
+        reader: reads one state of the log.
         state: that the index has.
 
     Raises:
@@ -467,14 +467,14 @@ class Snapshot:
             ascending = ascending[inside:]
 
     def check_gap(self, after: bytes | None, before: bytes | None) -> None:
-        """Hold a range of keys in which a read has met no message against the tree.
+        """Check by the tree that a range of keys in which a read has met no message has none.
 
         A leaf whose key rotted may end a read of a range, or mislead the search for its start. The range lies in one
         node of level 1, whose leaves are read, and the keys on both sides of it must be those of their values.
 
         Args:
-            after: the key before the range; None is the start of the log.
-            before: the key after the range; None is the end of the log.
+            after: the key before the range; None for a range from the first message on.
+            before: the key after the range; None for a range up to the last message.
 
         Raises:
             CorruptLog: the log has lost a message there, or what is beside the range is damaged.
@@ -485,10 +485,11 @@ class Snapshot:
             leaves, end = self._around(after or bytes(core.KEY_LENGTH))
             first = 0 if after is None else bisect_right(leaves, after)
             stop = len(leaves) if before is None else bisect_left(leaves, before)
+            if leaves[first:stop]:
+                raise _lost(leaves[first])
             # The next node begins with a leaf of its key.
-            lost = leaves[first:stop] or [end for end in [end] if end is not None and (before is None or end < before)]
-            if lost:
-                raise _lost(lost[0])
+            if end is not None and (before is None or end < before):
+                raise _lost(end)
             self._check_found([*leaves[max(first - 1, 0) : first], *leaves[stop : stop + 1]])
         except CorruptLog as damage:
             raise_damage(self.storage, damage)

@@ -152,9 +152,7 @@ class Writer:
             except SequencesTaken:
                 self._is_alone = False
             else:
-                self._publish(written)
-                self._own = (signer.did, messages[-1].key)
-                return messages
+                return self._appended(written, signer, messages)
         while True:
             self._applier.catch_up_if_behind()
             signed = write(self._storage, lambda transaction: self._append(transaction, payloads, signer, codec))
@@ -162,9 +160,7 @@ class Writer:
                 before, written, messages = signed
                 # With `apply`, there is its cursor to look at each time.
                 self._is_alone = not self._applier.is_given and left is not None and left.position.count == before
-                self._publish(written)
-                self._own = (signer.did, messages[-1].key)
-                return messages
+                return self._appended(written, signer, messages)
 
     def _append(
         self, transaction: Transaction, payloads: Sequence[Any], signer: Signer, codec: str
@@ -188,6 +184,11 @@ class Writer:
         for error in refused.values():
             raise error
         return position.count, written, messages
+
+    def _appended(self, written: _Written, signer: Signer, messages: list[SignedMessage]) -> list[SignedMessage]:
+        self._publish(written)
+        self._own = (signer.did, messages[-1].key)
+        return messages
 
     def _own_key(self, signer: Signer) -> bytes | None:
         return self._own[1] if self._own is not None and self._own[0] == signer.did else None
@@ -225,9 +226,9 @@ class Writer:
 
         Args:
             transaction: to write in.
-            position: of the log.
+            position: at which the transaction begins.
             batch: of the messages.
-            heads: of the log.
+            heads: at that position.
             parents: the sequences, by their keys, of those that the messages name.
             parent_heads: of these, the heads.
             refused: errors of messages by their indices.

@@ -32,6 +32,8 @@ alternative encodings, version 4 the generation, the version of `apply` and what
 """
 REBUILD_REQUESTED = -1
 """The value of `Position.rebuild` for a rebuild that was requested and has not begun."""
+MAX_INTEGER = 2**63 - 1
+"""What an integer of SQLite holds, and so a sequence: as a count, all messages there may be."""
 PAGE_BYTES = 4 * 2**20
 """Bytes of values after which a page of messages ends early."""
 

@@ -21,12 +21,11 @@ from gossiplog.cli.messages.rendering import ENDING, Author, colour_of, is_by, m
 from gossiplog.cli.output import Json, Output, fields_table, printable, progress
 from gossiplog.errors import DecodeError, GossipLogError
 from gossiplog.log import Log
-from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
+from gossiplog.message import ID_LENGTH, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.reprs import listed
+from gossiplog.storage.base import MAX_INTEGER
 
 _MOST_AUTHORS = 10_000  # authors whose full names are not repeated on a terminal
-_LARGEST = 2**63 - 1  # what a count of messages can be, here and in SQLite
-_ID_LENGTH = 32
 _LOWEST, _HIGHEST = "0", "v"  # of the characters of an id
 _CANDIDATES = 10  # ids listed where several begin alike
 _STDIN = "standard input"
@@ -148,9 +147,9 @@ def _id(value: str | None) -> str | None:
 
 def _prefix(value: str) -> str:
     """Refuse text that no id begins with."""
-    if not re.fullmatch(f"[0-9a-v]{{1,{_ID_LENGTH}}}", value):
+    if not re.fullmatch(f"[0-9a-v]{{1,{ID_LENGTH}}}", value):
         raise typer.BadParameter(
-            f"{printable(value[:40])!r} is no id: expected up to {_ID_LENGTH} characters of 0-9 and a-v"
+            f"{printable(value[:40])!r} is no id: expected up to {ID_LENGTH} characters of 0-9 and a-v"
         )
     return value
 
@@ -179,7 +178,7 @@ def read(
     """
     if follow and (reverse or before is not None):
         raise typer.BadParameter("--follow cannot be combined with --reverse or --before")
-    limit = None if limit is None else min(limit, _LARGEST)
+    limit = None if limit is None else min(limit, MAX_INTEGER)
     output = Output(json)
     with open_log(path, read_only=True, unlocked=not follow) as log:
         if follow:
@@ -217,7 +216,7 @@ def _print_lines(messages: Iterable[SignedMessage], output: Output) -> None:
     named: dict[str, None] = {}
     for message in messages:
         if not named:
-            heading = f"{'id':{_ID_LENGTH}} {'clock':>6} {'author':{ENDING + 1}} payload"
+            heading = f"{'id':{ID_LENGTH}} {'clock':>6} {'author':{ENDING + 1}} payload"
             output.show(Text(heading, Style(bold=True, dim=True)))
         if message.author not in named:
             # A Text would be cut to the width, but names are there to be copied.
@@ -281,9 +280,9 @@ def _found(log: Log, prefix: str) -> SignedMessage:
         UnknownMessage: the prefix is a whole id, and there is no such message.
         UnknownPrefix: no id begins with it, or several do.
     """
-    if len(prefix) == _ID_LENGTH:
+    if len(prefix) == ID_LENGTH:
         return log.get(prefix)
-    lowest, highest = prefix.ljust(_ID_LENGTH, _LOWEST), prefix.ljust(_ID_LENGTH, _HIGHEST)
+    lowest, highest = prefix.ljust(ID_LENGTH, _LOWEST), prefix.ljust(ID_LENGTH, _HIGHEST)
     # A range excludes its bounds, which may be ids themselves.
     ends = [end for end in (lowest, highest) if end in log]
     count = len(ends) + log.count(after=lowest, before=highest)
