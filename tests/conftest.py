@@ -7,7 +7,7 @@ import importlib
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +18,7 @@ from hypothesis import settings
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
-from tests.groups import Groups
+from tests.groups import Groups, sample
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,12 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Groups(is_worker=hasattr(config, "workerinput")))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever runs in the session starts Java, and may have to wait for it on a busy machine."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Mark what uses the session of Spark; with the profile `quick`, run a sample of the cases of each test.
+
+    Whatever runs in the session starts Java, and may have to wait for it on a busy machine.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(900))
+    yield
+    if settings.get_current_profile_name() == "quick":
+        kept = sample(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

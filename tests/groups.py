@@ -1,4 +1,4 @@
-"""Which tests run in one worker process of pytest-xdist, and how long each of these groups takes.
+"""Which tests run in one process of pytest-xdist, how long each of these groups takes, and what `make check` runs.
 
 A group is a test file, so that what a module's fixtures build is built once; or what several files share: a process,
 or a simulation that is run once. Each test of the files in SPLIT is a group of its own.
@@ -6,8 +6,9 @@ or a simulation that is run once. Each test of the files in SPLIT is a group of 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator
+import random
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 REPORTED = 10
+# Cases of one test that `make check` runs.
+QUICK_CASES = 8
 
 SHARED = ("browser", "javascript", "spark")
 SIMULATED = ("tests/docs/test_simulator", "tests/sim/routers/test_named")
@@ -59,6 +62,18 @@ def rank(group: str) -> int:
     """Return where a group stands in the order of starts."""
     group = group.split("::")[0]
     return START_ORDER.index(group) if group in START_ORDER else len(START_ORDER)
+
+
+def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return at most QUICK_CASES cases of each test: the same in every run, and in every process of one."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[item.nodeid.split("[", 1)[0]].append(item)
+    return {
+        item
+        for name, found in cases.items()
+        for item in random.Random(name).sample(found, min(len(found), QUICK_CASES))
+    }
 
 
 def encodable(data: Any) -> Any:

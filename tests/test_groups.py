@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.groups import REPORTED, ROOT, START_ORDER, Groups, encodable, group_of
+from tests.groups import QUICK_CASES, REPORTED, ROOT, START_ORDER, Groups, encodable, group_of, sample
+
+
+class Case(pytest.Item):
+    """A collected case of a test."""
+
+    def runtest(self) -> None: ...
 
 
 def item(file: str, *fixtures: str, name: str = "test", mark: str | None = None, **parameters: Any) -> Any:
@@ -54,6 +60,19 @@ def test_the_longest_start_first() -> None:
     Groups().pytest_collection_modifyitems(tests)
     assert [dict(test.user_properties)["group"] for test in tests] == ["spark", "javascript", "tests/test_signer"]
     assert START_ORDER[0] == "spark"
+
+
+def test_a_sample_has_some_cases_of_each_test(request: pytest.FixtureRequest) -> None:
+    def collected(*names: str) -> list[pytest.Item]:
+        return [Case.from_parent(request.session, name=name) for name in names]
+
+    many, few = collected(*(f"test_many[{n}]" for n in range(100))), collected("test_few[0]", "test_few[1]", "test_one")
+    kept = sample([*many, *few])
+    assert kept >= {*few}
+    assert len(kept & {*many}) == QUICK_CASES
+    assert kept == sample([*many, *few])
+    # A step through the cases would meet one value of an inner parameter alone.
+    assert len({many.index(item) % 3 for item in kept & {*many}}) == 3
 
 
 def test_the_slowest_are_reported() -> None:

@@ -82,6 +82,7 @@ async def test_a_task_that_waits_for_a_peer_ends_with_its_context(opened: Open) 
             await anyio.sleep(0.1)
 
 
+@pytest.mark.integration
 async def test_what_was_appended_offline_is_merged(opened: Open) -> None:
     logs = [opened(signer=signer) for signer in signers(3)]
     for number, log in enumerate(logs):
@@ -487,6 +488,7 @@ def resources() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")) - threading.active_count()
 
 
+@pytest.mark.integration
 async def test_starting_and_stopping_leaves_nothing_behind(opened: Open) -> None:
     ours, theirs = opened(), opened()
 
