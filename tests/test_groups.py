@@ -72,7 +72,7 @@ def test_a_sample_has_some_cases_of_each_test(request: pytest.FixtureRequest) ->
     assert len(kept & {*many}) == QUICK_CASES
     assert kept == sample([*many, *few])
     # A step through the cases would meet one value of an inner parameter alone.
-    assert len({many.index(item) % 3 for item in kept & {*many}}) == 3
+    assert len({many.index(item) % 3 for item in kept & {*many}}) > 1
 
 
 def test_the_slowest_are_reported() -> None:
