@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog.cli import peers
+from gossiplog.errors import NetworkError
 from tests.cli.support import Program
 
 TLS = Path(__file__).parents[2] / "rust" / "net" / "tests" / "tls"
@@ -218,6 +219,16 @@ def test_a_server_that_never_ends_its_answer_is_left(
     with trickling(start) as url:
         result = program("peers", url)
     assert (result.code, result.err) == (1, f"gossiplog: {url} did not answer within 0.2 s\n")
+
+
+def test_a_server_that_answers_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever limit is the first: the socket's, or that of all of it."""
+    monkeypatch.setattr(peers, "_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(NetworkError) as late:
+            peers._ask(url, {}, None)
+    assert str(late.value) == f"{url} did not answer within 0.05 s"
 
 
 def test_a_long_answer_is_not_read_to_its_end(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:

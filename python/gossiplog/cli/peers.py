@@ -101,10 +101,14 @@ def _in_time(url: str, ask: Callable[[], list[dict[str, Any]]]) -> list[dict[str
     try:
         result = ended.get(timeout=_SECONDS)
     except Empty:
-        raise NetworkError(f"{url} did not answer within {_SECONDS:g} s") from None
+        raise NetworkError(f"{url} {_late()}") from None
     if isinstance(result, Exception):
         raise result
     return result
+
+
+def _late() -> str:
+    return f"did not answer within {_SECONDS:g} s"
 
 
 def _ask(url: str, headers: dict[str, str], ca_file: Path | None) -> list[dict[str, Any]]:
@@ -187,6 +191,9 @@ def _explain(cause: object, ca_file: Path | None) -> str:
         return "speaks no TLS; a hub without it is reached by http://"
     if isinstance(cause, (BadStatusLine, ConnectionResetError)):
         return "gave no answer in HTTP; a hub with TLS is reached by https://"
+    if isinstance(cause, TimeoutError) and cause.errno is None:
+        # The socket's own limit was the first.
+        return _late()
     return f"cannot be reached: {getattr(cause, 'strerror', None) or cause}"
 
 
