@@ -106,8 +106,8 @@ if TYPE_CHECKING:
     from gossiplog.net.http.server import serve
     from gossiplog.net.http.tls import TLS
     from gossiplog.net.hub import Hub
+    from gossiplog.net.maintenance import rebase, repair
     from gossiplog.net.peer import Peer
-    from gossiplog.net.sources import rebase, repair
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
     from gossiplog.protocol.sync.server import SyncServerConfig
@@ -127,7 +127,7 @@ else:
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
-        "gossiplog.net.sources": ("rebase", "repair"),
+        "gossiplog.net.maintenance": ("rebase", "repair"),
         "gossiplog.net.http.server": ("serve",),
         "gossiplog.net.http.tls": ("TLS",),
         "gossiplog.protocol.broadcast.config": ("BroadcastConfig",),

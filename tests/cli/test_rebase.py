@@ -125,7 +125,7 @@ def test_many_messages_that_the_target_has_are_counted(program: Program, home: P
     program("rebase", "mine.db", *options)
     program("sync", "theirs.db", "mine.db")
     found = program("rebase", "copy.db", *options, "--dry-run").err
-    assert ", and 12 more. If this log is a copy" in found
+    assert " and 12 more. If this log is a copy" in found
     assert "replace it by that log" in found
 
 

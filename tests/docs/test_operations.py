@@ -20,6 +20,7 @@ from gossiplog import RefusedMessage, Signer
 from gossiplog import open as open_log
 from gossiplog.cli.main import main
 from gossiplog.cli.serve import run as serve_run
+from gossiplog.net.events import MOST_IN_EVENT
 from tests.cli.support import Server
 from tests.readme import DOCS, README, blocks, fits, run_command, steps
 
@@ -119,6 +120,14 @@ def test_the_events_are_those_of_the_sources() -> None:
     assert set(re.findall(r'"event": "(\w+)"', source)) == set(listed)
     fields = {name for names in listed.values() for name in names}
     assert {name for name in fields if f'"{name}"' not in source} == set()
+
+
+def test_the_events_name_as_many_refusals_as_the_table_says() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert re.findall(r"`reason` of the first (\d+)|`reason`, of (\d+) at most", page) == [
+        (str(MOST_IN_EVENT), ""),
+        ("", str(MOST_IN_EVENT)),
+    ]
 
 
 def test_the_pod(tmp_path: Path) -> None:

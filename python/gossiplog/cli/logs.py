@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sqlite3
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import gossiplog.log
+from gossiplog.cli.options import load_object
 from gossiplog.cli.output import (
     Json,
     Output,
@@ -358,33 +357,6 @@ def recover(
         )
 
 
-def load_object(option: str, text: str) -> Any:
-    """Return what a module has under a name.
-
-    Args:
-        option: that gives it, in errors.
-        text: as MODULE:NAME; modules are looked for in the working folder, too.
-
-    Raises:
-        typer.BadParameter: no such module, one that raises when it is imported, or nothing of that name in it.
-    """
-    module_name, _, name = text.partition(":")
-    if not module_name or not name:
-        raise typer.BadParameter(f"{option} {text}: expected MODULE:NAME")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        module = importlib.import_module(module_name)
-    # A module that is not there, and whatever the code of one raises.
-    except Exception as error:
-        reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        raise typer.BadParameter(f"{option} {text}: {reason}") from error
-    if not hasattr(module, name):
-        raise typer.BadParameter(f"{option} {text}: the module {module_name} has no {name}")
-    return getattr(module, name)
-
-
 def _reporting(setup: Setup) -> Setup:
     """Return the application's `setup`, whose exceptions end the command with a line in place of a traceback."""
 
@@ -447,7 +419,7 @@ def rebuild(
         raise typer.BadParameter("--apply-version is that of --apply, which is missing")
     functions = None
     if apply is not None and setup is not None:
-        functions = load_object("--apply", apply), load_object("--setup", setup)
+        functions = load_object("--apply", apply)[1], load_object("--setup", setup)[1]
         try:
             application(functions[0], apply_version, functions[1])
         except (TypeError, ValueError) as error:

@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
 from gossiplog.errors import RebaseError
 from gossiplog.log.rebasing import Fate, Rebased, rebase_command
 from gossiplog.message import ID_LENGTH
-from gossiplog.reprs import counted, shell_path
+from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.signer import Signer, default_key_path
 
 _ROWS = 100
@@ -72,7 +71,7 @@ def rebase(
     Of several copies of LOG rebase one, and replace the others by it: each rebase signs the messages once more.
     """
     # It takes half a second to load, which other commands should not wait for.
-    from gossiplog.net import sources
+    from gossiplog.net import maintenance
 
     output = Output(json)
     parse_source_option("--onto", onto)
@@ -103,7 +102,7 @@ def rebase(
         watch = stack.enter_context(Stopwatch())
         try:
             with spinner(f"{path} ← {onto}"):
-                result = sources.rebase(
+                result = maintenance.rebase(
                     path,
                     onto,
                     drop or (),
@@ -157,15 +156,13 @@ def _path_options(**paths: Path | None) -> list[str]:
 
 def _doubles(same_payload: Mapping[str, str], onto: str, command: str) -> str:
     """Return what to say of messages that the target may have been signed anew before."""
-    pairs = [f"{old} (there {found})" for old, found in islice(same_payload.items(), _NAMED)]
-    if more := len(same_payload) - len(pairs):
-        pairs.append(f"and {more:,} more")
+    pairs = [f"{old} (there {found})" for old, found in same_payload.items()]
     text = (
         f"{counted(len(same_payload), 'message')} signed anew with the author and the payload of a message that {onto}"
-        f" has already: {', '.join(pairs)}. If this log is a copy of one that was rebased before, they would be there"
-        " twice: before you sync,"
+        f" has already: {listed(pairs, _NAMED)}. If this log is a copy of one that was rebased before, they would be"
+        " there twice: before you sync,"
     )
-    return f"{text} replace it by that log" if more else f"{text} leave them out: {command}"
+    return f"{text} replace it by that log" if len(pairs) > _NAMED else f"{text} leave them out: {command}"
 
 
 class _MappingFile:

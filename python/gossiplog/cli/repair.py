@@ -44,11 +44,11 @@ def repair(
     if (token_file is not None or ca_file is not None) and kind is not SourceKind.HUB:
         raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
     # It takes half a second to load, which other commands should not wait for.
-    from gossiplog.net import sources
+    from gossiplog.net import maintenance
 
     try:
         with progress("Repairing") as advance, Stopwatch() as watch:
-            repaired = sources.repair(
+            repaired = maintenance.repair(
                 path, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
             )
     except CorruptLog as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from gossiplog.cli.gossip_option import Gossip, gossip_config
+from gossiplog.cli.options import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output, headed_table, progress, spinner
 from gossiplog.errors import ScenarioError
 from gossiplog.files import open_file

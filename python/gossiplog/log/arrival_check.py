@@ -327,7 +327,7 @@ def _without(run: Sequence[_Row], indices: Collection[int]) -> Iterator[Sequence
 
 
 def _is_expected(sequence: int, stored: bytes, expected: bytes, parents: Sequence[int]) -> bool:
-    """Return whether a stored link record is the one expected, but for frontiers that were left out for their cost.
+    """Return whether a stored link record is the one expected, but for link sets that were left out for their cost.
 
     The cores search in different ways, and so leave out different ones.
 
@@ -335,11 +335,11 @@ def _is_expected(sequence: int, stored: bytes, expected: bytes, parents: Sequenc
         sequence: of the message.
         stored: record.
         expected: record.
-        parents: of the message, ascending: what stands in the record where all frontiers were left out.
+        parents: of the message, ascending: what stands in the record where all link sets were left out.
     """
     if stored == expected:
         return True
-    clock, frontiers = core.link_record(sequence, expected)
+    clock, link_sets = core.link_record(sequence, expected)
     try:
         stored_clock, found = core.link_record(sequence, stored)
     except DecodeError:
@@ -350,14 +350,14 @@ def _is_expected(sequence: int, stored: bytes, expected: bytes, parents: Sequenc
         return found[-1] == parents
     return all(
         each == wanted or (k > 0 and not each)
-        for k, (each, wanted) in enumerate(zip(found, frontiers[: len(found)], strict=True))
+        for k, (each, wanted) in enumerate(zip(found, link_sets[: len(found)], strict=True))
     )
 
 
 def _exact_links(reader: Reader, sequence: int, record: bytes) -> bytes | None:
-    """Return a link record without limits on the search for its frontiers, None where others are damaged.
+    """Return a link record without limits on the search for its link sets, None where others are damaged.
 
-    Earlier versions left a frontier out where it was wide itself, not where the search for it was.
+    Earlier versions left a link set out where it was wide itself, not where the search for it was.
     """
 
     def links(sequences: Sequence[int]) -> list[bytes]:
@@ -368,8 +368,8 @@ def _exact_links(reader: Reader, sequence: int, record: bytes) -> bytes | None:
 
     clock, _ = core.link_record(sequence, record)
     try:
-        frontiers = [core.frontier(sequence, clock - distance, links) for distance in link_distances(clock)]
+        link_sets = [core.frontier(sequence, clock - distance, links) for distance in link_distances(clock)]
     except DecodeError:
         return None
-    kept = [() if k and len(found) > MAX_SHORTCUT else found for k, found in enumerate(frontiers)]
+    kept = [() if k and len(found) > MAX_SHORTCUT else found for k, found in enumerate(link_sets)]
     return write_links(sequence, clock, kept)

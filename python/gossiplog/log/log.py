@@ -209,7 +209,7 @@ class Log:
         """
         # Here, because those who only read and append would wait for protobuf.
         from gossiplog.log.pulling import pull
-        from gossiplog.log.source import Source
+        from gossiplog.log.serving import LogServer
 
         if not isinstance(source, Log):
             with _reading(source) as opened:
@@ -218,7 +218,7 @@ class Log:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
         try:
             with raising_corrupt_log:
-                return pull(self._replica, lambda: Source(source.snapshot, sync_server))
+                return pull(self._replica, lambda: LogServer(source.snapshot, sync_server))
         except CorruptLog as error:
             raise_damage(self._storage, error)
 

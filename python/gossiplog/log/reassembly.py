@@ -25,7 +25,7 @@ _PAGE = 1024
 
 
 @contextmanager
-def open_source(source: Log | str | os.PathLike[str]) -> Iterator[Source]:
+def open_source(source: Log | str | os.PathLike[str]) -> Iterator[ReplicaValues]:
     """Provide a log, or that of a file, as a source.
 
     Raises:
@@ -33,7 +33,7 @@ def open_source(source: Log | str | os.PathLike[str]) -> Iterator[Source]:
         StorageError: it is no log, or cannot be read.
     """
     if not isinstance(source, (str, os.PathLike)):
-        yield Source(source.snapshot().storage, source.topic)
+        yield ReplicaValues(source.snapshot().storage, source.topic)
         return
     if isinstance(source, str) and is_url(source):
         raise StorageError(f"{source} is no log's file, hub (ws://, wss://) or peer (a multiaddr)")
@@ -43,12 +43,12 @@ def open_source(source: Log | str | os.PathLike[str]) -> Iterator[Source]:
     except CorruptLog as error:
         raise CorruptSource(error.problems) from error
     try:
-        yield Source(storage, topic)
+        yield ReplicaValues(storage, topic)
     finally:
         storage.close()
 
 
-class Source:
+class ReplicaValues:
     """A log that has what another one lost. What is damaged in it counts as missing."""
 
     def __init__(self, storage: Storage, topic: str) -> None:
@@ -110,7 +110,7 @@ class Reassembly:
     """
 
     def __init__(
-        self, own: SoundValues, source: Source | None, remains: Remains, path: Path, *, accept_loss: bool
+        self, own: SoundValues, source: ReplicaValues | None, remains: Remains, path: Path, *, accept_loss: bool
     ) -> None:
         self.fetched = 0
         self.moved = 0

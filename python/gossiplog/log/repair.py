@@ -31,7 +31,7 @@ from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
-from gossiplog.log.reassembly import Reassembly, Source, open_source
+from gossiplog.log.reassembly import Reassembly, ReplicaValues, open_source
 from gossiplog.log.remains import Remains, SoundValues, read_remains
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
@@ -184,7 +184,7 @@ class _Repair:
         )
 
     @contextmanager
-    def _fetched(self, fetch: Fetch, remains: Remains, own: SoundValues) -> Iterator[Source]:
+    def _fetched(self, fetch: Fetch, remains: Remains, own: SoundValues) -> Iterator[ReplicaValues]:
         """Provide a log of the sound messages that was brought up to date."""
         path = self._folder / "fetched.db"
         with open(SQLiteStorage(path, synchronous="off"), remains.topic) as log:

@@ -15,6 +15,9 @@ from gossiplog.errors import RefusedMessage
 from gossiplog.protocol.sync import Statistics
 from gossiplog.reprs import frozen
 
+MOST_IN_EVENT = 64
+"""Refused messages that an event names."""
+
 
 @frozen
 class PeerInfo:
@@ -171,8 +174,8 @@ class SyncEnded:
             them.
         statistics: what it cost.
         error: why it is not complete, or what is wrong although it is; "" where nothing is.
-        reasons: (id, reason) of the first of those that the application refuses, 64 at most. The others are counted in
-            `refused` alone.
+        reasons: (id, reason) of the first of those that the application refuses, MOST_IN_EVENT at most. The others are
+            counted in `refused` alone.
     """
 
     peer: str
@@ -193,8 +196,8 @@ class MessagesRefused:
     in none.
 
     Attributes:
-        refused: (id, error) of the first, 64 at most, as in `PullResult`; the application's exception is the error's
-            `__cause__`.
+        refused: (id, error) of the first, MOST_IN_EVENT at most, as in `PullResult`; the application's exception is the
+            error's `__cause__`.
         peer: that sent them; "" where it is gone.
         more: how many others there are.
     """

@@ -1,15 +1,16 @@
 """The index of ancestors: link records, and frontiers found through them.
 
 The frontier of a message at a clock is the set of its maximal proper ancestors at or before that clock: those that are
-no ancestors of others among them. A message at clock c and sequence s has one link record: uvarint(c), then for each
-k = 0, 1, … with 2^k dividing c and 2^k < c: uvarint(n), and the n sequences of its frontier at c - 2^k, ascending, each
-as uvarint(s - sequence). That is two frontiers on average; k = 0 holds the maximal elements among the parents. Where
-the way to a frontier for k > 0 leads to more than MAX_SHORTCUT messages it is left out, which n = 0 says, and so are
-those for larger k: else a chain on top of many concurrent messages would store their whole width again and again, and
-look through it. So is one whose search, with those for smaller k > 0, has looked at more than MAX_LOOKS members of link
-sets, and those for larger k: else a chain whose messages follow a few fresh roots each would be searched whole for each
-next one. And where as many looks do not show which of the parents are ancestors of others, all frontiers are left out,
-k = 0 included, and the parents, n of them, stand after these, likewise: they cover what the frontier covers.
+no ancestors of others among them. A message at clock c and sequence s has one link record: uvarint(c), then a link
+set, its frontier at c - 2^k, for each k = 0, 1, … with 2^k dividing c and 2^k < c: uvarint(n), and the n sequences,
+ascending, each as uvarint(s - sequence). That is two sets on average; k = 0 holds the maximal elements among the
+parents. Where the way to a set for k > 0 leads to more than MAX_SHORTCUT messages it is left out, which n = 0 says,
+and so are those for larger k: else a chain on top of many concurrent messages would store their whole width again and
+again, and look through it. So is one whose search, with those for smaller k > 0, has looked at more than MAX_LOOKS
+members of link sets, and those for larger k: else a chain whose messages follow a few fresh roots each would be
+searched whole for each next one. And where as many looks do not show which of the parents are ancestors of others, all
+link sets are left out, k = 0 included, and the parents, n of them, stand after these, likewise: they cover what the
+frontier covers.
 
 To descend to a clock, each message above it is replaced by the widest of its links that does not lead below. All of its
 ancestors at or before the clock are kept in this, since a frontier covers every ancestor at or before its own clock; a
@@ -32,9 +33,9 @@ Links: TypeAlias = Callable[[Sequence[int]], Sequence[bytes]]
 # Messages by sequence, with their clocks.
 _Clocks: TypeAlias = Mapping[int, int]
 
-#: The most messages that are found on the way to a frontier that is stored for k > 0.
+#: The most messages that are found on the way to a link set that is stored for k > 0.
 MAX_SHORTCUT: Final = 256
-#: Members of link sets that are looked at for the frontier for k = 0 of one message, and for the others together.
+#: Members of link sets that are looked at for the one for k = 0 of a message, and for its others together.
 MAX_LOOKS: Final = 2**12
 
 
@@ -43,13 +44,13 @@ def link_distances(clock: int) -> list[int]:
     return [1 << k for k in range((clock & -clock).bit_length()) if 1 << k < clock]
 
 
-def write_links(sequence: int, clock: int, frontiers: Iterable[Sequence[int]]) -> bytes:
-    """Return a link record: the frontiers in the order of `link_distances`, each ascending, empty if left out.
+def write_links(sequence: int, clock: int, link_sets: Iterable[Sequence[int]]) -> bytes:
+    """Return a link record: the link sets in the order of `link_distances`, each ascending, empty if left out.
 
     Where the first is left out, so are all, and the parents are the last.
     """
     out = bytearray(write_uvarint(clock))
-    for ancestors in frontiers:
+    for ancestors in link_sets:
         out += write_uvarint(len(ancestors))
         for ancestor in ancestors:
             out += write_uvarint(sequence - ancestor)
@@ -60,22 +61,22 @@ def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
     """Return what a link record of the message `sequence` holds.
 
     Returns:
-        The message's clock, and the frontiers over the distances 1, 2, 4, … that its clock has links over, empty where
+        The message's clock, and the link sets over the distances 1, 2, 4, … that its clock has links over, empty where
         one was left out. Where all were, the parents are the last.
 
     Raises:
         DecodeError: a record that is cut off, has bytes left over, names sequences out of range or order, or has a
-            frontier after the first was left out.
+            link set after the first was left out.
     """
     clock, offset = read_uvarint(record, 0)
     if not 1 <= clock <= MAX_CLOCK:
         raise DecodeError(f"a link record with the clock {clock}", 0)
-    frontiers: list[list[int]] = []
+    link_sets: list[list[int]] = []
     distances = link_distances(clock)
-    while len(frontiers) < len(distances) or (frontiers and not (frontiers[0] or frontiers[-1])):
+    while len(link_sets) < len(distances) or (link_sets and not (link_sets[0] or link_sets[-1])):
         count, offset = read_uvarint(record, offset)
-        are_parents = len(frontiers) == len(distances)
-        is_wrong = not count if are_parents else bool(count and frontiers and not frontiers[0])
+        are_parents = len(link_sets) == len(distances)
+        is_wrong = not count if are_parents else bool(count and link_sets and not link_sets[0])
         if is_wrong or count > len(record) - offset:
             raise DecodeError(f"a link record with {count} ancestors, which it cannot hold", offset)
         ancestors: list[int] = []
@@ -86,10 +87,10 @@ def link_record(sequence: int, record: bytes) -> tuple[int, list[list[int]]]:
             if not (ancestors[-1] if ancestors else 0) < ancestor < sequence:
                 raise DecodeError(f"a link record of {sequence} that names {ancestor}, out of range or order", start)
             ancestors.append(ancestor)
-        frontiers.append(ancestors)
+        link_sets.append(ancestors)
     if offset != len(record):
         raise DecodeError(f"{len(record) - offset} bytes are left over in a link record", offset)
-    return clock, frontiers
+    return clock, link_sets
 
 
 @dataclass(slots=True)
@@ -112,7 +113,7 @@ class Ancestry:
     def add(self, sequence: int, clock: int, parents: Iterable[int]) -> bytes:
         """Make and remember the link record of a message whose parents can be read or were added before; return it."""
         distances = link_distances(clock)
-        frontiers: list[list[int]] = [[] for _ in distances]
+        link_sets: list[list[int]] = [[] for _ in distances]
         members = sorted(set(parents))
         for k, distance in enumerate(distances):
             if k < 2:
@@ -123,14 +124,14 @@ class Ancestry:
             maximal = self._maximal(found, self.heads if k == 0 else ())
             if self.work > self.most:
                 if k == 0:
-                    frontiers.append(members)
+                    link_sets.append(members)
                 break
-            frontiers[k] = members = sorted(maximal)
+            link_sets[k] = members = sorted(maximal)
         self.most = math.inf
         self.heads.difference_update(parents)
         self.heads.add(sequence)
-        self._records[sequence] = clock, frontiers
-        return write_links(sequence, clock, frontiers)
+        self._records[sequence] = clock, link_sets
+        return write_links(sequence, clock, link_sets)
 
     def frontier(self, sequence: int, clock: int) -> list[int]:
         """Return the sequences, ascending, of the message's maximal proper ancestors at or before `clock`."""
@@ -157,9 +158,9 @@ class Ancestry:
                     found[sequence] = clock
                     continue
                 # Links with 2^k <= clock - target do not lead below; the widest of those that are stored counts.
-                frontiers = self._records[sequence][1]
-                usable = frontiers[: (clock - target).bit_length()]
-                ancestors = next((ancestors for ancestors in reversed(usable) if ancestors), frontiers[-1])
+                link_sets = self._records[sequence][1]
+                usable = link_sets[: (clock - target).bit_length()]
+                ancestors = next((ancestors for ancestors in reversed(usable) if ancestors), link_sets[-1])
                 self.work += len(ancestors)
                 following.update(ancestors)
             above = following - seen

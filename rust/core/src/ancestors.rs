@@ -1,8 +1,8 @@
 //! Which messages are ancestors of which: skip links along the clock, answered with few reads.
 //!
-//! A message at clock c stores, for each k with 2^k dividing c and 2^k < c, its *frontier* at clock c - 2^k: the maximal elements
-//! among its proper ancestors at or before that clock. That is two sets on average, and from any clock to any lower one there are
-//! at most 2 log2(c) steps. Messages are known by their arrival sequence; a parent's is always the lower one.
+//! A message at clock c stores a *link set* for each k with 2^k dividing c and 2^k < c: its *frontier* at clock c - 2^k,
+//! the maximal elements among its proper ancestors at or before that clock. That is two sets on average, and from any clock to any
+//! lower one there are at most 2 log2(c) steps. Messages are known by their arrival sequence; a parent's is always the lower one.
 //!
 //! Two rules carry everything. Descending: replace each message after the target clock by its link set that goes furthest without
 //! passing the target, until none is left; what remains holds the frontier, and perhaps ancestors of it. Testing: x is an ancestor
@@ -35,8 +35,8 @@ pub type Links<'a, E> = dyn FnMut(&[u64]) -> Result<Vec<Vec<u8>>, E> + 'a;
 pub struct Record {
     /// The message's clock, from 1.
     pub clock: u64,
-    /// For each k with 2^k dividing the clock and below it, the frontier at the clock less 2^k, ascending; empty where it
-    /// was left out ([`MAX_SHORTCUT`], [`MAX_LOOKS`]). Where all were, the parents, ascending, are the last.
+    /// The link sets: for each k with 2^k dividing the clock and below it, the frontier at the clock less 2^k, ascending;
+    /// empty where it was left out ([`MAX_SHORTCUT`], [`MAX_LOOKS`]). Where all were, the parents, ascending, are the last.
     pub links: Vec<Vec<u64>>,
 }
 

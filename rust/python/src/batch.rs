@@ -339,7 +339,7 @@ pub fn is_ancestor(ancestor: u64, sequence: u64, links: &Bound<'_, PyAny>) -> Py
     Ok(py.detach(|| ancestors::is_ancestor::<Failure>(ancestor, sequence, &mut load))?)
 }
 
-/// What a link record holds: the clock, and the frontiers over the distances 1, 2, 4, …
+/// What a link record holds: the clock, and the link sets over the distances 1, 2, 4, …
 #[pyfunction]
 pub fn link_record(sequence: u64, record: &[u8]) -> PyResult<(u64, Vec<Vec<u64>>)> {
     let record = Record::decode(sequence, record).map_err(convert)?;

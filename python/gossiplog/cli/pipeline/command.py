@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.help import Command, Group
-from gossiplog.cli.logs import load_object
+from gossiplog.cli.options import Gossip, gossip_config, load_object
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note
 from gossiplog.cli.pipeline.session import (
     Logs,
@@ -418,8 +416,8 @@ def _load_object(option: str, text: str) -> Any:
     """
     from pyspark import cloudpickle
 
-    found = load_object(option, text)
-    cloudpickle.register_pickle_by_value(sys.modules[text.partition(":")[0]])  # type: ignore[no-untyped-call]
+    module, found = load_object(option, text)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return found
 
 

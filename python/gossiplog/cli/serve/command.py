@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from gossiplog._core import check_address, check_peer_id
-from gossiplog.cli.gossip_option import Gossip, gossip_config
 from gossiplog.cli.logs import LogPath, NewTopic
+from gossiplog.cli.options import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
 from gossiplog.net.arguments import check_texts

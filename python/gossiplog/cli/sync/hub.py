@@ -18,8 +18,8 @@ from gossiplog.errors import Cause, ConnectionLost, GossipLogError, RefusedByPee
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.client import connect, reader_text
+from gossiplog.net.fetching import LastFailure
 from gossiplog.net.service import background
-from gossiplog.net.sources import LastFailure
 
 # Seconds in which no message comes or goes and the hub's root stays, before logs that differ are taken to stay so.
 _QUIET_SECONDS = 20.0
@@ -36,7 +36,7 @@ _HUB_REASONS = (
 _IN_VAIN = "it asks again for messages that it was sent, so that it may be unable to store them: see its log"
 
 
-class Source(Protocol):
+class RemoteLog(Protocol):
     """Whom a log is kept in step with.
 
     Attributes:
@@ -285,7 +285,7 @@ def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatc
 
 
 async def in_step(
-    source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str = _HUB_REASONS
+    source: RemoteLog, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str = _HUB_REASONS
 ) -> None:
     """Wait until the logs are equal, for as long as something happens.
 
@@ -316,7 +316,7 @@ async def in_step(
             await anyio.sleep(_QUIET_SECONDS)
 
 
-async def _watch(source: Source, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:
+async def _watch(source: RemoteLog, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:
     """Watch whether anything happens; see `in_step`."""
     quiet, said = 0.0, False
     before = listener.progress, source.hub_root

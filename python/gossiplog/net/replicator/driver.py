@@ -47,7 +47,7 @@ from gossiplog.net.replicator.push import Pushes
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, query_root, serve_sync
-from gossiplog.net.replicator.telemetry import MOST_IN_EVENT, Counters, Telemetry
+from gossiplog.net.replicator.telemetry import Counters, Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection
@@ -547,7 +547,7 @@ class Driver(Service):
         """Return the ids and the reasons of the first refused messages that a peer has."""
         skipped = self._machine.skipped
         found = ((key, reason) for key, reason in self.refusals.named(number).items() if key in skipped)
-        return tuple((encode_id(key), reason) for key, reason in itertools.islice(found, MOST_IN_EVENT))
+        return tuple((encode_id(key), reason) for key, reason in itertools.islice(found, events.MOST_IN_EVENT))
 
     def _name(self, number: broadcast.PeerId) -> str:
         return self.defects.name(_number(number)) or "a peer that is gone"

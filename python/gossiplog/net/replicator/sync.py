@@ -22,7 +22,7 @@ from gossiplog.core import Node
 from gossiplog.errors import GossipLogError, NetworkError, ProtocolError, RefusedMessage, StorageError, StreamReset
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.replica import Replica
-from gossiplog.log.source import CompleteSnapshot
+from gossiplog.log.serving import CompleteSnapshot
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import Shares, parts
 from gossiplog.net.replicator.refusals import Refusals

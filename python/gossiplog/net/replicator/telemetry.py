@@ -32,9 +32,6 @@ REFUSED_REMEMBERED = 2**14
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """The upper bounds of the buckets of a `Latency`, in seconds; a last bucket has none."""
 
-MOST_IN_EVENT = 64
-"""Refused messages that an event names."""
-
 _SHOWN = 5
 """Refused messages that a line of the log names."""
 _SHOWN_REASON = 120
@@ -261,7 +258,7 @@ class Telemetry:
         if not new:
             return
         self.count(refused=len(new))
-        named = [(encode_id(key), errors[key]) for key in new[:MOST_IN_EVENT]]
+        named = [(encode_id(key), errors[key]) for key in new[: events.MOST_IN_EVENT]]
         text = f"the application refuses {counted(len(new), 'message')} that it sent"
         texts = [f"message {id}: {_shortened(error.reason)}" for id, error in named]
         shown = listed(texts, _SHOWN, separator="; ", count=len(new))

@@ -1,27 +1,17 @@
-"""Repair and rebase of a log with another one that is anywhere: in a file, at a hub, or at a peer of a mesh."""
+"""Repair and rebase of a log's file with another log, which is in a file, at a hub, or at a peer of a mesh."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 
-import anyio
-
-from gossiplog.errors import NetworkError, RefusedByPeer
 from gossiplog.log import Log
 from gossiplog.log.rebasing import Rebased, rebase_file
 from gossiplog.log.repair import repair_file
 from gossiplog.log.results import RebaseResult, RepairResult
-from gossiplog.net import events
-from gossiplog.net.arguments import SourceKind, check_callbacks, kind_of_source
-from gossiplog.net.client import connect
-from gossiplog.net.peer import Peer
-from gossiplog.net.service import background
+from gossiplog.net.arguments import check_callbacks
+from gossiplog.net.fetching import fetch_from
 from gossiplog.signer import Signer, check_signer
-
-_STALLED_SECONDS = 60.0
-"""Without a message from the source, after which it is given up."""
 
 
 def repair(
@@ -67,7 +57,7 @@ def repair(
         ProtocolError: the source broke a rule of the protocols.
     """
     check_callbacks(progress=progress)
-    fetch = _fetch(source, token, token_file, ca_file)
+    fetch = fetch_from(source, token, token_file, ca_file)
     return repair_file(location, fetch or source, progress, accept_loss=accept_loss)
 
 
@@ -129,94 +119,10 @@ def rebase(
         check_signer(each)
     return rebase_file(
         location,
-        _fetch(onto, token, token_file, ca_file) or (lambda log: log.pull(onto)),
+        fetch_from(onto, token, token_file, ca_file) or (lambda log: log.pull(onto)),
         drop,
         signers,
         drop_descendants=drop_descendants,
         dry_run=dry_run,
         report=report,
     )
-
-
-def _fetch(
-    source: Log | str | os.PathLike[str] | None,
-    token: str | None,
-    token_file: str | os.PathLike[str] | None,
-    ca_file: str | os.PathLike[str] | None,
-) -> Callable[[Log], object] | None:
-    """Return what brings a log up to date with a hub or a peer; None where the source is neither."""
-
-    async def from_hub(log: Log, url: str) -> None:
-        failure = LastFailure()
-        async with connect(
-            log, url, token=token, token_file=token_file, ca_file=ca_file, reconnect=False, on_event=failure
-        ) as client:
-            try:
-                await _while_it_grows(log, url, failure, client.synced)
-            except NetworkError:
-                # The hub has sent all that it has, and does not take what this log has.
-                if client.obstacle is None:
-                    raise
-
-    if not isinstance(source, str):
-        return None
-    match kind_of_source(source):
-        case SourceKind.HUB:
-            return lambda log: anyio.run(from_hub, log, source)
-        case SourceKind.PEER:
-            return lambda log: anyio.run(_from_peer, log, source)
-        case SourceKind.FILE:
-            return None
-
-
-async def _from_peer(log: Log, address: str) -> None:
-    failure = LastFailure(f"it exchanges no messages of the topic {log.topic!r}")
-    async with Peer(log, (), on_event=failure) as peer:
-        await peer.dial(address)
-        with suppress(RefusedByPeer):
-            await _while_it_grows(log, address, failure, peer.synced)
-
-
-class LastFailure:
-    """Remembers what went wrong last with a source: an `on_event`.
-
-    Args:
-        text: what is wrong as long as the source has not connected.
-
-    Attributes:
-        text: the failure; "" when it has gone well since.
-    """
-
-    def __init__(self, text: str = "") -> None:
-        self.text = text
-
-    def __call__(self, event: events.Event) -> None:
-        match event:
-            case events.Connected():
-                self.text = ""
-            case events.Disconnected(_, reason) | events.Rejected(_, reason):
-                self.text = f"the connection ended: {reason}"
-            case events.Failed(_, error):
-                self.text = str(error)
-            case events.SyncEnded(error=reason):
-                self.text = reason
-
-
-async def _while_it_grows(log: Log, source: str, failure: LastFailure, synced: Callable[[], Awaitable[object]]) -> None:
-    """Wait until a log has what the source has.
-
-    Raises:
-        NetworkError: nothing has come for a while.
-    """
-
-    async def watch() -> None:
-        before = -1
-        while (count := len(log)) != before:
-            before = count
-            await anyio.sleep(_STALLED_SECONDS)
-        why = failure.text and f": {failure.text}"
-        raise NetworkError(f"{source} sent no message for {_STALLED_SECONDS:g} s, and its log differs{why}")
-
-    async with background() as tasks:
-        tasks.start_soon(watch)
-        await synced()

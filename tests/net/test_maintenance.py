@@ -17,8 +17,7 @@ import pytest
 import gossiplog
 from gossiplog import Access, Hub, Log, NetworkError, Peer, RebaseError, RefusedByPeer, Signer, Token
 from gossiplog.net import client as client_module
-from gossiplog.net import events, sources
-from gossiplog.protocol.sync import Statistics
+from gossiplog.net import fetching
 from tests.net.support import LISTEN, TOPIC, serving, until_longer
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +128,7 @@ def damage(path: Path, *sequences: int) -> None:
 async def test_a_hub_with_a_damaged_log_is_given_up(
     signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(fetching, "_STALLED_SECONDS", 0.2)
     path, theirs = tmp_path / "mine.db", tmp_path / "theirs.db"
     write(path, signer)
     write(theirs, signer)
@@ -143,20 +142,6 @@ async def test_a_hub_with_a_damaged_log_is_given_up(
     assert {each.name for each in tmp_path.iterdir()} == {
         each.name for name in ("mine.db", "theirs.db") for each in tmp_path.glob(f"{name}*")
     }
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_the_last_failure_of_a_source_is_kept() -> None:
-    failure = sources.LastFailure("it has not connected")
-    assert failure.text == "it has not connected"
-    for event, reason in [
-        (events.Connected("hub"), ""),
-        (events.Disconnected("hub", "the peer closed it", blamed=False), "the connection ended: the peer closed it"),
-        (events.SyncEnded("hub", False, 0, 0, Statistics(), "no bytes came"), "no bytes came"),
-        (events.SyncEnded("hub", True, 5, 0, Statistics(), ""), ""),
-    ]:
-        failure(event)
-        assert failure.text == reason
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -189,7 +174,7 @@ async def test_a_log_is_repaired_from_where_a_replica_is(
 async def test_a_peer_of_another_topic_ends_a_repair(
     opened: Open, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(fetching, "_STALLED_SECONDS", 0.2)
     path, theirs = tmp_path / "mine.db", opened(topic="org.example.another")
     write(path, signer)
     damage(path, 7)

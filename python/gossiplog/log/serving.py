@@ -1,4 +1,4 @@
-"""The other end of a pull within one process: a log that serves itself, and answers for its own damage."""
+"""The server of a sync within one process: a log that names its own damage."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gossiplog.log.state import Snapshot
 from gossiplog.protocol.sync import Server, SyncServerConfig
 
 
-class Source:
-    """A sync stream to a log of this process. What is damaged in that log raises CorruptSource, with the reason.
+class LogServer:
+    """Serve a log to another one of this process. What is damaged in it raises CorruptSource, with the reason.
 
     Args:
         snapshot: takes one of the log.

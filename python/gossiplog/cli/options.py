@@ -1,0 +1,73 @@
+"""Options that several commands take: gossipsub's parameters, and the application's functions and types."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from gossiplog.pubsub.gossipsub import GossipConfig
+
+Gossip = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gossip",
+        metavar="NAME=VALUE",
+        help="Set a parameter of gossipsub: d, d_low, d_high, d_lazy, heartbeat_interval, fanout_ttl, mcache_len,"
+        " mcache_gossip or seen_ttl. The defaults are the specification's.",
+    ),
+]
+
+
+def gossip_config(given: Sequence[str] | None, base: GossipConfig | None = None) -> GossipConfig | None:
+    """Read the values of the option.
+
+    Args:
+        given: the values; None returns `base`.
+        base: the parameters that the option changes; None for the defaults.
+
+    Raises:
+        BadParameter: there is no such parameter, a value is no number, or they contradict each other.
+    """
+    if not given:
+        return base
+    # Loading the routers takes time, which commands without the option should not wait for.
+    from gossiplog.pubsub.gossipsub.config import read_gossip
+
+    try:
+        return read_gossip(given, base)
+    except ValueError as error:
+        raise typer.BadParameter(f"--gossip: {error}") from error
+
+
+def load_object(option: str, text: str) -> tuple[ModuleType, Any]:
+    """Return a module, and what it has under a name.
+
+    Args:
+        option: that gives it, in errors.
+        text: as MODULE:NAME; modules are looked for in the working folder, too.
+
+    Raises:
+        typer.BadParameter: no such module, one that raises when it is imported, or nothing of that name in it.
+    """
+    module_name, _, name = text.partition(":")
+    if not module_name or not name:
+        raise typer.BadParameter(f"{option} {text}: expected MODULE:NAME")
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    # A module that is not there, and whatever the code of one raises.
+    except Exception as error:
+        reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise typer.BadParameter(f"{option} {text}: {reason}") from error
+    if not hasattr(module, name):
+        raise typer.BadParameter(f"{option} {text}: the module {module_name} has no {name}")
+    return module, getattr(module, name)
