@@ -143,7 +143,7 @@ def test_an_authority_may_be_given(program: Program, home: Path) -> None:
         assert "speaks no TLS" in program("peers", url.replace("http", "https")).err
         assert program("peers", url, "--ca-file", TLS / "ca.pem").code == 2
         wrong = program("peers", url.replace("http", "ws"))
-        assert (wrong.code, f"peers are listed over HTTP: {url}" in wrong.err) == (2, True)
+        assert (wrong.code, f"peers are listed over HTTP: gossiplog peers {url}" in wrong.err) == (2, True)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/metrics", "/peers"])

@@ -91,7 +91,7 @@ def test_messages_beyond_those_named_are_counted_once(program: Program, damaged:
 
 def test_mistakes(program: Program, damaged: Path) -> None:
     assert program("repair", "no.db").err == "gossiplog: there is no log no.db\n"
-    assert program("repair", damaged, "--from", "no.db").err == "gossiplog: --from: there is no log no.db\n"
+    assert "gossiplog: --from: there is no log no.db: expected" in program("repair", damaged, "--from", "no.db").err
     assert program("repair", damaged, "--from", "whole.db", "--token-file", "t").code == 2
     result = program("repair", damaged, "--from", "http://127.0.0.1:1/")
     assert result.code == 2

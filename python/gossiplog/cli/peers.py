@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, Queue
@@ -59,7 +60,7 @@ def peers(
     """List the peers and clients that are connected to a server."""
     if socket := _SOCKET.match(url):
         right = f"http{socket[1].lower()}://{url[socket.end() :]}"
-        raise typer.BadParameter(f"peers are listed over HTTP: {redacted_url(right)}")
+        raise typer.BadParameter(f"peers are listed over HTTP: gossiplog peers {shlex.quote(redacted_url(right))}")
     if not (found := _URL.fullmatch(url)):
         raise typer.BadParameter(f"{url!r} is no address of a server: expected one like {_DEFAULT}")
     headers = {}

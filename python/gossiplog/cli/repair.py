@@ -9,7 +9,7 @@ import typer
 from gossiplog._core import redacted_url
 from gossiplog.cli.logs import AcceptLoss, LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
-from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source_option
+from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.net.arguments import SourceKind
 from gossiplog.reprs import listed
@@ -40,7 +40,7 @@ def repair(
     without messages of which not even the ids are left.
     """
     output = Output(json)
-    kind = None if source is None else parse_source_option("--from", source)
+    kind = None if source is None else parse_source("--from", source, path)
     if (token_file is not None or ca_file is not None) and kind is not SourceKind.HUB:
         raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
     # It takes half a second to load, which other commands should not wait for.

@@ -89,8 +89,16 @@ def test_a_log_that_was_there_stays_although_it_is_empty(program: Program, log: 
 def test_sync_without_a_source(program: Program, log: Path, home: Path) -> None:
     result = program("sync", log, "no.db")
     assert result.code == 1
-    assert result.err == "gossiplog: there is no log no.db to pull from\n"
+    assert result.err == (
+        "gossiplog: SOURCE: there is no log no.db: expected the file of another log, a hub (ws://HOST:PORT) or a peer"
+        " (/ip4/… or /dns4/…)\n"
+    )
     assert not (home / "no.db").exists()
+
+
+def test_a_file_is_named_by_its_uri_too(program: Program, log: Path, home: Path) -> None:
+    program("append", log, '"a"', '"b"')
+    assert program("sync", "new.db", f"{(home / log).as_uri()}?immutable=1").record["inserted"] == 2
 
 
 def test_a_damaged_source_is_named(program: Program, log: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 from rich.table import Table
@@ -20,6 +21,8 @@ from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.sqlite_tables import BESIDE
 
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
+_FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?([^?#]*).*", re.DOTALL)
+_EXPECTED = ": expected the file of another log, a hub (ws://HOST:PORT) or a peer (/ip4/… or /dns4/…)"
 
 TokenFile = Annotated[
     Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
@@ -32,20 +35,47 @@ CaFile = Annotated[
 ]
 
 
-def parse_source_option(option: str, source: str) -> SourceKind:
-    """Return what kind of source an option names.
+def parse_source(name: str, source: str, path: Path) -> SourceKind:
+    """Return what kind of source an argument names.
+
+    Args:
+        name: of the argument.
+        source: its text.
+        path: of the log that is brought up to date with the source.
 
     Raises:
-        typer.BadParameter: it is an address of pages.
+        typer.BadParameter: it is an address of pages, or the log itself.
         NotALog: it is the path of a file that does not exist.
     """
-    try:
-        kind = kind_of_source(source)
-    except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}") from None
-    if kind is SourceKind.FILE and not source.startswith("file:") and not Path(source).exists():
-        raise NotALog(f"{option}: there is no log {source}")
+    kind = _parse_kind(name, source)
+    if kind is SourceKind.FILE:
+        _parse_file(name, source, path)
     return kind
+
+
+def _parse_kind(name: str, source: str) -> SourceKind:
+    try:
+        return kind_of_source(source)
+    except ValueError as error:
+        raise typer.BadParameter(f"{name}: {error}") from None
+
+
+def _parse_file(name: str, source: str, path: Path) -> Path:
+    """Return the path of a source that is a file, given as path or as "file:" URI; see `parse_source`."""
+    uri = _FILE_URI.fullmatch(source)
+    file = Path(source if uri is None else unquote(uri[1]))
+    if not file.exists():
+        raise NotALog(f"{name}: there is no log {file}{_hub_hint(source) or _EXPECTED}")
+    if path.exists() and path.samefile(file):
+        raise typer.BadParameter(f"{name}: {source} is the log itself{_EXPECTED}")
+    return file
+
+
+def _hub_hint(source: str) -> str:
+    """Return what to say of a hub's address that lacks its scheme; "" for other texts."""
+    if _HOST_AND_PORT.fullmatch(source) and not Path(source).exists():
+        return f": a hub's address begins with ws://, as ws://{source}"
+    return ""
 
 
 class PullFailed(GossipLogError):
@@ -94,10 +124,7 @@ def sync(
         else:
             output.show(_fields(pull))
 
-    try:
-        kind = kind_of_source(source)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    kind = _parse_kind("SOURCE", source)
     if kind is SourceKind.HUB:
         # What it needs takes half a second to load, which a sync with a file should not wait for.
         from gossiplog.cli.sync.hub import sync_with_hub
@@ -113,19 +140,12 @@ def sync(
         with _open_destination(path, topic, accept_loss) as log:
             sync_with_peer(log, str(path), source, follow=follow, done=show)
         return
-    other = Path(source)
-    hint = ""
-    if _HOST_AND_PORT.fullmatch(source) and not other.exists():
-        hint = f": a hub's address begins with ws://, as ws://{source}"
     if follow or topic is not None or token_file is not None or ca_file is not None:
         raise typer.BadParameter(
-            f"{source} is taken for a file{hint}; --token-file and --ca-file are for hubs (ws:// or wss:// addresses),"
-            " --follow and --topic are for hubs and peers (multiaddrs)"
+            f"{source} is taken for a file{_hub_hint(source)}; --token-file and --ca-file are for hubs (ws:// or wss://"
+            " addresses), --follow and --topic are for hubs and peers (multiaddrs)"
         )
-    if not other.exists():
-        raise NotALog(f"there is no log {source} to pull from{hint}")
-    if path.exists() and path.samefile(other):
-        raise typer.BadParameter(f"{path} and {source} are one log: expected two")
+    other = _parse_file("SOURCE", source, path)
     # It may be somebody else's: nothing is written to it unless that is asked for.
     with open_log(other, read_only=not both) as theirs, _open_destination(path, theirs.topic, accept_loss) as ours:
         show(pull_timed(ours, theirs, str(path), source))
