@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 import gossiplog
-from gossiplog import Access, Hub, Log, NetworkError, Peer, RebaseError, RefusedByPeer, Signer, Token
+from gossiplog import Access, ConnectionLost, Hub, Log, NetworkError, Peer, RebaseError, RefusedByPeer, Signer, Token
 from gossiplog.net import client as client_module
 from gossiplog.net import fetching
 from tests.net.support import LISTEN, TOPIC, serving, until_longer
@@ -171,17 +171,27 @@ async def test_a_log_is_repaired_from_where_a_replica_is(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_peer_of_another_topic_ends_a_repair(
-    opened: Open, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["hub", "peer"])
+@pytest.mark.parametrize("command", ["repair", "rebase"])
+async def test_another_topic_ends_a_repair_and_a_rebase_at_once(
+    opened: Open, signer: Signer, tmp_path: Path, kind: str, command: str
 ) -> None:
-    monkeypatch.setattr(fetching, "_STALLED_SECONDS", 0.2)
     path, theirs = tmp_path / "mine.db", opened(topic="org.example.another")
     write(path, signer)
-    damage(path, 7)
-    async with Peer(theirs, [LISTEN]) as peer:
-        (address,) = peer.addresses
-        with pytest.raises(NetworkError, match=f"differs: it exchanges no messages of the topic '{TOPIC}'"):
-            await anyio.to_thread.run_sync(partial(gossiplog.repair, path, address))
+    async with AsyncExitStack() as stack:
+        if kind == "hub":
+            source = await stack.enter_async_context(serving(Hub(theirs)))
+        else:
+            (source,) = (await stack.enter_async_context(Peer(theirs, [LISTEN]))).addresses
+        if command == "repair":
+            damage(path, 7)
+            call: Callable[[], object] = partial(gossiplog.repair, path, source)
+        else:
+            call = partial(gossiplog.rebase, path, source, signer=signer)
+        names = f"serves the topic 'org.example.another'; this log's is '{TOPIC}'"
+        with anyio.fail_after(fetching._STALLED_SECONDS / 2), pytest.raises(ConnectionLost, match=names) as error:
+            await anyio.to_thread.run_sync(call)
+    assert error.value.cause == "topic"
     assert {each.name for each in tmp_path.glob("mine.db*")} <= {"mine.db", "mine.db-count"}
 
 

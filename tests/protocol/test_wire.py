@@ -203,3 +203,8 @@ def test_an_unfinished_frame_waits() -> None:
     reader.feed(b"\x00\x00")
     assert reader.next() == bytes(100)
     assert reader.next() == b""
+
+
+def test_protocols_name_their_topics() -> None:
+    names = [name for topic in ("notes", "a/push", "/canvas/v1/b") for name in wire.Protocols(topic).all]
+    assert wire.Protocols.topics([*names, "/ipfs/ping/1.0.0"]) == ["notes", "a/push", "/canvas/v1/b"]

@@ -64,9 +64,14 @@ def fetch_from(
 async def _from_peer(log: Log, address: str) -> None:
     failure = LastFailure(f"it exchanges no messages of the topic {log.topic!r}")
     async with Peer(log, (), on_event=failure) as peer:
+
+        async def synced() -> None:
+            await peer.joined(address)
+            await peer.synced()
+
         await peer.dial(address)
         with suppress(RefusedByPeer):
-            await _while_it_grows(log, address, failure, peer.synced)
+            await _while_it_grows(log, address, failure, synced)
 
 
 class LastFailure:

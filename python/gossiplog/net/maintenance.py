@@ -48,12 +48,13 @@ def repair(
     Raises:
         CorruptLog: the source lacks messages that the log has lost; `problems` names or counts them. The log is as it
             was.
-        TopicMismatch: the source has another topic.
+        TopicMismatch: the source is a log or a file of another topic.
         ValueError: the source begins with http:// or https://.
         NotALog: there is no log.
         StorageError: another program has the log open, or a file cannot be read or written.
         KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
-        NetworkError: the source cannot be reached, or sends nothing for a minute.
+        NetworkError: the source cannot be reached, or sends nothing for a minute; ConnectionLost with the cause "topic"
+            where a hub or a peer serves another topic.
         ProtocolError: the source broke a rule of the protocols.
     """
     check_callbacks(progress=progress)
@@ -106,11 +107,12 @@ def rebase(
         ValueError: the target begins with http:// or https://.
         UnknownMessage: a message to drop is not in the log.
         NotALog: there is no such file, or it holds no log.
-        TopicMismatch: the target has another topic.
+        TopicMismatch: the target is a log or a file of another topic.
         StorageError: the file is open elsewhere, or cannot be written, or is the target's own.
         CorruptLog: the log or the target is damaged.
         KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
-        NetworkError: the target cannot be reached, or sends nothing for a minute.
+        NetworkError: the target cannot be reached, or sends nothing for a minute; ConnectionLost with the cause "topic"
+            where a hub or a peer serves another topic.
         ProtocolError: the target broke a rule of the protocols.
     """
     check_callbacks(report=report)

@@ -17,7 +17,7 @@ import anyio.lowlevel
 
 from gossiplog._core import MeshEvent, check_address, check_peer_id
 from gossiplog.core import SignedMessage
-from gossiplog.errors import NetworkError, ProtocolError
+from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
@@ -34,8 +34,9 @@ from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
-from gossiplog.protocol.wire import Protocols
+from gossiplog.protocol.wire import SHOWN_TOPIC, Protocols
 from gossiplog.pubsub.gossipsub.config import GossipConfig
+from gossiplog.reprs import listed
 from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer
 
 LISTEN = ("/ip4/127.0.0.1/tcp/0/ws",)
@@ -52,6 +53,9 @@ _MESH_EVENTS: dict[str, Callable[[str], events.Event]] = {
 }
 # In errors about addresses.
 _ADDRESS = "/ip4/127.0.0.1/tcp/9000/ws"
+# Between looks at what a peer says of itself, in seconds; topics that an error names.
+_JOINING_LOOK = 0.1
+_MOST_TOPICS = 5
 # For the system to give all listeners their addresses.
 _LISTENING_SECONDS = 10.0
 # After this long without any peer the log says why `bootstrap` leads to none.
@@ -249,6 +253,25 @@ class Peer(Service):
         """
         await self._there.host.dial(address)
 
+    async def joined(self, address: str) -> None:
+        """Wait until messages are exchanged with a peer.
+
+        Args:
+            address: that was dialled, for the error.
+
+        Raises:
+            ConnectionLost: with the cause "topic": all peers that are connected refuse the log's topic, and say which
+                others they serve.
+            RuntimeError: the peer is not running, or ends meanwhile.
+        """
+        while not (driver := self._there.driver).peers:
+            peers = self._there.host.peers
+            if peers and all(peer.protocols for peer in peers) and driver.counters.other_topics:
+                others = {topic for peer in peers for topic in Protocols.topics(peer.protocols)}
+                raise ConnectionLost("topic", _other_topics(address, sorted(others), driver.protocols.topic))
+            with anyio.move_on_after(_JOINING_LOOK):
+                await driver.peers_changed.wait()
+
     async def synced(self) -> None:
         """Wait until this log and those of all peers that are connected hold the same messages.
 
@@ -428,6 +451,14 @@ async def _exchange(running: _Running, arrival: Arrival) -> None:
         if not lock.locked() and running.exchange_locks.get(name) is lock:
             del running.exchange_locks[name]
         await connection.leave()
+
+
+def _other_topics(address: str, topics: Sequence[str], own: str) -> str:
+    own = repr(own[:SHOWN_TOPIC])
+    if not topics:
+        return f"{address} does not exchange messages of this log's topic, {own}"
+    named = listed([repr(topic[:SHOWN_TOPIC]) for topic in topics], _MOST_TOPICS)
+    return f"{address} serves the topic {named}; this log's is {own}"
 
 
 def _same_id(peer_id: str) -> str:

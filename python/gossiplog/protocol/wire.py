@@ -18,6 +18,7 @@ known one are passed over, as protobuf has it, so that later versions may add so
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -36,6 +37,9 @@ SHOWN_TOPIC = 200
 """Characters of a topic in a message or in a line of a log."""
 ACCESS_HEADER = "gossiplog-access"
 """By which it says then whether the client may "write", or "read" only."""
+
+
+_PUSH = re.compile("/canvas/v1/(.+)/push", re.DOTALL)
 
 
 @frozen
@@ -67,6 +71,15 @@ class Protocols:
     def all(self) -> tuple[str, ...]:
         """All of them."""
         return (self.push, self.sync, self.refusals)
+
+    @staticmethod
+    def topics(names: Iterable[str]) -> list[str]:
+        """Return the topics of which a peer exchanges messages.
+
+        Args:
+            names: of the protocols that it speaks.
+        """
+        return [found[1] for name in names if (found := _PUSH.fullmatch(name))]
 
 
 MAX_FRAME = 4 * 2**20

@@ -123,14 +123,12 @@ def test_a_peer_that_cannot_be_reached_is_named(program: Program, log: Path) -> 
 
 
 @pytest.mark.integration
-def test_a_peer_of_another_topic_is_said(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gossiplog.cli.sync import mesh
-
-    monkeypatch.setattr(mesh, "_JOINING_SECONDS", 0.5)
+def test_a_peer_of_another_topic_is_said(program: Program, log: Path) -> None:
     with Served(log, *LISTEN) as served:
-        result = program("sync", "other.db", served.address, "--topic", "elsewhere")
-        assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-        assert "does not exchange messages of the topic 'elsewhere'" in result.err
+        for options in ([], ["--follow"]):
+            result = program("sync", "other.db", served.address, "--topic", "elsewhere", *options)
+            assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+            assert f"{served.address} serves the topic 'notes'; this log's is 'elsewhere'" in result.err
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ class _Member:
         async with background() as tasks:
             if not self._stays:
                 tasks.start_soon(self._watch)
+            await self._peer.joined(self._address)
             await self._peer.synced()
 
     async def _watch(self) -> None:
@@ -110,7 +111,6 @@ def _advise(address: str, reason: str) -> str:
 
 async def _joined(peer: Peer, address: str, topic: str) -> None:
     with anyio.move_on_after(_JOINING_SECONDS):
-        while not peer.driver.peers:
-            await peer.driver.peers_changed.wait()
+        await peer.joined(address)
         return
     raise NetworkError(f"{address} does not exchange messages of the topic {topic!r}")
