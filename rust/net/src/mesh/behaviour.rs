@@ -13,11 +13,11 @@ use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::{identify, mdns, ping};
 
 use crate::error::Error;
+use crate::mesh::aliases::Aliased;
 use crate::mesh::config::Checked;
 use crate::mesh::dial_filter::{DialFilter, FilteredBehaviour};
 use crate::mesh::gossip::{Gossip, gossip};
 use crate::mesh::peer_table::PeerTable;
-use crate::mesh::rename::Renamed;
 use crate::mesh::streams::Streams;
 
 /// What canvas-js's hosts call their protocols together.
@@ -43,10 +43,8 @@ pub struct HostBehaviour {
     pub streams: Streams,
     pub gossip: Gossip,
     pub kademlia: FilteredBehaviour<kad::Behaviour<MemoryStore>>,
-    identify: identify::Behaviour,
-    canvas_identify: Renamed<identify::Behaviour>,
-    ping: ping::Behaviour,
-    canvas_ping: Renamed<ping::Behaviour>,
+    identify: Aliased<identify::Behaviour>,
+    ping: Aliased<ping::Behaviour>,
     mdns: Toggle<mdns::tokio::Behaviour>,
 }
 
@@ -55,12 +53,10 @@ impl HostBehaviour {
     pub fn new(config: &Checked, peer_table: &Arc<PeerTable>, dial_filter: &Arc<DialFilter>) -> Result<Self, Error> {
         let me = config.key.public().to_peer_id();
         // canvas-js checks signed records by other rules, and drops identify over them: there are none.
-        let identity = || {
-            let config = identify::Config::new(PROTOCOL_VERSION.to_owned(), config.key.public());
-            let agent = concat!("gossiplog/", env!("CARGO_PKG_VERSION"));
-            identify::Behaviour::new(config.with_agent_version(agent.to_owned()).with_cache_size(0))
-        };
-        let pinging = || ping::Behaviour::new(ping::Config::new());
+        let agent = concat!("gossiplog/", env!("CARGO_PKG_VERSION"));
+        let identity = identify::Config::new(PROTOCOL_VERSION.to_owned(), config.key.public())
+            .with_agent_version(agent.to_owned())
+            .with_cache_size(0);
         let limits = ConnectionLimits::default()
             .with_max_established_per_peer(Some(MOST_CONNECTIONS))
             .with_max_pending_outgoing(Some(MOST_PENDING));
@@ -71,10 +67,8 @@ impl HostBehaviour {
             streams: Streams::new(Arc::clone(peer_table), config.protocols.clone()),
             gossip: gossip(&IdentTopic::new(&config.topic), &config.gossip)?,
             kademlia: FilteredBehaviour::new(kademlia(config), dial_filter),
-            identify: identity(),
-            canvas_identify: Renamed::to_canvas(identity()),
-            ping: pinging(),
-            canvas_ping: Renamed::to_canvas(pinging()),
+            identify: Aliased::new(identify::Behaviour::new(identity)),
+            ping: Aliased::new(ping::Behaviour::new(ping::Config::new())),
             mdns: mdns.map_err(failure)?.into(),
         })
     }

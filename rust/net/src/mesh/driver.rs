@@ -359,11 +359,10 @@ impl Driver {
     fn handle_behaviour_event(&mut self, event: HostBehaviourEvent) {
         match event {
             HostBehaviourEvent::Gossip(event) => self.handle_gossip_event(event),
-            HostBehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. })
-            | HostBehaviourEvent::CanvasIdentify(identify::Event::Received { peer_id, info, .. }) => {
+            HostBehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
                 self.identified(peer_id, info);
             }
-            HostBehaviourEvent::Ping(event) | HostBehaviourEvent::CanvasPing(event) => self.pinged(&event),
+            HostBehaviourEvent::Ping(event) => self.pinged(&event),
             HostBehaviourEvent::Mdns(mdns::Event::Discovered(found)) => {
                 for (peer_id, address) in found.into_iter().take(MAX_NEARBY) {
                     self.swarm.behaviour_mut().kademlia.inner.add_address(&peer_id, address.clone());

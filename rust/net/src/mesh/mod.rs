@@ -14,9 +14,8 @@
 //! | `addresses` | how many connections an address may have |
 //! | `frames`, `accounted_connection`, `muxer` | what gossip costs and keeps; a connection charged to the account; yamux for libp2p |
 //! | `transport`, `quic` | the transports |
-//! | `rename` | behaviours whose protocols have other names on the wire |
 //! | `peer`, `peer_table` | a peer in the caller's hands, its connections and streams; all of them |
-//! | `streams` | the behaviour that opens and accepts streams |
+//! | `streams`, `aliases` | the behaviour that opens and accepts streams; behaviours whose protocols have two names |
 //! | `gossip`, `pending` | how gossip is configured; messages that wait for the caller's answer |
 //! | `buckets`, `dialer` | which peers to be connected to; when to dial, and to discover peers |
 //! | `behaviour`, `shared`, `driver` | libp2p's behaviours, combined; what calls and the task share; the task |
@@ -24,6 +23,7 @@
 
 mod accounted_connection;
 mod addresses;
+mod aliases;
 mod backpressure;
 mod behaviour;
 mod buckets;
@@ -45,7 +45,6 @@ mod pending;
 #[cfg(feature = "quic")]
 mod quic;
 mod rate_limiter;
-mod rename;
 mod scope;
 mod shared;
 mod streams;

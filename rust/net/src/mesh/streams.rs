@@ -270,10 +270,26 @@ pub struct Offer(Arc<[StreamProtocol]>);
 
 impl UpgradeInfo for Offer {
     type Info = StreamProtocol;
-    type InfoIter = Vec<StreamProtocol>;
+    type InfoIter = Offered;
 
     fn protocol_info(&self) -> Self::InfoIter {
-        self.0.to_vec()
+        Offered { protocols: Arc::clone(&self.0), next: 0 }
+    }
+}
+
+/// The protocols of an offer, one after the other. libp2p asks for them whenever a connection has nothing to do.
+pub struct Offered {
+    protocols: Arc<[StreamProtocol]>,
+    next: usize,
+}
+
+impl Iterator for Offered {
+    type Item = StreamProtocol;
+
+    fn next(&mut self) -> Option<StreamProtocol> {
+        let protocol = self.protocols.get(self.next).cloned();
+        self.next += 1;
+        protocol
     }
 }
 

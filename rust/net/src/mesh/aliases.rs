@@ -1,8 +1,12 @@
-//! A behaviour whose protocols have other names on the wire.
+//! A behaviour that negotiates each of its protocols under two names.
 //!
 //! canvas-js's hosts speak identify and ping under names that begin with `/canvas/`; libp2p's behaviours have their
-//! names built in. All that a wrapped behaviour negotiates passes here and is renamed, and nothing else changes.
+//! names built in. All that a wrapped behaviour negotiates passes here and gets a second name, and nothing else changes.
+//!
+//! libp2p asks every handler for its names whenever a connection has nothing to do, so asking allocates nothing.
 
+use std::array;
+use std::iter::{FlatMap, Flatten};
 use std::task::{Context, Poll};
 
 use libp2p::core::transport::PortUse;
@@ -18,94 +22,104 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
-/// A behaviour, a handler or an upgrade, and how its protocols are named on the wire.
-#[derive(Clone, Debug)]
-pub struct Renamed<T> {
-    inner: T,
-    name: fn(&str) -> String,
-}
+/// What peers call a protocol, by what libp2p calls it.
+const ALIASES: [(&str, &str); 3] = [
+    ("/ipfs/id/1.0.0", "/canvas/id/1.0.0"),
+    ("/ipfs/id/push/1.0.0", "/canvas/id/push/1.0.0"),
+    ("/ipfs/ping/1.0.0", "/canvas/ping/1.0.0"),
+];
 
-impl<T> Renamed<T> {
-    /// Name what `inner` calls `/ipfs/...` `/canvas/...`.
-    pub fn to_canvas(inner: T) -> Self {
-        Self { inner, name: |name| name.replacen("/ipfs/", "/canvas/", 1) }
+/// A behaviour, a handler or an upgrade whose protocols have two names on the wire.
+#[derive(Clone, Debug)]
+pub struct Aliased<T>(T);
+
+impl<T> Aliased<T> {
+    /// Give each protocol of `inner` the name that canvas-js's hosts have for it, after its own.
+    pub fn new(inner: T) -> Self {
+        Self(inner)
     }
 }
 
-/// A protocol's name on the wire, and what the wrapped upgrade knows it by.
+/// A protocol, as the wrapped upgrade knows it, under its own name or the other.
 #[derive(Clone, Debug)]
 pub struct Name<I> {
     inner: I,
-    name: String,
+    alias: Option<&'static str>,
 }
 
-impl<I> AsRef<str> for Name<I> {
+impl<I: AsRef<str>> AsRef<str> for Name<I> {
     fn as_ref(&self) -> &str {
-        &self.name
+        self.alias.unwrap_or_else(|| self.inner.as_ref())
     }
 }
 
-impl<U: UpgradeInfoSend> UpgradeInfo for Renamed<U> {
+/// The names of one protocol, in the order in which they are proposed.
+type Names<I> = Flatten<array::IntoIter<Option<Name<I>>, 2>>;
+
+fn names<I: AsRef<str> + Clone>(inner: I) -> Names<I> {
+    let alias = ALIASES.iter().find(|(name, _)| *name == inner.as_ref()).map(|(_, alias)| *alias);
+    let aliased = alias.map(|alias| Name { inner: inner.clone(), alias: Some(alias) });
+    [Some(Name { inner, alias: None }), aliased].into_iter().flatten()
+}
+
+impl<U: UpgradeInfoSend> UpgradeInfo for Aliased<U> {
     type Info = Name<U::Info>;
-    type InfoIter = std::vec::IntoIter<Self::Info>;
+    type InfoIter = FlatMap<U::InfoIter, Names<U::Info>, fn(U::Info) -> Names<U::Info>>;
 
     fn protocol_info(&self) -> Self::InfoIter {
-        let renamed = |inner: U::Info| Name { name: (self.name)(inner.as_ref()), inner };
-        self.inner.protocol_info().map(renamed).collect::<Vec<_>>().into_iter()
+        self.0.protocol_info().flat_map(names)
     }
 }
 
-impl<U: InboundUpgradeSend> InboundUpgrade<Stream> for Renamed<U> {
+impl<U: InboundUpgradeSend> InboundUpgrade<Stream> for Aliased<U> {
     type Output = U::Output;
     type Error = U::Error;
     type Future = U::Future;
 
     fn upgrade_inbound(self, stream: Stream, info: Self::Info) -> Self::Future {
-        self.inner.upgrade_inbound(stream, info.inner)
+        self.0.upgrade_inbound(stream, info.inner)
     }
 }
 
-impl<U: OutboundUpgradeSend> OutboundUpgrade<Stream> for Renamed<U> {
+impl<U: OutboundUpgradeSend> OutboundUpgrade<Stream> for Aliased<U> {
     type Output = U::Output;
     type Error = U::Error;
     type Future = U::Future;
 
     fn upgrade_outbound(self, stream: Stream, info: Self::Info) -> Self::Future {
-        self.inner.upgrade_outbound(stream, info.inner)
+        self.0.upgrade_outbound(stream, info.inner)
     }
 }
 
-impl<H: ConnectionHandler> ConnectionHandler for Renamed<H> {
+impl<H: ConnectionHandler> ConnectionHandler for Aliased<H> {
     type FromBehaviour = H::FromBehaviour;
     type ToBehaviour = H::ToBehaviour;
-    type InboundProtocol = Renamed<H::InboundProtocol>;
-    type OutboundProtocol = Renamed<H::OutboundProtocol>;
+    type InboundProtocol = Aliased<H::InboundProtocol>;
+    type OutboundProtocol = Aliased<H::OutboundProtocol>;
     type InboundOpenInfo = H::InboundOpenInfo;
     type OutboundOpenInfo = H::OutboundOpenInfo;
 
     fn listen_protocol(&self) -> SubstreamProtocol<Self::InboundProtocol, Self::InboundOpenInfo> {
-        let name = self.name;
-        self.inner.listen_protocol().map_upgrade(|inner| Renamed { inner, name })
+        self.0.listen_protocol().map_upgrade(Aliased)
     }
 
     fn connection_keep_alive(&self) -> bool {
-        self.inner.connection_keep_alive()
+        self.0.connection_keep_alive()
     }
 
     fn poll(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<ConnectionHandlerEvent<Self::OutboundProtocol, Self::OutboundOpenInfo, Self::ToBehaviour>> {
-        let name = self.name;
-        self.inner.poll(context).map(|event| event.map_protocol(|inner| Renamed { inner, name }))
+        self.0.poll(context).map(|event| event.map_protocol(Aliased))
     }
 
     fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<Option<Self::ToBehaviour>> {
-        self.inner.poll_close(context)
+        self.0.poll_close(context)
     }
 
     fn on_behaviour_event(&mut self, event: Self::FromBehaviour) {
-        self.inner.on_behaviour_event(event);
+        self.0.on_behaviour_event(event);
     }
 
     fn on_connection_event(
@@ -118,7 +132,7 @@ impl<H: ConnectionHandler> ConnectionHandler for Renamed<H> {
         >,
     ) {
         use ConnectionEvent as Event;
-        self.inner.on_connection_event(match event {
+        self.0.on_connection_event(match event {
             Event::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol, info }) => {
                 Event::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol, info })
             }
@@ -134,14 +148,14 @@ impl<H: ConnectionHandler> ConnectionHandler for Renamed<H> {
             Event::AddressChange(change) => Event::AddressChange(change),
             Event::LocalProtocolsChange(change) => Event::LocalProtocolsChange(change),
             Event::RemoteProtocolsChange(change) => Event::RemoteProtocolsChange(change),
-            // Of a later libp2p: not of a protocol, or it would have to be renamed.
+            // Of a later libp2p: not of a protocol, or it would need a second name.
             _ => return,
         });
     }
 }
 
-impl<B: NetworkBehaviour> NetworkBehaviour for Renamed<B> {
-    type ConnectionHandler = Renamed<B::ConnectionHandler>;
+impl<B: NetworkBehaviour> NetworkBehaviour for Aliased<B> {
+    type ConnectionHandler = Aliased<B::ConnectionHandler>;
     type ToSwarm = B::ToSwarm;
 
     fn handle_pending_inbound_connection(
@@ -150,7 +164,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Renamed<B> {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
-        self.inner.handle_pending_inbound_connection(connection, local, remote)
+        self.0.handle_pending_inbound_connection(connection, local, remote)
     }
 
     fn handle_established_inbound_connection(
@@ -160,8 +174,8 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Renamed<B> {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        let inner = self.inner.handle_established_inbound_connection(connection, peer, local, remote)?;
-        Ok(Renamed { inner, name: self.name })
+        let inner = self.0.handle_established_inbound_connection(connection, peer, local, remote)?;
+        Ok(Aliased(inner))
     }
 
     fn handle_pending_outbound_connection(
@@ -171,7 +185,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Renamed<B> {
         addresses: &[Multiaddr],
         role: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
-        self.inner.handle_pending_outbound_connection(connection, peer, addresses, role)
+        self.0.handle_pending_outbound_connection(connection, peer, addresses, role)
     }
 
     fn handle_established_outbound_connection(
@@ -182,19 +196,19 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Renamed<B> {
         role: Endpoint,
         port: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        let inner = self.inner.handle_established_outbound_connection(connection, peer, address, role, port)?;
-        Ok(Renamed { inner, name: self.name })
+        let inner = self.0.handle_established_outbound_connection(connection, peer, address, role, port)?;
+        Ok(Aliased(inner))
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm) {
-        self.inner.on_swarm_event(event);
+        self.0.on_swarm_event(event);
     }
 
     fn on_connection_handler_event(&mut self, peer: PeerId, connection: ConnectionId, event: THandlerOutEvent<Self>) {
-        self.inner.on_connection_handler_event(peer, connection, event);
+        self.0.on_connection_handler_event(peer, connection, event);
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        self.inner.poll(context)
+        self.0.poll(context)
     }
 }
