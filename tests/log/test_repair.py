@@ -178,9 +178,10 @@ def test_what_sqlite_says_is_one_line_each(path: Path, intact: Path) -> None:
         assert not [problem for problem in said if "\n" in problem or "***" in problem]
 
 
-@pytest.mark.parametrize("offset", [0, 16, 18, 20, 28, 44, 56, 105, 4000])
+@pytest.mark.parametrize("offset", [0, 16, 18, 20, 28, 44, 47, 52, 56, 105, 4000])
 def test_a_damaged_header(path: Path, intact: Path, offset: int) -> None:
-    """The first page has the header of the database and its schema."""
+    """The first page has the header of the database and its schema. Before, a schema format that SQLite does not know
+    kept a repair from it, and a write version that it does not know was left."""
     with path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
@@ -189,7 +190,20 @@ def test_a_damaged_header(path: Path, intact: Path, offset: int) -> None:
     repair(path, intact)
     with gossiplog.open(intact) as sound, gossiplog.open(path) as log:
         assert log.verify().root == sound.root
+        log.replica.try_writing()
     assert contents(path)[1] == contents(intact)[1]
+
+
+@pytest.mark.parametrize(("offset", "problem"), [(18, "must not write"), (47, "file format"), (52, "automatically")])
+def test_a_damaged_header_is_not_written_upon(path: Path, offset: int, problem: str) -> None:
+    """Before, the errors were no CorruptLog, and SQLite took the second page for one that it has in such databases."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x10]))
+    with pytest.raises(CorruptLog, match=problem), gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append("more")
 
 
 def crashed(folder: Path) -> tuple[Path, Path]:

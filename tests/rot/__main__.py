@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.rot.judging import Flip, Known, Outcome, judge, know
-from tests.rot.owners import owner_of
+from tests.rot.owners import HEADER, owner_of
 from tests.rot.shapes import SHAPES, WAL, make
 
 _FATES = ("harmless", "named", "refused")
@@ -40,6 +40,13 @@ def flips(seed: str, count: int, known: Sequence[Known]) -> list[Flip]:
         share = count * (number + 1) // len(known) - count * number // len(known)
         chosen += [Flip(log.shape.name, file, chance.randrange(size), chance.randrange(8)) for _ in range(share)]
     return chosen
+
+
+def header_flips(known: Sequence[Known]) -> list[Flip]:
+    """Return every bit of the headers of the logs' files."""
+    return [
+        Flip(log.shape.name, "log.db", offset, bit) for log in known for offset in range(HEADER) for bit in range(8)
+    ]
 
 
 def run(chosen: Sequence[Flip], known: Sequence[Known], folder: Path, workers: int) -> Iterator[Outcome]:
@@ -70,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", default=None, help="of the run; any number, if there is none")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--only", metavar="SHAPE:FILE:OFFSET:BIT", help="one flip, as a failure names it")
+    parser.add_argument("--header", action="store_true", help="every bit of the headers of the files instead")
     options = parser.parse_args(arguments)
     seed = options.seed or str(random.SystemRandom().randrange(10**9))
     # In memory where there is such a folder: each flip writes some files.
@@ -81,6 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             log = know(make(shape, folder / shape))
             outcomes = [*_reported(run([Flip(shape, file, int(offset), int(bit))], [log], folder, 1), 1)]
             known = {shape: log}
+        elif options.header:
+            logs = [know(make(shape, folder / shape)) for shape in SHAPES]
+            known = {log.shape.name: log for log in logs}
+            chosen = header_flips(logs)
+            outcomes = [*_reported(run(chosen, logs, folder, options.workers), len(chosen))]
         else:
             logs = [know(make(shape, folder / shape)) for shape in SHAPES] if options.flips else []
             chosen = flips(seed, options.flips, logs)

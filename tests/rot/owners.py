@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-_HEADER = 100
+HEADER = 100
+"""Bytes of a database's header (https://sqlite.org/fileformat2.html, "The Database Header")."""
 _INTERIOR = (2, 5)
 
 
@@ -35,6 +36,6 @@ def owner_of(path: Path) -> Callable[[int], str]:
         walk(root, name)
 
     def owner(offset: int) -> str:
-        return "header" if offset < _HEADER else owners.get(offset // size + 1, "overflow pages and free ones")
+        return "header" if offset < HEADER else owners.get(offset // size + 1, "overflow pages and free ones")
 
     return owner

@@ -95,7 +95,13 @@ def _diagnose(path: Path) -> tuple[list[str], VerifyResult | None]:
     """
     try:
         with _open_storage(path) as (storage, topic):
-            return [], _verified(storage, topic)
+            verified = _verified(storage, topic)
+        with closing(_connection(path)) as connection:
+            # A damaged header may have SQLite read a file that it does not write.
+            connection.execute("BEGIN IMMEDIATE")
+        return [], verified
+    except sqlite3.Error as error:
+        return [f"SQLite: {error}"], None
     except CorruptLog as error:
         return list(error.problems), None
     except (NewerSchema, OlderSchema):

@@ -226,6 +226,7 @@ class SQLiteStorage(Storage):
                 raise NotALog(f"{self._path} holds no log{self._advice}{' in it' if self._advice else ''}")
             found = self._create(connection, topic)
         stored, self._schema = found
+        self._check_header(connection)
         check_same_topic(self._path, stored, topic)
         connection.execute(f"PRAGMA synchronous = {self._synchronous}")
         if self._path != MEMORY and not self._read_only:
@@ -235,6 +236,25 @@ class SQLiteStorage(Storage):
             if not self._read_only:
                 self._upgrade(connection, progress)
         return stored
+
+    @staticmethod
+    def _check_header(connection: sqlite3.Connection) -> None:
+        """Refuse a database whose header would have SQLite write other things over its second page.
+
+        Raises:
+            CorruptLog: the header says that the database is vacuumed automatically. Such a one has no table there.
+        """
+        (auto_vacuum,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+        if auto_vacuum and connection.execute("SELECT 1 FROM sqlite_schema WHERE rootpage = 2").fetchone():
+            raise CorruptLog(["the header of the database says that it is vacuumed automatically, which it is not"])
+
+    def is_marked_read_only(self, error: sqlite3.Error) -> bool:
+        """Return whether SQLite does not write a file that can be written: its header has an unknown write version."""
+        return (
+            not self.read_only
+            and getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
+            and all(os.access(place, os.W_OK) for place in (self._file, os.path.dirname(self._file)))
+        )
 
     def _check_count(self, connection: sqlite3.Connection, acknowledged: tuple[bytes, int] | None) -> None:
         """Refuse a log that has fewer messages than were acknowledged.
@@ -649,7 +669,11 @@ class _Errors:
         if error is None:
             return
         if isinstance(error, sqlite3.Error):
-            raise self._located(storage_error(self._storage.place, self._doing, error)) from error
+            found = storage_error(self._storage.place, self._doing, error)
+            if self._storage.is_marked_read_only(error):
+                problem = f"cannot {self._doing} {self._storage.place}: its header says that SQLite must not write it"
+                found = CorruptLog([problem])
+            raise self._located(found) from error
         if isinstance(error, UnicodeDecodeError):
             raise self._located(undecodable(self._storage.place, self._doing, error)) from error
         if isinstance(error, CorruptLog):

@@ -122,6 +122,7 @@ OURS = " /* gossiplog */"
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 # Nor is it what a log has, whose values are shorter.
 _NO_LOG = DAMAGE | {sqlite3.SQLITE_TOOBIG}
+_UNKNOWN_FORMAT = "unsupported file format"
 # Errors of our own statements over tables of others, or rows that a log does not have.
 _MISFITS = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH})
 _MISFIT = re.compile(r"^(no such (table|column|index)|table \S+ has|Could not decode to UTF-8)")
@@ -217,7 +218,8 @@ def _is_moved(error: sqlite3.Error) -> bool:
 
 def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     """Return what to raise for an error of the driver: CorruptLog for a damaged file."""
-    if error_code(error) in _NO_LOG:
+    # SQLite gives no code of its own to a schema format that it does not know, as a damaged header has.
+    if error_code(error) in _NO_LOG or str(error) == _UNKNOWN_FORMAT:
         return CorruptLog([f"cannot {doing} {place}: {error}"])
     if error_code(error) in _MISFITS or _MISFIT.search(str(error)):
         return CorruptLog([f"cannot {doing} {place}: its tables are not those of a log ({error})"])
