@@ -4,7 +4,8 @@ The names of this package by what they are for. `help(gossiplog.Log)` shows one 
 Python lists what each inherits.
 
 - a log: open, rebase, repair, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
-- what its methods return: Arrivals, Info, InsertResult, PullResult, RebaseResult, RepairResult, VerifyResult
+- what its methods return: Arrivals, Info, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
+  VerifyResult
 - tables in step with a log: Apply, Setup, ApplyTransaction
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
@@ -64,6 +65,7 @@ try:
         Log,
         PullResult,
         RebaseResult,
+        RecoverResult,
         RepairResult,
         Setup,
         VerifyResult,
@@ -202,6 +204,7 @@ __all__ = [
     "PullResult",
     "RebaseError",
     "RebaseResult",
+    "RecoverResult",
     "RefusalsReported",
     "RefusedByPeer",
     "RefusedMessage",

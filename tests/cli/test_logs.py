@@ -11,6 +11,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.cli import logs
 from gossiplog.storage.base import SCHEMA
+from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_upgrades import OLDEST
 from tests.cli.support import Program
 from tests.storage.damage import damage
@@ -231,6 +232,18 @@ def test_recover_leaves_a_damaged_write_ahead_log_to_repair(program: Program, ho
     assert wal.read_bytes() == before
     assert not Path("new.db").exists()
     assert 0 < program("recover", path, "new.db", "--accept-loss").record["inserted"] < 20
+
+
+def test_recover_says_how_many_messages_are_lost(program: Program, log: Path, home: Path) -> None:
+    program("append", log, "1", "2")
+    count = CommitCount(str(log))
+    identity, _ = count.read() or (b"", 0)
+    count.write(identity, 5)
+    count.close()
+    result = program("recover", log, "new.db")
+    assert (result.code, Path("new.db").exists()) == (1, False)
+    assert f"gossiplog recover {log} NEW --accept-loss" in result.err
+    assert program("recover", log, "new.db", "--accept-loss").record["lost"] == 3
 
 
 def test_recover_a_sound_log(program: Program, log: Path) -> None:

@@ -168,6 +168,40 @@ def test_recover_takes_what_is_left(cut: dict[str, bytes], tmp_path: Path) -> No
     assert gossiplog.recover(path, tmp_path / "new.db", accept_loss=True).inserted == COUNT - 1
 
 
+def lose_last(path: Path) -> None:
+    """Have a log lack a message that it no longer has in its write-ahead log either."""
+    gossiplog.open(path, accept_loss=True).close()
+    count = CommitCount(str(path))
+    identity, _ = count.read() or (b"", 0)
+    count.write(identity, COUNT)
+    count.close()
+
+
+def test_recover_names_a_loss_unless_told_otherwise(cut: dict[str, bytes], tmp_path: Path) -> None:
+    """Before, it passed over a loss that the write-ahead log does not show."""
+    path, new = put(tmp_path / "log.db", cut), tmp_path / "new.db"
+    lose_last(path)
+    with pytest.raises(CorruptLog, match="the last 1 acknowledged message is lost") as raised:
+        gossiplog.recover(path, new)
+    assert f"gossiplog recover {path} NEW --accept-loss" in raised.value.advice
+    assert not new.exists()
+    result = gossiplog.recover(path, new, accept_loss=True)
+    assert (result.inserted, result.lost) == (COUNT - 1, 1)
+    assert (count_of(path), count_of(new)) == (COUNT, COUNT - 1)
+    with opened(new) as log:
+        assert log.verify().messages == COUNT - 1
+
+
+def test_recover_of_a_log_whose_identity_is_damaged(killed: dict[str, bytes], tmp_path: Path) -> None:
+    """What was lost is not known then."""
+    path = put(tmp_path / "log.db", killed)
+    opened(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = 'damaged' WHERE name = 'identity'")
+    result = gossiplog.recover(path, tmp_path / "new.db")
+    assert (result.inserted, result.lost) == (COUNT, 0)
+
+
 def test_the_loss_comes_back(cut: dict[str, bytes], killed: dict[str, bytes], tmp_path: Path) -> None:
     path, replica = put(tmp_path / "log.db", cut), put(tmp_path / "replica.db", killed)
     with opened(path, accept_loss=True) as log:
@@ -177,12 +211,7 @@ def test_the_loss_comes_back(cut: dict[str, bytes], killed: dict[str, bytes], tm
 
 def test_repair_brings_the_loss_back(cut: dict[str, bytes], killed: dict[str, bytes], tmp_path: Path) -> None:
     path, replica = put(tmp_path / "log.db", cut), put(tmp_path / "replica.db", killed)
-    # What is left of the last message is not in the file any more.
-    gossiplog.open(path, accept_loss=True).close()
-    count = CommitCount(str(path))
-    identity, _ = count.read() or (b"", 0)
-    count.write(identity, COUNT)
-    count.close()
+    lose_last(path)
     with pytest.raises(CorruptLog, match="of which not even the ids are left"):
         repair(path)
     result = repair(path, replica)
@@ -197,12 +226,8 @@ def test_a_repair_goes_on_without_what_was_lost_only_if_told(
     cut: dict[str, bytes], tmp_path: Path, with_source: bool
 ) -> None:
     path, replica = put(tmp_path / "log.db", cut), tmp_path / "replica.db"
-    gossiplog.open(path, accept_loss=True).close()
+    lose_last(path)
     opened(replica).close()
-    count = CommitCount(str(path))
-    identity, _ = count.read() or (b"", 0)
-    count.write(identity, COUNT)
-    count.close()
     before = path.read_bytes(), count_of(path)
     for source, where in ((replica, " here and in the source"), (None, "")):
         with pytest.raises(CorruptLog, match=f"1 message is lost{where}, of which not even the ids are left") as raised:

@@ -315,7 +315,8 @@ def recover(
     """Make a log of the messages of a damaged one that are valid; end with status 1 if any is refused.
 
     It verifies every message, and reads nothing else of the damaged log. Messages that are whole but descend from
-    damaged ones are counted apart; `refused` lists the first 20 damaged messages.
+    damaged ones are counted apart; `refused` lists the first 20 damaged messages. `lost` counts acknowledged messages
+    that are gone.
     """
     output = Output(json)
     if not path.exists():
@@ -340,6 +341,7 @@ def recover(
                 "duplicates": recovered.duplicates,
                 "damaged": len(damaged),
                 "descendants": descendants,
+                "lost": recovered.lost,
                 "refused": refused,
                 "seconds": round(watch.seconds, 6),
             }
@@ -348,6 +350,9 @@ def recover(
         for refusal in refused:
             output.show(printable("sequence {sequence}: {error}".format_map(refusal)))
         output.show(f"{new} holds {counted(recovered.inserted, 'message')} of {path}.")
+        if recovered.lost:
+            are = counted(recovered.lost, "acknowledged message is", "acknowledged messages are")
+            output.show(f"The last {are} lost.")
     if refused:
         raise ValuesRefused(
             f"{counted(len(damaged), f'message of {path} is damaged', f'messages of {path} are damaged')}, and"

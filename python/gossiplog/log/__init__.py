@@ -10,6 +10,7 @@ from gossiplog.log.results import (
     InsertResult,
     PullResult,
     RebaseResult,
+    RecoverResult,
     RepairResult,
     VerifyResult,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Log",
     "PullResult",
     "RebaseResult",
+    "RecoverResult",
     "RepairResult",
     "Setup",
     "VerifyResult",

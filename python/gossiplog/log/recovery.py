@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from gossiplog.errors import CorruptLog
 from gossiplog.log.opening import open
-from gossiplog.log.results import InsertResult
+from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage, write_ahead_log
 from gossiplog.storage.location import storage_at
@@ -24,7 +23,7 @@ def recover(
     *,
     accept_loss: bool = False,
     progress: Callable[[int], object] | None = None,
-) -> InsertResult:
+) -> RecoverResult:
     """Make a log of the messages of a damaged one that are valid.
 
     Nothing but the messages is read: no index, no tree. Each is verified as if a peer had sent it. So this is also the
@@ -34,18 +33,15 @@ def recover(
     Args:
         damaged: as `location` of `open`. It is not changed; a storage upgrades its schema, unless it is read-only.
         new: as `location` of `open`; a log of the same topic that is there gets what it lacks.
-        accept_loss: whether to go on where the write-ahead log is damaged. SQLite then drops what comes after the
-            damage, which `repair` reads.
+        accept_loss: whether to go on where the log has fewer messages than were acknowledged, or its write-ahead log is
+            damaged. SQLite then drops what comes after the damage, which `repair` reads.
         progress: called with the number of messages read since it was called before.
-
-    Returns:
-        As `Log.insert_many`, with the sequences of the refused messages instead of indices.
 
     Raises:
         TopicMismatch: there is a log at `new`, of another topic.
         NotALog: there is no log to recover.
-        CorruptLog: the write-ahead log is damaged, and the log is as it was; or SQLite cannot open the damaged log, or
-            cannot read on in it: what it read before is in the new log.
+        CorruptLog: acknowledged messages are lost, or the write-ahead log is damaged, and the log is as it was; or
+            SQLite cannot open the damaged log, or cannot read on in it: what it read before is in the new log.
         StorageError: one of the databases cannot be read or written.
     """
     if not accept_loss and not isinstance(damaged, Storage):
@@ -57,6 +53,9 @@ def recover(
         file = shell_path(storage.file or "LOG")
         advice = f"; SQLite cannot read it: gossiplog repair {file} --from SOURCE reads such files"
         raise CorruptLog(error.problems, advice=advice) from error
+    if storage.lost and not accept_loss:
+        storage.close()
+        raise _loss(storage)
     place = storage_at(new).place
     sequences: list[int] = []
 
@@ -80,7 +79,19 @@ def recover(
 
     with closing(storage), open(new, topic) as log:
         result = log.insert_many(values())
-    return dataclasses.replace(result, refused=tuple((sequences[index], error) for index, error in result.refused))
+    refused = tuple((sequences[index], error) for index, error in result.refused)
+    return RecoverResult(result.inserted, result.duplicates, refused, storage.lost)
+
+
+def _loss(storage: Storage) -> CorruptLog:
+    """Return the error for a log that lacks acknowledged messages."""
+    are = counted(storage.lost, "acknowledged message is", "acknowledged messages are")
+    name = shell_path(storage.file or "LOG")
+    return CorruptLog(
+        [f"the last {are} lost"],
+        advice=f"; gossiplog repair {name} --from SOURCE gets back what a replica has. Only if that fails: gossiplog"
+        f" recover {name} NEW --accept-loss makes a log of what is left",
+    )
 
 
 def _check_write_ahead_log(location: str) -> None:

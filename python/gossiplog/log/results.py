@@ -186,6 +186,23 @@ class RepairResult:
     former: str | None = None
 
 
+@frozen
+class RecoverResult:
+    """What became of the messages of a damaged log.
+
+    Attributes:
+        inserted: how many are new to the other log.
+        duplicates: how many that had before, or came twice.
+        refused: (sequence, error) of every other one, ascending; the error is InvalidMessage or MissingParents.
+        lost: how many acknowledged messages the damaged log lacks, as far as the count beside it says.
+    """
+
+    inserted: int
+    duplicates: int
+    refused: tuple[tuple[int, GossipLogError], ...] = ()
+    lost: int = 0
+
+
 class Arrivals(list[SignedMessage]):
     """Messages in the order of their arrival.
 

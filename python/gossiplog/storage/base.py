@@ -371,6 +371,11 @@ class Storage(ABC):
         """Whether it was opened so that nothing can be written."""
         return False
 
+    @property
+    def lost(self) -> int:
+        """How many acknowledged messages the log lacked when it was opened, as far as is known."""
+        return 0
+
     @abstractmethod
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         """Make the log ready for use, and upgrades it where an earlier version wrote it and it can be written.

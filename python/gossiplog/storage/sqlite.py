@@ -115,6 +115,7 @@ class SQLiteStorage(Storage):
         # The same, where a commit that has returned is on disk.
         self._counted = self._count if synchronous in _DURABLE and not self.read_only else None
         self._identity = b""
+        self._lost = 0
         self._commits = 0
         self._next_look = 0.0
         self._lock = threading.RLock()
@@ -148,6 +149,10 @@ class SQLiteStorage(Storage):
     def schema(self) -> int:
         """The version of the tables, below SCHEMA where they cannot be upgraded; of a storage that is open."""
         return self._schema
+
+    @property
+    def lost(self) -> int:
+        return self._lost
 
     @property
     def read_only(self) -> bool:
@@ -266,14 +271,20 @@ class SQLiteStorage(Storage):
         Raises:
             CorruptLog: messages are lost, and that is not accepted.
         """
-        if self._count is None or self._schema < SCHEMA or (self._accept_loss and self.read_only):
+        if self._count is None or self._schema < SCHEMA:
             return
-        self._identity = stored_identity(connection)
+        try:
+            self._identity = stored_identity(connection)
+            last = SQLiteReader(connection).last_sequence()
+        except (CorruptLog, sqlite3.DatabaseError):
+            # Damage that keeps the two from being compared keeps nobody from reading on.
+            if self._accept_loss and self.read_only:
+                return
+            raise
         if acknowledged is None or acknowledged[0] != self._identity:
             return
-        last = SQLiteReader(connection).last_sequence()
-        lost = acknowledged[1] - last
-        if lost <= 0:
+        self._lost = lost = max(acknowledged[1] - last, 0)
+        if not lost:
             return
         if not self._accept_loss:
             self._close_leaving_log(connection)
