@@ -6,6 +6,7 @@ import ast
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog import CorruptLog, CorruptSource, Log, MemoryStorage, Signer, StorageError, UnknownMessage, core
 from gossiplog.log import writing
+from gossiplog.log.reading import read_page, read_rows
 from gossiplog.storage.sqlite_tables import SQLiteReader
 from tests.damage import make_log
 from tests.storage.faults import Faults, inject
@@ -292,6 +294,80 @@ def test_a_rotten_leaf_key_keeps_no_message_from_a_range(
                     assert place == path
 
 
+@pytest.fixture(scope="module")
+def paged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a log of three pages, whose index covers all messages."""
+    path = tmp_path_factory.mktemp("paged") / "log.db"
+    with pytest.MonkeyPatch.context() as patch, gossiplog.open(path, TOPIC, signer=SIGNER, synchronous="off") as log:
+        patch.setattr(writing, "INDEX_LAG", 0)
+        log.append_many(range(600))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return path
+
+
+@repeatable(30)
+@given(
+    place=st.integers(0, 599),
+    start=st.integers(0, 599),
+    length=st.integers(1, 600),
+    reverse=st.booleans(),
+    is_limited=st.booleans(),
+)
+def test_a_range_that_has_lost_a_row_in_its_midst_is_named(
+    paged: Path, place: int, start: int, length: int, reverse: bool, is_limited: bool
+) -> None:
+    """A leaf that is not there any more: before, the page passed over it, unless it was the first of the page."""
+    with gossiplog.open(paged, read_only=True) as log:
+        ids = [message.id for message in log]
+    wanted = ids[start : start + length]
+    low = ids[start - 1] if start else None
+    high = ids[start + length] if start + length < len(ids) else None
+    limit = len(wanted) if is_limited else None
+    if is_limited:
+        low, high = (None, high) if reverse else (low, None)
+    keys = [None if id is None else core.decode_id(id) for id in (low, high)]
+    copy = paged.with_name("copy.db")
+    copy.write_bytes(paged.read_bytes())
+    with closing(sqlite3.connect(copy)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_leaves WHERE key = ?", (core.decode_id(ids[place]),))
+    for path in (paged, copy):
+        with gossiplog.open(path, read_only=True) as log:
+            uses: list[Callable[[], list[str]]] = [
+                lambda: [message.id for message in log.messages(after=low, before=high, reverse=reverse, limit=limit)],
+                lambda: [
+                    core.encode_id(key)
+                    for key, _ in log.replica.page(*keys, reverse=reverse, limit=limit or 600, most_bytes=10**6)[0]
+                ],
+            ]
+            for use in uses:
+                try:
+                    assert use() == (wanted[::-1] if reverse else wanted)
+                    assert path == paged or ids[place] not in wanted
+                except CorruptLog:
+                    assert path == copy
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_with_messages_outside_its_range_is_named(stored: Stored, reverse: bool) -> None:
+    """SQLite looks for one end of a range, and reads on from where a rotten key has led it."""
+    sound = [(message.key, bytes(16), message.value) for message in stored.messages]
+
+    class Misled(SQLiteReader):
+        def __init__(self) -> None:
+            pass
+
+        def page(self, *_: object) -> list[tuple[bytes, bytes, bytes]]:
+            return sound[::-1] if reverse else sound
+
+    within = (sound[0][0][:-1], None) if not reverse else (None, sound[-1][0] + b"\0")
+    assert read_rows(Misled(), *within, reverse, 9, COUNT)
+    bounds = (None, sound[-1][0]) if reverse else (sound[0][0], None)
+    for read in (read_rows, partial(read_page, topic=TOPIC)):
+        with pytest.raises(CorruptLog, match="not in the order of their keys"):
+            read(Misled(), after=bounds[0], before=bounds[1], reverse=reverse, limit=9, count=COUNT)
+
+
 @repeatable(40)
 @given(st.integers(0, 8 * 20 - 1), st.integers(1, 60))
 def test_a_rotten_leaf_key_is_not_served(indexed: Path, bit: int, sequence: int) -> None:
@@ -467,7 +543,7 @@ def test_a_value_that_is_read_wrongly_once_is_read_again(
             wrong.pop()
             if isinstance(found, dict):
                 return {key: flip(value, 900) for key, value in found.items()}
-            return [(name, flip(value, 900)) for name, value in found]
+            return [(*names, flip(value, 900)) for *names, value in found]
         return found
 
     monkeypatch.setattr(SQLiteReader, method, read)

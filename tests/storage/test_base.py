@@ -102,8 +102,9 @@ def test_what_is_written_is_read(storage: Storage) -> None:
 
 def test_pages(storage: Storage) -> None:
     values = roots(*range(20))
-    keys = [key for key, _, _ in fill(storage, values).leaves]
-    rows = list(zip(keys, values, strict=True))
+    leaves = fill(storage, values).leaves
+    keys = [key for key, _, _ in leaves]
+    rows = [(key, hash, value) for (key, hash, _), value in zip(leaves, values, strict=True)]
     with storage.reader() as reader:
         assert list(reader.page(None, None, False, 100, 20)) == rows
         assert list(reader.page(None, None, True, 100, 20)) == rows[::-1]

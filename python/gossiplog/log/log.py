@@ -23,7 +23,16 @@ from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, pa
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
-from gossiplog.log.reading import ids_of_sequences, raise_damage, raising_corrupt_log, read, read_message, read_page
+from gossiplog.log.reading import (
+    Leaf,
+    ids_of_sequences,
+    locating_damage,
+    raise_damage,
+    raising_corrupt_log,
+    read,
+    read_message,
+    read_page,
+)
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, unindexed
@@ -216,11 +225,8 @@ class Log:
                 return self.pull(opened, sync_server=sync_server)
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
-        try:
-            with raising_corrupt_log:
-                return pull(self._replica, lambda: LogServer(source.snapshot, sync_server))
-        except CorruptLog as error:
-            raise_damage(self._storage, error)
+        with locating_damage(self._storage), raising_corrupt_log:
+            return pull(self._replica, lambda: LogServer(source.snapshot, sync_server))
 
     # Reading
 
@@ -248,11 +254,8 @@ class Log:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
         """
-        key = key_of(id)
-        content = read(self._storage, lambda reader: reader.content_key(key))
-        if content is None:
-            raise self._replica.unknown(id)
-        return core.encode_id(content)
+        # As the message says: a stored row may have rotted.
+        return self.get(id).content_id
 
     def __contains__(self, id: object) -> bool:
         """Return whether a message is in the log, given as its id or itself."""
@@ -324,7 +327,7 @@ class Log:
         taken = 0
         last: bytes | None = None
         # An index that is damaged keeps no message from being read.
-        while messages := self._page(None if reverse else last, last if reverse else None, reverse, _PAGE, count):
+        while messages := self._page(None if reverse else last, last if reverse else None, reverse, _PAGE, count)[0]:
             yield from messages
             taken += len(messages)
             last = messages[-1].key
@@ -335,23 +338,28 @@ class Log:
     def _messages(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, snapshot: Snapshot
     ) -> Iterator[SignedMessage]:
+        # The key after which the page before has ended.
+        met: bytes | None = None
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(limit, _PAGE)
-            messages = self._page(after, before, reverse, size, snapshot.state.count)
-            first = messages[0].key if messages else None
-            snapshot.check_gap(*((first or after, before) if reverse else (after, first or before)))
+            messages, leaves = self._page(after, before, reverse, size, snapshot.state.count)
             if not messages:
+                snapshot.check_range(after, before, (), (met,))
                 return
-            yield from messages
+            # What comes after the page's last message is the next page's.
+            last, _ = leaves.pop()
             if reverse:
-                before = messages[-1].key
+                snapshot.check_range(last, before, leaves[::-1], (last, met))
+                before = met = last
             else:
-                after = messages[-1].key
+                snapshot.check_range(after, last, leaves, (met, last))
+                after = met = last
+            yield from messages
             limit = None if limit is None else limit - len(messages)
 
     def _page(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-    ) -> Sequence[SignedMessage]:
+    ) -> tuple[list[SignedMessage], list[Leaf]]:
         return read(
             self._storage,
             lambda reader: read_page(reader, self.topic, after, before, reverse, limit, count),

@@ -7,7 +7,8 @@ that passes looks the same. The audit, the recovery and the Spark jobs, which lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NoReturn, TypeVar, cast
 
@@ -20,6 +21,8 @@ from gossiplog.storage.base import DiskFailure, Reader, Transaction
 _Result = TypeVar("_Result")
 Row = tuple[int, bytes]
 """A sequence and a stored value."""
+Leaf = tuple[bytes, bytes]
+"""The key of a message and the hash of its leaf."""
 
 _ANOTHER = "the value that is stored for it has another hash"
 _MISSING = "it is not there"
@@ -85,6 +88,15 @@ def raise_damage(storage: Storage, error: CorruptLog) -> NoReturn:
     """
     with storage.reader():
         raise error
+
+
+@contextmanager
+def locating_damage(storage: Storage) -> Iterator[None]:
+    """Raise the damage that a block finds as `raise_damage` does."""
+    try:
+        yield
+    except CorruptLog as error:
+        raise_damage(storage, error)
 
 
 def write(storage: Storage, call: Callable[[Transaction], _Result], *, again: bool = True) -> _Result:
@@ -157,27 +169,33 @@ def read_values(reader: Reader, keys: Sequence[bytes], count: int, limit: int | 
 
 def read_rows(
     reader: Reader, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-) -> Sequence[tuple[bytes, bytes]]:
-    """Return rows (key, value) as `Reader.page` does, up to the first damaged one; none is decoded.
+) -> Sequence[tuple[bytes, bytes, bytes]]:
+    """Return rows (key, leaf hash, value) as `Reader.page` does, up to the first damaged one; none is decoded.
 
     Raises:
         CorruptLog: the first value is not that of its key.
     """
     rows = reader.page(after, before, reverse, limit, count)
-    keys = [key for key, _ in rows]
-    wrong = core.misplaced(keys, [value for _, value in rows])
+    keys = [key for key, _, _ in rows]
+    wrong = core.misplaced(keys, [value for _, _, value in rows])
     sound = wrong[0] if wrong else len(rows)
-    return rows[: _before_damage(rows, keys, sound, reverse, _ANOTHER)]
+    return rows[: _before_damage(rows, keys, (after, before), sound, reverse, _ANOTHER)]
 
 
 def _before_damage(
-    rows: Sequence[tuple[bytes, bytes]], keys: Sequence[bytes], sound: int, reverse: bool, reason: object
+    rows: Sequence[tuple[bytes, bytes, bytes]],
+    keys: Sequence[bytes],
+    bounds: tuple[bytes | None, bytes | None],
+    sound: int,
+    reverse: bool,
+    reason: object,
 ) -> int:
     """Return how many rows of a page are handed out: those before the first that is damaged.
 
     Args:
-        rows: (key, value).
+        rows: (key, leaf hash, value).
         keys: of the rows.
+        bounds: of the keys that were asked for, both left out.
         sound: how many rows come before the first whose value is not that of its key.
         reverse: whether the keys descend.
         reason: what is wrong with that value.
@@ -185,26 +203,30 @@ def _before_damage(
     Raises:
         CorruptLog: there is none; or the keys are not in their order, so that others may be missing.
     """
-    ordered = sorted(keys, reverse=reverse)
-    if sound < len(rows) and (sound == 0 or keys != ordered):
-        key, value = rows[sound]
+    after, before = bounds
+    ordered = sorted(keys)
+    # SQLite holds the keys that it finds against one of the bounds alone.
+    is_inside = not rows or ((after is None or after < ordered[0]) and (before is None or ordered[-1] < before))
+    is_ordered = is_inside and keys == (ordered[::-1] if reverse else ordered)
+    if sound < len(rows) and (sound == 0 or not is_ordered):
+        key, _, value = rows[sound]
         raise _damaged(named_by_key(key), reason if value else _MISSING)
-    if keys != ordered:
+    if not is_ordered:
         raise CorruptLog(["the leaves are not in the order of their keys"])
     return sound
 
 
 def read_page(
     reader: Reader, topic: str, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-) -> list[SignedMessage]:
-    """Return messages as `Reader.page` does their rows, up to the first damaged one.
+) -> tuple[list[SignedMessage], list[Leaf]]:
+    """Return messages as `Reader.page` does their rows, up to the first damaged one, and their leaves.
 
     Raises:
         CorruptLog: the first is damaged.
     """
     rows = reader.page(after, before, reverse, limit, count)
-    keys = [key for key, _ in rows]
-    batch = core.read_batch([value for _, value in rows], topic)
+    keys = [key for key, _, _ in rows]
+    batch = core.read_batch([value for _, _, value in rows], topic)
     sound = len(rows)
     reason: object = None
     invalid, found = batch.invalid[:1], batch.keys
@@ -213,7 +235,8 @@ def read_page(
         reason = _ANOTHER
         if invalid and invalid[0][0] <= sound:
             ((sound, reason),) = invalid
-    return _messages(batch, _before_damage(rows, keys, sound, reverse, reason))
+    sound = _before_damage(rows, keys, (after, before), sound, reverse, reason)
+    return _messages(batch, sound), [(key, hash) for key, hash, _ in rows[:sound]]
 
 
 def _messages(batch: Batch, count: int) -> list[SignedMessage]:

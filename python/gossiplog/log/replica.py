@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, islice
 from pathlib import Path
 
 from gossiplog import core
@@ -167,30 +167,31 @@ class Replica:
         snapshot = self.snapshot()
         count = snapshot.state.count
 
-        def rows_of(reader: Reader) -> tuple[Sequence[tuple[bytes, bytes]], bool]:
+        def rows_of(reader: Reader) -> tuple[Sequence[tuple[bytes, bytes, bytes]], bool]:
             first = read_rows(reader, after, before, reverse, 1, count)
-            size = sum(len(value) for _, value in first)
+            size = sum(len(value) for _, _, value in first)
             # The storage reads one that exceeds its limit, too: behind a long message, that would be as much again.
             if not first or size > most_bytes // 2:
                 return first, bool(first)
-            ((key, _),) = first
+            ((key, _, _),) = first
             start, end = (after, key) if reverse else (key, before)
             return [*first, *read_rows(reader, start, end, reverse, limit, count)], False
 
         rows, is_more = read(self._storage, rows_of)
         page = rows
         if not is_more:
-            totals = list(accumulate(len(value) for _, value in rows))
+            totals = list(accumulate(len(value) for _, _, value in rows))
             page = rows[: max(1, min(limit, sum(total <= most_bytes for total in totals)))]
             # A page of the storage's ends with a long message, too: what follows is not known then.
             is_more = len(page) < len(rows) or (len(rows) > 0 and totals[-1] > PAGE_BYTES)
-        start, end = (before, after) if reverse else (after, before)
-        # Each of the two reads searched for its start, and the last may have ended too early.
-        edges = [start, *(key for key, _ in rows[:2])]
-        gaps = [*pairwise(edges), *([] if is_more else [(rows[-1][0] if rows else start, end)])]
-        for gap in gaps:
-            snapshot.check_gap(*(gap[::-1] if reverse else gap))
-        return page, is_more
+        leaves = [(key, hash) for key, hash, _ in rows]
+        # What comes after the last one is not known then.
+        end = leaves.pop()[0] if is_more else after if reverse else before
+        if reverse:
+            snapshot.check_range(end, before, leaves[::-1])
+        else:
+            snapshot.check_range(after, end, leaves)
+        return [(key, value) for key, _, value in page], is_more
 
     def frontiers(self, id: str, most_ids: int, most_bytes: int) -> list[tuple[int, tuple[str, ...]]]:
         """Return the latest ancestors of a message some clocks back, within limits: see `ancestry.frontiers`."""

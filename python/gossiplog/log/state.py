@@ -20,7 +20,15 @@ from gossiplog.core import SignedMessage, Tree
 from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage
 from gossiplog.log import encodings
 from gossiplog.log.heads import Head, Heads, split
-from gossiplog.log.reading import check_arrivals, raise_damage, raising_corrupt_log, read, read_arrivals, read_values
+from gossiplog.log.reading import (
+    Leaf,
+    check_arrivals,
+    locating_damage,
+    raising_corrupt_log,
+    read,
+    read_arrivals,
+    read_values,
+)
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
@@ -453,10 +461,8 @@ class Snapshot:
         Raises:
             CorruptLog: the log has lost a message there, or what is beside its place is damaged.
         """
-        try:
+        with locating_damage(self.storage):
             self._check_absent(sorted(keys))
-        except CorruptLog as damage:
-            raise_damage(self.storage, damage)
 
     def _check_absent(self, ascending: list[bytes]) -> None:
         while ascending:
@@ -466,37 +472,63 @@ class Snapshot:
             self._check_found([key for place, key in enumerate(leaves) if not places.isdisjoint((place, place + 1))])
             ascending = ascending[inside:]
 
-    def check_gap(self, after: bytes | None, before: bytes | None) -> None:
-        """Check by the tree that a range of keys in which a read has met no message has none.
+    def check_range(
+        self, after: bytes | None, before: bytes | None, found: Sequence[Leaf], sound: Collection[bytes | None] = ()
+    ) -> None:
+        """Check by the tree that a read of a range of keys has met every message in it.
 
-        A leaf whose key rotted may end a read of a range, or mislead the search for its start. The range lies in one
-        node of level 1, whose leaves are read, and the keys on both sides of it must be those of their values.
+        The leaves of each node of level 1 that the range reaches into are held against the node: none is missing. Only
+        those of the nodes at its ends are read for that. A leaf whose key rotted has the right hash, and may stand
+        outside the range now: then it is beside the range, so the keys on both sides of it must be those of their
+        values.
 
         Args:
             after: the key before the range; None for a range from the first message on.
             before: the key after the range; None for a range up to the last message.
+            found: of the messages that the read has met, ascending by their keys, which are those of their values.
+            sound: those of the two keys that are known to be those of their values.
 
         Raises:
             CorruptLog: the log has lost a message there, or what is beside the range is damaged.
         """
         if after is not None and before is not None and before <= after:
             return
-        try:
-            leaves, end = self._around(after or bytes(core.KEY_LENGTH))
-            first = 0 if after is None else bisect_right(leaves, after)
-            stop = len(leaves) if before is None else bisect_left(leaves, before)
-            if leaves[first:stop]:
-                raise _lost(leaves[first])
-            # The next node begins with a leaf of its key.
-            if end is not None and (before is None or end < before):
-                raise _lost(end)
-            self._check_found([*leaves[max(first - 1, 0) : first], *leaves[stop : stop + 1]])
-        except CorruptLog as damage:
-            raise_damage(self.storage, damage)
+        with locating_damage(self.storage):
+            self._check_range(after, before, found, sound)
 
-    def _around(self, key: bytes) -> tuple[Sequence[bytes], bytes | None]:
+    def _check_range(
+        self, after: bytes | None, before: bytes | None, found: Sequence[Leaf], sound: Collection[bytes | None]
+    ) -> None:
+        keys = [key for key, _ in found]
+        inside, end = self._around(after or bytes(core.KEY_LENGTH))
+        first = 0 if after is None else bisect_right(inside, after)
+        beside, inside = inside[max(first - 1, 0) : first], inside[first:]
+
+        def load(start: bytes, stop: bytes | None) -> Sequence[Leaf]:
+            nonlocal end
+            end = stop
+            if stop is not None and stop <= keys[-1]:
+                leaves = found[bisect_left(keys, start) : bisect_left(keys, stop)]
+            else:
+                leaves = self.leaves(start, stop)
+            inside.extend([key for key, _ in leaves])
+            return leaves
+
+        with raising_corrupt_log:
+            while keys and end is not None and end <= keys[-1]:
+                self.tree.node(0, end, load)
+        stop = len(inside) if before is None else bisect_left(inside, before)
+        if inside[:stop] != keys:
+            lost = next((key for key in inside[:stop] if key not in keys), None)
+            raise CorruptLog(["messages are read that the tree lacks"]) if lost is None else _lost(lost)
+        # The next node begins with a leaf of its key.
+        if end is not None and (before is None or end < before):
+            raise _lost(end)
+        self._check_found([key for key in (*beside, *inside[stop : stop + 1]) if key not in sound])
+
+    def _around(self, key: bytes) -> tuple[list[bytes], bytes | None]:
         """Return the keys of the leaves of the level-1 node whose range holds a key, and where that range ends."""
-        keys: Sequence[bytes] = ()
+        keys: list[bytes] = []
 
         def leaves(start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
             nonlocal keys
@@ -510,6 +542,8 @@ class Snapshot:
 
     def _check_found(self, keys: Sequence[bytes]) -> None:
         """Check that leaves are found by their keys, with the values of these."""
+        if not keys:
+            return
         found = read(self.storage, partial(read_values, keys=keys, count=self.state.count), single=True)
         # Those that arrived since they were looked for are found now.
         for key in keys:

@@ -150,8 +150,8 @@ class Reader(ABC):
     @abstractmethod
     def page(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-    ) -> Sequence[tuple[bytes, bytes]]:
-        """Return messages (key, value) between two keys, both left out, with a sequence up to `count`.
+    ) -> Sequence[tuple[bytes, bytes, bytes]]:
+        """Return messages (key, leaf hash, value) between two keys, both left out, with a sequence up to `count`.
 
         Args:
             after: None is the start of the log.

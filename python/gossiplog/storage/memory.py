@@ -117,19 +117,19 @@ class _MemoryReader(Reader):
 
     def page(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-    ) -> Sequence[tuple[bytes, bytes]]:
+    ) -> Sequence[tuple[bytes, bytes, bytes]]:
         keys, leaves, messages = self._tables.keys, self._tables.leaves, self._tables.messages
         between = self._between(after, before)
         indices = reversed(between) if reverse else between
-        found: list[tuple[bytes, bytes]] = []
+        found: list[tuple[bytes, bytes, bytes]] = []
         size = 0
         for index in indices:
             if len(found) == limit or size > PAGE_BYTES:
                 break
-            _, sequence = leaves[keys[index]]
+            hash, sequence = leaves[keys[index]]
             if sequence <= count:
                 value, _ = messages[sequence - 1]
-                found.append((keys[index], value))
+                found.append((keys[index], hash, value))
                 size += len(value)
         return found
 

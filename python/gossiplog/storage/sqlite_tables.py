@@ -503,10 +503,10 @@ class SQLiteReader(Reader):
 
     def page(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-    ) -> Sequence[tuple[bytes, bytes]]:
+    ) -> Sequence[tuple[bytes, bytes, bytes]]:
         condition, bounds = _between(after, before)
         rows = self._connection.execute(
-            f"SELECT {_KEY}, {_VALUE} FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+            f"SELECT {_KEY_HASH}, {_VALUE} FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
             # A leaf without its message is damaged, whatever its sequence is.
             f" WHERE {condition} (seq <= ? OR value IS NULL) ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?",
             (*bounds, count, limit),
