@@ -13,12 +13,23 @@ from typing import Any
 import pytest
 
 import gossiplog
-from gossiplog import EncodeError, Log, MissingParents, RefusedMessage, SignedMessage, Signer, StorageError, core
+from gossiplog import (
+    CorruptLog,
+    EncodeError,
+    Log,
+    MissingParents,
+    RefusedMessage,
+    SignedMessage,
+    Signer,
+    StorageError,
+    core,
+)
 from gossiplog.log import applying, writing
 from gossiplog.log.state import MOST_UNINDEXED_PARENTS
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, PARENTS_OF_MANY_HEADS
 from gossiplog.storage import MemoryStorage
 from gossiplog.storage.base import Transaction
+from gossiplog.storage.sqlite_tables import SQLiteReader
 
 TOPIC = "org.example.test"
 
@@ -456,3 +467,94 @@ def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
             other.insert(message)
             assert sum(read) <= 2 * MAX_PARENTS
         log.verify()
+
+
+def indexed_sides(path: Path, signers: Sequence[Signer]) -> list[str]:
+    """Make a log of a root, a message of each signer above it, and one above these; return the ids of the sides."""
+    with pytest.MonkeyPatch.context() as patch, gossiplog.open(path, TOPIC, signer=signers[0]) as log:
+        # Messages that are replayed are held against their leaves.
+        patch.setattr(writing, "INDEX_LAG", 0)
+        root = log.append("root")
+        signed = [by.sign(TOPIC, 2, [root.id], "side", "dag-cbor") for by in signers]
+        log.insert_many([value for _, value in signed])
+        log.append("join")
+        return sorted(core.encode_id(key) for key, _ in signed)
+
+
+@contextmanager
+def rotten_sequence(path: Path, id: str, other: str) -> Iterator[None]:
+    """Give the leaf of a message the sequence of another one, for the time of a block."""
+    change = "UPDATE gossiplog_leaves SET seq = ? WHERE key = ?"
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT seq FROM gossiplog_leaves WHERE key = ?"
+        (right,), (wrong,) = (connection.execute(query, (core.decode_id(each),)).fetchone() for each in (id, other))
+        with connection:
+            connection.execute(change, (wrong, core.decode_id(id)))
+        yield
+        with connection:
+            connection.execute(change, (right, core.decode_id(id)))
+
+
+@pytest.mark.parametrize("page", [0, 10**6])
+def test_a_parent_whose_sequence_rotted_is_not_built_upon(
+    tmp_path: Path, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Before, the message was linked to another one with the parent's clock."""
+    monkeypatch.setattr(writing, "PAGE_BYTES", page)
+    path = tmp_path / "log.db"
+    sides = indexed_sides(path, [signer, other_signer])
+    key, late = signer.sign(TOPIC, 3, sides, "late", "dag-cbor")
+    for side, other in (sides, sides[::-1]):
+        with rotten_sequence(path, side, other), gossiplog.open(path) as log:
+            with pytest.raises(CorruptLog, match=side):
+                log.insert_many([late])
+            assert len(log) == 4
+    with gossiplog.open(path) as log:
+        assert log.insert_many([late]).inserted == 1
+        assert all(log.is_ancestor(side, core.encode_id(key)) for side in sides)
+        assert log.verify().messages == 5
+
+
+def test_an_index_names_no_parent_whose_sequence_rotted(
+    tmp_path: Path, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the index made the message a child of another one."""
+    path = tmp_path / "log.db"
+    side, other = indexed_sides(path, [signer, other_signer])
+    key, late = signer.sign(TOPIC, 3, [side], "late", "dag-cbor")
+    with gossiplog.open(path) as log:
+        # The index does not cover it yet.
+        log.insert_many([late])
+    monkeypatch.setattr(writing, "INDEX_LAG", 0)
+    with rotten_sequence(path, side, other), gossiplog.open(path, signer=signer) as log:
+        with pytest.raises(CorruptLog, match=side):
+            log.append("last")
+        assert core.encode_id(key) not in log.children(other)
+    with gossiplog.open(path, signer=signer) as log:
+        log.append("last")
+        assert core.encode_id(key) in log.children(side)
+        log.verify()
+
+
+def test_parents_that_are_no_heads_are_read_once(
+    tmp_path: Path, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost of an insertion above them: a value for each that this process has not seen yet."""
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, signer=signer) as log:
+        ids = [message.id for message in log.append_many(range(10))]
+    read: list[int] = []
+    original = SQLiteReader.values
+
+    def values(self: SQLiteReader, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
+        read.append(len(keys))
+        return original(self, keys, count, limit)
+
+    monkeypatch.setattr(SQLiteReader, "values", values)
+    with gossiplog.open(path) as log:
+        for number in range(3):
+            key, value = signer.sign(TOPIC, 4, [ids[2]], number, "dag-cbor")
+            log.insert_many([value])
+            log.insert_many([signer.sign(TOPIC, 5, [core.encode_id(key)], side, "dag-cbor")[1] for side in "ab"])
+            log.insert_many([signer.sign(TOPIC, 5, [core.encode_id(key)], "c", "dag-cbor")[1]])
+    assert read == [1]

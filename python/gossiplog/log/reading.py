@@ -16,7 +16,7 @@ from gossiplog import core
 from gossiplog.core import Batch, SignedMessage
 from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, TreeError
 from gossiplog.storage import Storage
-from gossiplog.storage.base import DiskFailure, Reader, Transaction
+from gossiplog.storage.base import MAX_INTEGER, DiskFailure, Reader, Transaction
 
 _Result = TypeVar("_Result")
 Row = tuple[int, bytes]
@@ -26,6 +26,8 @@ Leaf = tuple[bytes, bytes]
 
 _ANOTHER = "the value that is stored for it has another hash"
 _MISSING = "it is not there"
+# Sequences that are kept: some megabytes.
+_MOST_KNOWN = 16_384
 
 
 class _RaisingCorruptLog:
@@ -165,6 +167,54 @@ def read_values(reader: Reader, keys: Sequence[bytes], count: int, limit: int | 
         key = [*found][index]
         raise _damaged(named_by_key(key), _ANOTHER if found[key] else _MISSING)
     return found
+
+
+class CheckedSequences:
+    """The sequences of messages that others name as their parents, each held against the value at it.
+
+    A leaf whose sequence rotted has that of another message. What was checked is kept, up to a number: the same
+    messages are named again and again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+
+    def add(self, leaves: Iterable[tuple[bytes, bytes, int]]) -> None:
+        """Take over the leaves (key, hash, sequence) of messages that this process has written."""
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}
+        self._known.update((key, sequence) for key, _, sequence in leaves)
+
+    def check(self, reader: Reader, keys: Sequence[bytes], limit: int | None = None) -> bool:
+        """Check the messages with some keys, those that are in the log.
+
+        Args:
+            reader: of the log.
+            keys: of the messages.
+            limit: bytes of values after which no more are read.
+
+        Returns:
+            Whether all were checked; another call goes on.
+
+        Raises:
+            CorruptLog: a value is not that of its key.
+        """
+        unseen = [key for key in keys if key not in self._known]
+        if not unseen:
+            return True
+        sequences = reader.sequences(unseen)
+        checked = read_values(reader, [*sequences], MAX_INTEGER, limit)
+        self._known.update((key, sequences[key]) for key in checked)
+        return len(checked) == len(sequences)
+
+    def of(self, reader: Reader, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """Return the sequences of those of the keys that are in the log; check those that are not yet.
+
+        Raises:
+            CorruptLog: a value is not that of its key.
+        """
+        self.check(reader, keys)
+        return {key: self._known[key] for key in keys if key in self._known}
 
 
 def read_rows(

@@ -21,6 +21,7 @@ from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage
 from gossiplog.log import encodings
 from gossiplog.log.heads import Head, Heads, split
 from gossiplog.log.reading import (
+    CheckedSequences,
     Leaf,
     check_arrivals,
     locating_damage,
@@ -99,6 +100,8 @@ class States:
         # The sequence up to which heads were taken from the index, and the keys of those whose values were looked at.
         self._from_index = self._newest.count
         self._sound: Collection[bytes] = frozenset()
+        self.sequences = CheckedSequences()
+        """Those of messages that others name as their parents, without the heads."""
 
     @property
     def alternative(self) -> int:
@@ -221,7 +224,7 @@ class States:
         behind = position.indexed
         with raising_corrupt_log:
             while behind < state.count:
-                late = _arrived(transaction, behind, state.count, self._topic)
+                late = _arrived(transaction, behind, state.count, self._topic, self.sequences)
                 keys = [key for key, _, _ in late.leaves]
                 behind += len(keys)
                 transaction.index(late, state.tree.level1(keys), behind)
@@ -351,8 +354,21 @@ def _leaves(reader: Reader, count: int) -> Callable[[bytes, bytes | None], Seque
     return lambda start, end: reader.leaves(start, end, count)
 
 
-def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.WritePlan:
-    """Return the plan that messages after a sequence have followed; not all up to the last, where they are many."""
+def _arrived(
+    reader: Reader, after: int, last: int, topic: str, sequences: CheckedSequences | None = None
+) -> core.WritePlan:
+    """Return the plan that messages after a sequence have followed; not all up to the last, where they are many.
+
+    Args:
+        reader: of the log.
+        after: the sequence before the messages.
+        last: the sequence of the last of them.
+        topic: of the log.
+        sequences: for a plan whose children are written, those of the parents.
+
+    Raises:
+        CorruptLog: messages or parents that are missing, damaged, or came later.
+    """
     rows = reader.arrivals(after, min(_PAGE, last - after))
     for expected, (sequence, _) in enumerate(rows, after + 1):
         if sequence != expected:
@@ -362,8 +378,9 @@ def _arrived(reader: Reader, after: int, last: int, topic: str) -> core.WritePla
     _, error = check_arrivals(reader, rows, batch)
     if error is not None:
         raise error
-    parents = {key: sequence for key, sequence in reader.sequences(batch.parents()).items() if sequence <= after}
-    plan = batch.arrived(after + 1, parents)
+    outer = batch.parents()
+    found = reader.sequences(outer) if sequences is None else sequences.of(reader, outer)
+    plan = batch.arrived(after + 1, {key: sequence for key, sequence in found.items() if sequence <= after})
     if not rows or len(plan.order) < len(rows):
         raise CorruptLog(
             [f"messages after the sequence {after} are missing, stored twice, or came before their parents"]

@@ -19,7 +19,7 @@ from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Position, SequencesTaken, Transaction
+from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction
 
 Committed: TypeAlias = Callable[[core.WritePlan, int], object]
 """Is called after a commit: the messages that it added, one at least, and the sequence of the last."""
@@ -85,6 +85,8 @@ class Writer:
             verified: batch that the payload check has seen.
 
         Raises:
+            CorruptLog: the value of a parent is damaged, or is not at its sequence. What an earlier transaction of the
+                call stored stays.
             RefusedMessage: `apply` raised for a message that is stored already.
             StorageError: the database failed. What an earlier transaction of the call stored stays.
         """
@@ -104,7 +106,11 @@ class Writer:
             keys = batch.parents()
             # Mostly these are heads.
             among = heads.among(keys)
-            parents = among if len(among) == len(keys) else transaction.sequences(keys)
+            others = [key for key in keys if key not in among]
+            # The lock is held for one page of values.
+            if not self._states.sequences.check(transaction, others, PAGE_BYTES):
+                return None
+            parents = among | self._states.sequences.of(transaction, others) if others else among
             return self._store(transaction, position, batch, heads, parents, [*among.values()], refused)
 
         waiting = True
@@ -115,6 +121,7 @@ class Writer:
                 continue
             count = written.position.count
             self._publish(written)
+            self._states.sequences.add(written.plan.leaves)
             inserted += written.plan.order
             sequences.append(range(count + 1 - len(written.plan.order), count + 1))
             orphans = written.plan.orphans
