@@ -254,6 +254,25 @@ def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int,
                 use()
 
 
+def test_a_message_whose_sequence_rotted_is_not_taken_for_another(indexed: Path) -> None:
+    """Before, questions about ancestors were answered for the message at the wrong sequence."""
+    with gossiplog.open(indexed, read_only=True) as log:
+        first, *_, id, other = [message.id for message in log][:40]
+    path = indexed.with_name("copy.db")
+    path.write_bytes(indexed.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_leaves SET seq = 12 WHERE key = ?", (core.decode_id(id),))
+    with gossiplog.open(path) as log:
+        uses: list[Callable[[], object]] = [
+            *(lambda: log.is_ancestor(first, id), lambda: log.is_ancestor(id, other), lambda: log.frontier(id, 5)),
+            *(lambda: log.children(id), lambda: log.replica.frontiers(id, 10, 10**6)),
+        ]
+        for use in uses:
+            with pytest.raises(CorruptLog, match=f"the stored message {id}: the value"):
+                use()
+        assert log.is_ancestor(first, other)
+
+
 _BOUNDS = st.none() | st.integers(0, 59)
 
 

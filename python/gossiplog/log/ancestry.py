@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, LimitExceeded, UnknownMessage
-from gossiplog.log.reading import Row, ids_of_sequences, raising_corrupt_log
+from gossiplog.log.reading import CheckedSequences, Row, ids_of_sequences, raising_corrupt_log
 from gossiplog.storage.base import Reader
 
 _ROW_BYTES = 256
@@ -20,7 +20,7 @@ _AT_ONCE = 64
 
 
 def frontiers(
-    reader: Reader, topic: str, key: bytes, *, most_ids: int, most_bytes: int
+    reader: Reader, topic: str, key: bytes, sequences: CheckedSequences, *, most_ids: int, most_bytes: int
 ) -> list[tuple[int, tuple[str, ...]]]:
     """Return the latest ancestors of a message at or before the clocks 1, 2, 4, 8, ... before its own.
 
@@ -28,6 +28,7 @@ def frontiers(
         reader: of the log.
         topic: of the log.
         key: of the message.
+        sequences: of the log's messages.
         most_ids: in the answer.
         most_bytes: of the log to read, each row counting for 256 more than it has.
 
@@ -39,7 +40,7 @@ def frontiers(
         LimitExceeded: a limit is exceeded.
         CorruptLog: the log is damaged.
     """
-    sequence = reader.sequences([key]).get(key)
+    sequence = sequences.of(reader, [key]).get(key)
     if sequence is None:
         raise UnknownMessage(core.encode_id(key))
     clock, _ = core.decode_clock(key)
@@ -48,7 +49,7 @@ def frontiers(
     for back in (2**step for step in range(max(clock - 1, 0).bit_length())):
         with raising_corrupt_log:
             found.append((clock - back, core.frontier(sequence, clock - back, allowance.links)))
-        if sum(len(sequences) for _, sequences in found) > most_ids:
+        if sum(len(at) for _, at in found) > most_ids:
             raise LimitExceeded(f"there are more than {most_ids} of them")
 
     def ids(sequences: Sequence[int]) -> tuple[str, ...]:

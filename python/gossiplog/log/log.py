@@ -504,9 +504,8 @@ class Log:
         except UnknownMessage as error:
             raise self._replica.unknown(error.id) from None
 
-    @staticmethod
-    def _sequences(reader: Reader, keys: Sequence[bytes]) -> list[int]:
-        found = reader.sequences(keys)
+    def _sequences(self, reader: Reader, keys: Sequence[bytes]) -> list[int]:
+        found = self._states.sequences.of(reader, keys)
         for key in keys:
             if key not in found:
                 raise UnknownMessage(core.encode_id(key))

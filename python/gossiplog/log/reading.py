@@ -170,51 +170,54 @@ def read_values(reader: Reader, keys: Sequence[bytes], count: int, limit: int | 
 
 
 class CheckedSequences:
-    """The sequences of messages that others name as their parents, each held against the value at it.
+    """The sequences of messages, each held against the value at it: a leaf whose sequence rotted has that of another.
 
-    A leaf whose sequence rotted has that of another message. What was checked is kept, up to a number: the same
-    messages are named again and again.
+    What was checked is kept, up to a number: the same messages are asked for again and again. For several threads.
     """
 
     def __init__(self) -> None:
+        # Only added to; another one takes its place.
         self._known: dict[bytes, int] = {}
 
     def add(self, leaves: Iterable[tuple[bytes, bytes, int]]) -> None:
         """Take over the leaves (key, hash, sequence) of messages that this process has written."""
-        if len(self._known) > _MOST_KNOWN:
-            self._known = {}
-        self._known.update((key, sequence) for key, _, sequence in leaves)
+        self._keep({key: sequence for key, _, sequence in leaves}, {})
 
-    def check(self, reader: Reader, keys: Sequence[bytes], limit: int | None = None) -> bool:
-        """Check the messages with some keys, those that are in the log.
+    def find(self, reader: Reader, keys: Sequence[bytes], limit: int) -> tuple[dict[bytes, int], bool]:
+        """Return the sequences of those of the keys that are in the log, and whether these are all.
 
         Args:
             reader: of the log.
             keys: of the messages.
-            limit: bytes of values after which no more are read.
-
-        Returns:
-            Whether all were checked; another call goes on.
+            limit: bytes of values after which no more are read; another call goes on.
 
         Raises:
             CorruptLog: a value is not that of its key.
         """
-        unseen = [key for key in keys if key not in self._known]
-        if not unseen:
-            return True
-        sequences = reader.sequences(unseen)
-        checked = read_values(reader, [*sequences], MAX_INTEGER, limit)
-        self._known.update((key, sequences[key]) for key in checked)
-        return len(checked) == len(sequences)
+        known = self._known
+        found = {key: known[key] for key in keys if key in known}
+        if len(found) == len(keys):
+            return found, True
+        sequences = reader.sequences([key for key in keys if key not in found])
+        new = {key: sequences[key] for key in read_values(reader, [*sequences], MAX_INTEGER, limit)}
+        self._keep(new, found)
+        return found | new, len(new) == len(sequences)
 
     def of(self, reader: Reader, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the sequences of those of the keys that are in the log; check those that are not yet.
+        """Return the sequences of those of the keys that are in the log.
 
         Raises:
             CorruptLog: a value is not that of its key.
         """
-        self.check(reader, keys)
-        return {key: self._known[key] for key in keys if key in self._known}
+        found, _ = self.find(reader, keys, MAX_INTEGER)
+        return found
+
+    def _keep(self, new: dict[bytes, int], used: dict[bytes, int]) -> None:
+        """Add to what is known; where that is much, in place of all but what is in use."""
+        if len(self._known) > _MOST_KNOWN:
+            self._known = used | new
+        else:
+            self._known.update(new)
 
 
 def read_rows(

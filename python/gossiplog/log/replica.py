@@ -199,7 +199,9 @@ class Replica:
         try:
             return read(
                 self._storage,
-                lambda reader: frontiers(reader, self.topic, key, most_ids=most_ids, most_bytes=most_bytes),
+                lambda reader: frontiers(
+                    reader, self.topic, key, self._states.sequences, most_ids=most_ids, most_bytes=most_bytes
+                ),
             )
         except UnknownMessage:
             raise self.unknown(id) from None

@@ -101,7 +101,7 @@ class States:
         self._from_index = self._newest.count
         self._sound: Collection[bytes] = frozenset()
         self.sequences = CheckedSequences()
-        """Those of messages that others name as their parents, without the heads."""
+        """Of messages that others name as their parents, or that are asked for; heads are looked at apart."""
 
     @property
     def alternative(self) -> int:

@@ -107,11 +107,11 @@ class Writer:
             # Mostly these are heads.
             among = heads.among(keys)
             others = [key for key in keys if key not in among]
-            # The lock is held for one page of values.
-            if not self._states.sequences.check(transaction, others, PAGE_BYTES):
+            parents, is_complete = self._states.sequences.find(transaction, others, PAGE_BYTES)
+            if not is_complete:
+                # The lock is held for one page of values.
                 return None
-            parents = among | self._states.sequences.of(transaction, others) if others else among
-            return self._store(transaction, position, batch, heads, parents, [*among.values()], refused)
+            return self._store(transaction, position, batch, heads, among | parents, [*among.values()], refused)
 
         waiting = True
         while waiting:
