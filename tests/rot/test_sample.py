@@ -35,8 +35,9 @@ def test_every_flip_is_harmless_named_or_refused(tmp_path: Path, shapes: list[st
         Flip("linear", "log.db", 75137, 0),
         Flip("wide", "log.db", 59645, 1),
         Flip("encodings", "log.db", 63961, 0),
-        # A row of the tree, two of alternative encodings, and a value that reads as null.
+        # Two rows of the tree, two of alternative encodings, and a value that reads as null.
         Flip("wide", "log.db", 28557, 2),
+        Flip("upgraded", "log.db", 28528, 0),
         Flip("encodings", "log.db", 32525, 3),
         Flip("upgraded", "log.db", 151541, 7),
         Flip("upgraded", "log.db", 52262, 7),

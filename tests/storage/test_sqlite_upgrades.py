@@ -134,6 +134,23 @@ def test_a_damaged_message_is_found_by_the_check_not_by_the_upgrade(former: Call
         log.verify()
 
 
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_an_index_that_rots_is_named(former: Callable[[int], Path], schema: int, is_upgraded: bool) -> None:
+    """Before, the log had another root, until a version that stores what the index was had written it anew."""
+    path = former(schema)
+    if is_upgraded:
+        gossiplog.open(path).close()
+    # Another hash, or none: an upgrade takes over the tree that it finds, if that is one.
+    change = "CAST(substr(hash, 1, 15) || x'00' AS BLOB)" if is_upgraded else "x'00'"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        row = "(SELECT key FROM gossiplog_tree ORDER BY key LIMIT 1 OFFSET 2)"
+        connection.execute(f"UPDATE gossiplog_tree SET hash = {change} WHERE key = {row}")
+    named = "another root" if is_upgraded else "the tree"
+    with pytest.raises(CorruptLog, match=named), gossiplog.open(path) as log:
+        assert log.root
+
+
 def test_a_log_that_a_newer_version_upgrades_meanwhile_is_not_written(former: Callable[[int], Path]) -> None:
     path = former(SCHEMA)
     with gossiplog.open(path) as log:

@@ -33,7 +33,7 @@ from gossiplog.log.reading import (
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Position, Reader, Transaction
+from gossiplog.storage.base import Position, Reader, Transaction, index_fingerprint
 
 INDEX_LAG = 256
 """Messages that the index may be behind: replaying them takes about a millisecond."""
@@ -74,8 +74,8 @@ class State:
 
     @property
     def index_fingerprint(self) -> str:
-        """What is stored with an index over these messages: how many there are, the root, and how many heads."""
-        return f"{self.count} {self.tree.root.hash.hex()} {len(self.heads)}"
+        """What is stored with an index over these messages."""
+        return index_fingerprint(self.count, self.tree.root, len(self.heads))
 
 
 class States:
@@ -290,7 +290,7 @@ def check_index(reader: Reader, state: State) -> None:
         state: that the index has.
 
     Raises:
-        CorruptLog: they differ. Where an earlier version has written the index, there is nothing to compare.
+        CorruptLog: they differ. In a file of an earlier version that cannot be upgraded there is nothing to compare.
     """
     check = reader.index_fingerprint()
     if check is not None and check.partition(" ")[0] == str(state.count) and check != state.index_fingerprint:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
-from gossiplog.core import WritePlan, decode_id, encode_id
+from gossiplog.core import Node, WritePlan, decode_id, encode_id
 from gossiplog.errors import StorageError, TopicMismatch, UnknownMessage
 
 SCHEMA = 4
@@ -90,6 +90,11 @@ class ApplicationTables:
 
     has_setup: bool = False
     missing: Sequence[str] = ()
+
+
+def index_fingerprint(count: int, root: Node, heads: int) -> str:
+    """Return what is stored with an index: how many messages it covers, the root, and how many heads there are."""
+    return f"{count} {root.hash.hex()} {heads}"
 
 
 class DiskFailure(StorageError):

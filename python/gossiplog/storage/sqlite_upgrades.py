@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, decode_id
-from gossiplog.storage.base import SCHEMA, Position, Progress
+from gossiplog.errors import TreeError
+from gossiplog.storage.base import SCHEMA, Position, Progress, index_fingerprint
 from gossiplog.storage.sqlite_tables import ALTERNATIVES, TABLES, SQLiteReader, new_meta
 
 OLDEST = 2
@@ -60,7 +61,20 @@ def _add_alternatives(connection: sqlite3.Connection, topic: str, progress: Prog
 
 def _add_versions(connection: sqlite3.Connection, topic: str, progress: Progress) -> None:
     """From schema 3 to 4."""
-    connection.executemany("INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)", new_meta().items())
+    meta = [*new_meta().items(), *_index_fingerprint(connection)]
+    connection.executemany("INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)", meta)
+
+
+def _index_fingerprint(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Yield the row of gossiplog_meta that names an index as it stands, unless it is damaged already."""
+    reader = SQLiteReader(connection)
+    (indexed,) = connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'indexed'").fetchone()
+    try:
+        root = core.Tree.open(reader.level1(), indexed).root
+    except (TreeError, TypeError, OverflowError):
+        # The states of the log name it.
+        return
+    yield "index_fingerprint", index_fingerprint(indexed, root, len(reader.heads()))
 
 
 _STEPS: Mapping[int, _Step] = {2: _add_alternatives, 3: _add_versions}
