@@ -55,6 +55,15 @@ def test_a_damaged_header(program: Program, path: Path) -> None:
     assert run == f"gossiplog repair {path} --from SOURCE"
 
 
+def test_an_empty_file(program: Program, path: Path, home: Path) -> None:
+    (home / "empty.db").touch()
+    _, finding, run = found(program, home / "empty.db", 1)["damage"]
+    assert finding == "the file is empty: a replica has what was in it"
+    assert run == f"gossiplog sync {home / 'empty.db'} SOURCE"
+    assert run in program("recover", home / "empty.db", "new.db").err
+    assert program(*shlex.split(run.replace("SOURCE", str(path)))[1:]).record["messages"] == 20
+
+
 def test_a_damaged_write_ahead_log_is_not_opened(program: Program, home: Path) -> None:
     """SQLite would drop what is behind the damage."""
     path = home / "copy.db"

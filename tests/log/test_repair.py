@@ -262,6 +262,15 @@ def test_a_function_brings_what_is_lost(path: Path, intact: Path) -> None:
     assert contents(path) == contents(intact)
 
 
+def test_tables_of_an_application_that_lost_rows_come_with_the_command_that_fills_them(
+    intact: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(intact, tmp_path / "my log.db"))
+    damage_page(path, "notes")
+    repaired = repair(path, intact)
+    assert any(note.startswith(f"gossiplog rebuild '{path}' ") for note in repaired.notes)
+
+
 @pytest.mark.integration
 def test_a_log_that_a_program_has_open_is_not_repaired(path: Path, intact: Path) -> None:
     """A lock is the process's: so another process has to have it open."""

@@ -91,6 +91,10 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     """Yield what is found. The log is opened last: SQLite drops what follows damage in a write-ahead log."""
     yield from _permissions(path)
     yield from _leftovers(path)
+    if path.stat().st_size == 0 and not log_of(path.resolve()).exists():
+        run = f"gossiplog sync {shell_path(path)} SOURCE"
+        yield Finding("damage", Severity.WRONG, "the file is empty: a replica has what was in it", run)
+        return
     yield _disk_space(path)
     open_elsewhere = is_open_elsewhere(path)
     yield _programs(open_elsewhere)

@@ -109,12 +109,8 @@ def open_log(
             )
     elif not _may(path, os.R_OK):
         raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
-    if topic is None and _is_empty(path):
-        name = shell_path(path)
-        raise NotALog(
-            f"{path} is empty: gossiplog init {name} --topic TOPIC makes a log of it; where it was one, remove it, and"
-            f" gossiplog sync {name} SOURCE gets the log from a replica"
-        )
+    if topic is None:
+        check_not_empty(path)
     others = _other_tables(path) if topic is not None and not read_only else ()
     # Before the look for a writer, who may begin after it.
     before = _stamp(path)
@@ -188,6 +184,16 @@ def _check_unchanged(path: Path, before: object) -> None:
 
 def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
+def check_not_empty(path: Path) -> None:
+    """Raise NotALog for an empty file, with the commands that make a log of it."""
+    if _is_empty(path):
+        name = shell_path(path)
+        raise NotALog(
+            f"{path} is empty: gossiplog init {name} --topic TOPIC makes a log of it; where it was one, gossiplog sync"
+            f" {name} SOURCE gets the log from a replica"
+        )
 
 
 def _is_empty(path: Path) -> bool:
@@ -321,6 +327,7 @@ def recover(
     output = Output(json)
     if not path.exists():
         raise NotALog(f"there is no log {path}")
+    check_not_empty(path)
     if new.exists() and not _is_empty(new):
         raise StorageError(f"{new} is there already")
     with progress("Recovering") as advance, Stopwatch() as watch:

@@ -37,7 +37,7 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.replacement import locked_alone
@@ -170,7 +170,8 @@ class _Repair:
             if callable(source):
                 replica = stack.enter_context(self._fetched(source, remains, own))
             if lost:
-                lost.append("gossiplog rebuild makes the application's tables anew from the messages")
+                way = f"gossiplog rebuild {shell_path(self._path)}"
+                lost.append(f"{way} makes the application's tables anew from the messages")
             reassembly = Reassembly(own, replica, remains, self._path, accept_loss=self._accept_loss)
             built = self._folder / "built.db"
             with _new_log(built, remains.topic) as log:

@@ -42,7 +42,6 @@ class ChangeFeed:
     """Report everything that is committed to a log: to the machine, and to the application.
 
     Args:
-        replica: of the log.
         workers: to run on.
         telemetry: counts, and notifies the application of commits and failures.
         report: is called with messages that others commit, those of the application and of other processes.

@@ -83,7 +83,6 @@ class Driver(Service):
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
     Attributes:
-        replica: of the log.
         protocols: that peers of the log speak.
         peers_changed: set when a peer has joined or left.
         telemetry: counts, and notifies the application; also of what those know who carry the connections.

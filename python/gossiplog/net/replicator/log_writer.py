@@ -29,10 +29,8 @@ class LogWriter:
     """Insert into a log what peers send.
 
     Args:
-        replica: of the log.
         workers: to run on.
         telemetry: gets `cannot_store` set while writes fail.
-        feed: of the log.
     """
 
     def __init__(self, replica: Replica, workers: WorkerPool, telemetry: Telemetry, feed: ChangeFeed) -> None:

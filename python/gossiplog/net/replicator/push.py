@@ -38,9 +38,7 @@ class Pushes:
     """The push streams of one log.
 
     Args:
-        replica: of the log.
         workers: to run on.
-        feed: of the log.
         inserts: takes what is pushed.
         report: is called with what peers send, and with those that fall behind.
         fail: is called with what goes wrong on this side.

@@ -33,7 +33,6 @@ class Refusals:
     """The refusals streams of one log.
 
     Args:
-        replica: of the log.
         workers: to run on.
         telemetry: remembers the reasons, counts, and notifies the application.
         protocol: that the streams speak.
