@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
@@ -28,6 +29,7 @@ from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.network import Network, open_network
 from gossiplog.protocol.sync import SyncServerConfig
+from gossiplog.protocol.wire import Protocols
 from tests.net.asgi import call
 from tests.net.support import TOPIC, Heard, serving, until_longer
 
@@ -477,7 +479,7 @@ class Socket:
 
     async def __call__(self, hub: Hub, **fields: Any) -> None:
         with self.give, self._given:
-            await hub(scope("websocket") | fields, self._given.receive, self._send)
+            await hub(scope("websocket") | fields, self._given.receive, lambda message: self._send(message))
 
     async def _send(self, message: Any) -> None:
         self.sent.append(message)
@@ -581,6 +583,53 @@ async def test_streams_in_vain_are_counted_and_told(opened: Open, caplog: pytest
         "127.0.0.1:1234: it opened a stream beyond the 2 that it may have",
     }
     assert hub.counters.network["streams_over_limit"] == 1
+
+
+PLAIN = "the peer closed the connection"
+
+
+async def join(hub: Hub, socket: Socket, heard: Heard, tasks: anyio.abc.TaskGroup) -> None:
+    """Opens a push stream."""
+    name = f"{Protocols(TOPIC).push}\n".encode()
+    socket.receive(bytes=frame(1, 1, b"\x13/multistream/1.0.0\n" + bytes([len(name)]) + name))
+    tasks.start_soon(socket, hub)
+    await heard.wait(events.Connected)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(1000, PLAIN), (1001, PLAIN), (1005, PLAIN), (1006, "the bytes of the connection ended without a farewell")],
+)
+async def test_a_client_that_closes_its_websocket_has_left_in_order(opened: Open, code: int, reason: str) -> None:
+    """Without a word of yamux, as canvas-js and pages do."""
+    heard, socket = Heard(), Socket()
+    async with Hub(opened(), on_event=heard) as hub, anyio.create_task_group() as tasks:
+        await join(hub, socket, heard, tasks)
+        socket.give.send_nowait({"type": "websocket.disconnect", "code": code})
+        (left,) = await heard.wait(events.Disconnected)
+    assert left.reason == reason
+
+
+async def test_what_a_client_sent_before_it_left_is_read(opened: Open, signer: Signer) -> None:
+    """Its farewell waits to be read while the hub finds that nobody takes what it sends."""
+    heard, socket, failed = Heard(), Socket(), anyio.Event()
+
+    async def send(message: Message) -> None:
+        failed.set()
+        raise OSError("gone")
+
+    log = opened(signer=signer)
+    async with Hub(log, on_event=heard) as hub, anyio.create_task_group() as tasks:
+        await join(hub, socket, heard, tasks)
+        socket._send = send  # type: ignore[method-assign]
+        log.append(1)
+        await failed.wait()
+        await anyio.wait_all_tasks_blocked()
+        # Yamux's GoAway without an error.
+        socket.receive(bytes=bytes([0, 3, *bytes(10)]))
+        socket.give.send_nowait({"type": "websocket.disconnect", "code": 1006})
+        (left,) = await heard.wait(events.Disconnected)
+    assert left.reason == PLAIN
 
 
 async def test_leaving_closes_the_clients_in_order(opened: Open) -> None:

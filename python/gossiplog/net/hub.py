@@ -49,6 +49,8 @@ from gossiplog.reprs import counted
 
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
 _GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
+# How a client closes that leaves in order: done, going away, without a code.
+_ORDERLY = (1000, _GOING_AWAY, 1005)
 _NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
 _READ_ONLY = "this hub takes no messages: its log was opened read-only"
 _UNNAMED_PROXY = (
@@ -465,6 +467,9 @@ class _Socket:
             self._driver.blame(connection, violation)
             return
         self._gone = True
+        if message.get("code") in _ORDERLY:
+            # canvas-js and pages say no more: this is their farewell.
+            self._driver.note_farewell(connection)
         connection.feed_eof()
 
     async def drain(self, connection: PipeConnection) -> None:
@@ -477,9 +482,8 @@ class _Socket:
                 if self._gone:
                     continue
                 await self._send_message({"type": "websocket.send", "bytes": data})
+                # Who is gone may have sent something before: `feed` finds the end.
                 self._driver.telemetry.count(bytes_sent=len(data))
-                if self._gone:
-                    connection.feed_eof()
         except NetworkError:
             return
 

@@ -340,8 +340,8 @@ class Driver(Service):
             self._report(broadcast.PeerDisconnected(peer.number))
             own = peer.blamed_for or peer.fault
             reason = own or (closed.reason if closed is not None else "this side ended the connection")
-            if closed is not None and closed.cause == "local" and peer.farewell and not own:
-                # This side only followed: which of the two is seen first is chance.
+            if closed is not None and closed.cause in ("local", "transport") and peer.farewell and not own:
+                # This side only followed, or the end of the bytes: which of them is seen first is chance.
                 reason = "the peer closed the connection"
             self.telemetry.emit(events.Disconnected(peer.name, reason, bool(peer.blamed_for)))
 
@@ -350,6 +350,12 @@ class Driver(Service):
         for peer in self._sessions.values():
             if peer.connection is connection:
                 peer.scope.cancel()
+
+    def note_farewell(self, connection: Connection) -> None:
+        """Note that a peer ends the connection in order, by a word of the layer that carries the connection's bytes."""
+        for peer in self._sessions.values():
+            if peer.connection is connection:
+                peer.farewell = True
 
     def blame(self, connection: Connection, reason: str) -> None:
         """Drop a peer that broke a rule of the layer that carries the connection's bytes."""

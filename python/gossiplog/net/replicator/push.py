@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import anyio
 import anyio.abc
 
-from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRefused
+from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRefused, StreamReset
 from gossiplog.log.replica import Replica
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.inserts import InsertQueue
@@ -146,12 +146,16 @@ class Pushes:
             self._joined(peer)
         peer.pushes += 1
         peer.changed.set()
+        is_ended = False
         try:
             async with stream, background() as tasks:
                 tasks.start_soon(peer.write, stream, lambda: self._report(broadcast.PeerCaughtUp(peer.number)))
                 machine = Push(self._replica.known)
                 while not peer.blamed_for and (data := await stream.receive()):
                     await self._read(peer, stream, machine, data)
+                is_ended = not peer.blamed_for
+        except StreamReset:
+            is_ended = not peer.blamed_for
         except NetworkError:
             # The connection's end says why.
             pass
@@ -162,7 +166,7 @@ class Pushes:
                 # What was under way on this one may not have come.
                 self.update([peer])
         if not peer.gossips:
-            peer.farewell = not peer.blamed_for
+            peer.farewell = peer.farewell or is_ended
             peer.connection.close()
 
     async def _read(self, peer: PeerSession, stream: Stream, machine: Push, data: bytes) -> None:

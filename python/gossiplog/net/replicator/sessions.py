@@ -75,7 +75,7 @@ class PeerSession:
         culprit: who pays for what it does, where that is only a part of the origin; else empty.
         blamed_for: the rule that it broke; "" as long as it has not.
         fault: the defect of this side that its input brought to light; "" as long as there is none.
-        farewell: whether it has ended its push stream.
+        farewell: whether it has ended its push stream, or the layer below it, in order.
         noted: whether the log has a line about its connection.
         refused: whether it has refused a push stream.
         tasks: of the exchange with it; None before and after.
