@@ -7,7 +7,7 @@
     summarize, verify, verify_log, root         what logs hold, and whether it is sound
     reconcile, write_repairs                    what replicas lack of each other
     analyze, write_report                       a history in figures and plots; `log_metadata` and `analysed_state`
-                                                say of which state of the log, `forked_authors` who forked in it
+                                                say of which state of the log
     read_events, Layout, ingest                 a log of an application's events
     Recipe, materialize, read_state             a table of state, by a fold: LastWriter, Counter, ElementSet or
                                                 FunctionFold; `fold_messages` folds a DataFrame
@@ -29,7 +29,7 @@ from gossiplog.spark.jobs.analyze import COLUMNS, AnalyzeResult, analyze
 from gossiplog.spark.jobs.events import Layout, read_events
 from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
 from gossiplog.spark.jobs.ingest import IngestResult, ingest
-from gossiplog.spark.jobs.log_metadata import LogMetadata, forked_authors, log_metadata
+from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, fold_messages, materialize, read_state
 from gossiplog.spark.jobs.reconcile import MissingMessages, ReconcileResult, reconcile, write_repairs
 from gossiplog.spark.jobs.report import analysed_state, write_report
@@ -68,7 +68,6 @@ __all__ = [
     "analysed_state",
     "analyze",
     "fold_messages",
-    "forked_authors",
     "ingest",
     "log_metadata",
     "materialize",

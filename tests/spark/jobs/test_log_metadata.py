@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import gossiplog
-from gossiplog import Signer, core
+from gossiplog import core
 from gossiplog.log.state import INDEX_LAG
-from gossiplog.spark import LogMetadata, forked_authors, log_metadata
+from gossiplog.spark import LogMetadata, log_metadata
 from tests.spark.conftest import TOPIC
 from tests.spark.damage import change, entries
 from tests.spark.histories import braided, insert
@@ -79,21 +78,3 @@ def test_heads_that_are_no_messages_are_a_problem(make_log: MakeLog) -> None:
     found = log_metadata(str(path))
     assert (found.count, found.root, found.heads) == (INDEX_LAG + 40, None, None)
     assert "1 head is stored wrongly: the index covers no such message" in str(found.problem)
-
-
-def test_forked_authors_are_those_that_the_log_names(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
-    signer = Signer(bytes(32))
-    with gossiplog.open(path, TOPIC, signer=signer) as log:
-        first = log.append(1)
-        log.append_many([2, 3])
-        assert forked_authors(str(path)) == ()
-        log.insert(signer.sign(TOPIC, 2, [first.id], "beside")[1])
-        insert(path, TOPIC, braided(3, 40, TOPIC))
-        found = log.verify().forks
-    assert signer.did in {fork.author for fork in found}
-    assert forked_authors(str(path)) == found
-    # What comes after damage is not looked at.
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2")
-    assert forked_authors(str(path)) == ()

@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 1, 12, 30, 59, tzinfo=UTC)
 ROOT = core.Tree().root
 STATE = LogMetadata("org.example.chat", 31, ROOT, ())
 ANALYSIS = AnalyzeResult(
-    totals=Totals(30, 1, 4000, 1, 9, 1, 2, 3, 4, 5, 6, 1, 1),
+    totals=Totals(30, 1, 4000, 1, 9, 1, 2, 3, 4, 5, 6, 1, 1, 1),
     ranges=(ClockRange(1, 5, 20, 3000, 1, 5, 2, 3, 4), ClockRange(6, 9, 10, 1000, 1, 3, 2, 0, 2)),
     widths=(Width(1, 1, 4), Width(2, 2, 3), Width(3, 4, 2)),
     authors=(AUTHOR,),
@@ -76,7 +76,8 @@ def test_the_page_says_what_was_found() -> None:
         text
     )
     assert {"Forks", "did:key:z6MkFork", "before, beside"} <= set(text)
-    assert "Forks" not in Page(page(replace(ANALYSIS, forks=None), "chat.db", NOW)).text
+    not_looked_for = replace(ANALYSIS, totals=replace(ANALYSIS.totals, forked=None), forks=None)
+    assert "Forks" not in Page(page(not_looked_for, "chat.db", NOW)).text
 
 
 def test_the_page_names_topic_root_and_date() -> None:
@@ -121,7 +122,7 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_without_messages() -> None:
-    nothing = replace(ANALYSIS, totals=Totals(*[0] * 13), ranges=(), widths=(), authors=(), suspects=(), hot_keys=None)
+    nothing = replace(ANALYSIS, totals=Totals(*[0] * 14), ranges=(), widths=(), authors=(), suspects=(), hot_keys=None)
     text = Page(page(nothing, "chat.db", NOW)).text
     assert "The log has no messages, so there is nothing to plot." in text
     assert "Hot keys" not in text

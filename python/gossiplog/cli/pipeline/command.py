@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from gossiplog.spark import ReconcileResult
     from gossiplog.spark.jobs.folds import Fold
 
-# Authors that forked and are listed.
-_FORKS = 20
-
 
 def root(logs: Logs, json: Json = False, *, options: SessionOptions) -> None:
     """Build each log's tree from its messages, in parallel, and show the root."""
@@ -235,8 +232,8 @@ def analyze(
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
         before = spark.log_metadata(found[0])
-        forks = spark.forked_authors(found[0])
-        analysis = spark.analyze(spark.read(running, *found, columns=",".join(columns)), hot, forks=forks)
+        messages = spark.read(running, *found, columns=",".join(columns))
+        analysis = spark.analyze(messages, hot, location=found[0])
         if output is not None:
             state = spark.analysed_state(before, spark.log_metadata(found[0]))
             spark.write_report(analysis, output, log, state)
@@ -249,16 +246,17 @@ def _show_analysis(output: Output, figures: dict[str, Any]) -> None:
         output.record(figures)
         return
     table = fields_table()
-    for name, value in figures["totals"].items():
+    totals = figures["totals"]
+    for name, value in totals.items():
         table.add_row(name.replace("_", " "), f"{value:,}")
     for author in figures["suspects"]:
         messages = f"{counted(author['messages'], 'message')} ({author['messages_ratio']:,.1f} × the median author)"
         size = f"{counted(author['bytes'], 'byte')} ({author['bytes_ratio']:,.1f} × the median author)"
         table.add_row("suspect", f"{author['author']}: {messages}, {size}")
-    for fork in figures["forks"][:_FORKS]:
-        table.add_row("forked", f"{fork['author']}: {counted(fork['messages'], 'message')}, first {fork['first'][1]}")
-    if len(figures["forks"]) > _FORKS:
-        table.add_row("forked", f"{counted(len(figures['forks']) - _FORKS, 'more author')}")
+    for fork in figures["forks"]:
+        table.add_row("fork", f"{fork['author']}: {counted(fork['messages'], 'message')}, first {fork['first'][1]}")
+    if (hidden := totals["forked"] - len(figures["forks"])) > 0:
+        table.add_row("fork", counted(hidden, "more author"))
     if figures["report"] is not None:
         table.add_row("report", f"{figures['report']}/report.html")
     output.show(table)

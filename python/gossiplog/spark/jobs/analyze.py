@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
@@ -31,6 +32,7 @@ from pyspark.sql import functions as F
 
 from gossiplog.log.results import Fork
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.jobs.forks import forked_authors
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 
 COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canonical", "content_id")
@@ -66,6 +68,7 @@ class Totals:
         not_canonical: stored values that are not the canonical encoding of their message.
         reencoded: messages that have such a value.
         suspects: authors who are outliers.
+        forked: authors that forked; None where they were not looked for.
     """
 
     messages: int
@@ -81,6 +84,7 @@ class Totals:
     not_canonical: int
     reencoded: int
     suspects: int
+    forked: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +185,17 @@ class AnalyzeResult:
     """A log's history in figures, and where they come from in full.
 
     Attributes:
-        totals: of the log.
         ranges: ascending; RANGES at most, of 1, 2, 5, 10, 20, 50 or so on clocks each; the last may have fewer.
         widths: ascending, each twice as wide as the one before.
         authors: those with the most messages.
         suspects: those with the highest scores above LIMIT.
         hot_keys: those with the most messages; None where there was no expression.
         alternative_encodings: of the messages with the most encodings, TOP of them at most.
-        forks: the authors that forked, None where they were not looked for.
-        frames: `authors`, `hot_keys` and `alternative_encodings` in full, by these names, the last with a row for each
-            encoding; computed when they are used; what they are computed from is on disk for as long as the session
-            lasts.
+        forks: of the authors that forked, up to the first damaged message: those with the most messages that do not
+            follow the one before, TOP of them at most; None where they were not looked for.
+        frames: `authors`, `hot_keys`, `alternative_encodings` and `forks` in full, by these names, that of encodings
+            with a row for each; computed when they are used; what they are computed from is on disk for as long as the
+            session lasts.
     """
 
     totals: Totals
@@ -205,7 +209,7 @@ class AnalyzeResult:
     frames: Mapping[str, DataFrame]
 
 
-def analyze(messages: DataFrame, hot: str | None = None, *, forks: tuple[Fork, ...] | None = None) -> AnalyzeResult:
+def analyze(messages: DataFrame, hot: str | None = None, *, location: str | None = None) -> AnalyzeResult:
     """Analyse one log.
 
     Args:
@@ -213,7 +217,7 @@ def analyze(messages: DataFrame, hot: str | None = None, *, forks: tuple[Fork, .
             expression.
         hot: an expression of Spark's SQL over the columns, as "get_json_object(payload, '$.key')": messages for which
             it gives the same are about the same key.
-        forks: what `forked_authors` found in the log, for the report.
+        location: of the log, in which tasks look for authors that forked; None looks for none.
 
     Raises:
         GossipLogError: as reading the log raises it.
@@ -231,8 +235,8 @@ def analyze(messages: DataFrame, hot: str | None = None, *, forks: tuple[Fork, .
             F.array_distinct("parents").alias("parents"),
             named.cast("string").alias("hot"),
         ).persist(StorageLevel.DISK_ONLY)
-        found = _whole(stored)
-        counted = found
+        found = counted = _whole(stored)
+        first_damaged = found.pop("first_damaged")
         encodings = _encodings(stored)
         rows = stored.where("clock IS NOT NULL")
         damaged = stored.where("clock IS NULL").select(F.col("id").alias("damaged"))
@@ -240,6 +244,7 @@ def analyze(messages: DataFrame, hot: str | None = None, *, forks: tuple[Fork, .
             encodings = encodings.persist(StorageLevel.DISK_ONLY)
             rows = _counted(rows, encodings).persist(StorageLevel.DISK_ONLY)
             counted = _whole(rows)
+            del counted["first_damaged"]
             damaged = damaged.join(encodings, F.col("damaged") == F.col("content_id"), "left_anti")
         else:
             # Where every message is canonical, nothing needs to be read for it.
@@ -248,16 +253,27 @@ def analyze(messages: DataFrame, hot: str | None = None, *, forks: tuple[Fork, .
         frames = {"authors": authors, "alternative_encodings": encodings}
         if hot is not None:
             frames["hot_keys"] = _hot_keys(rows)
+        if location is not None:
+            frames["forks"] = _forks(rows, encodings, location, first_damaged).persist(StorageLevel.DISK_ONLY)
         # Damaged and alternative encodings are of the log as it is stored, the others of what counts.
         stored_only = {name: found[name] for name in ("damaged", "not_canonical")}
-        return _collect(rows, _children(rows, damaged), frames, counted | stored_only, forks)
+        return _collect(rows, _children(rows, damaged), frames, counted | stored_only)
 
 
-def _whole(rows: DataFrame) -> dict[str, int]:
+def _forks(rows: DataFrame, encodings: DataFrame, location: str, first_damaged: int | None) -> DataFrame:
+    """Return the authors that forked, by the messages before the first damaged one, as `Log.verify` does."""
+    if first_damaged is not None:
+        rows = rows.where(F.col("seq") < first_damaged)
+    content = F.coalesce("alternative_of", "id").alias("content_id")
+    return forked_authors(rows.select("seq", "id", "author", "parents", content), encodings, location)
+
+
+def _whole(rows: DataFrame) -> dict[str, Any]:
     """Return the figures of a log that need no more than one look at each row; damaged rows count as such alone."""
     is_sound = F.col("clock").isNotNull()
     figures = rows.agg(
         F.count_if(~is_sound).alias("damaged"),
+        F.min(F.when(~is_sound, F.col("seq"))).alias("first_damaged"),
         F.count("alternative_of").alias("not_canonical"),
         F.count_if(is_sound).alias("messages"),
         F.coalesce(F.sum(F.when(is_sound, F.col("size"))), F.lit(0)).alias("bytes"),
@@ -274,9 +290,8 @@ def _collect(
     children: DataFrame,
     frames: Mapping[str, DataFrame],
     whole: Mapping[str, int],
-    forks: tuple[Fork, ...] | None,
 ) -> AnalyzeResult:
-    authors, encodings = frames["authors"], frames["alternative_encodings"]
+    authors, encodings, forks = frames["authors"], frames["alternative_encodings"], frames.get("forks")
     widths, ranges = _ranges(rows, children, whole["longest_chain"])
     score = F.greatest("messages_score", "bytes_score")
     counts = authors.agg(F.count("*").alias("authors"), F.count_if(score > LIMIT).alias("suspects")).first()
@@ -292,6 +307,7 @@ def _collect(
             widest=max((part.widest for part in ranges), default=0),
             reencoded=encodings.where("number = 1").count() if whole["not_canonical"] else 0,
             suspects=counts.suspects,
+            forked=None if forks is None else forks.count(),
         ),
         ranges=ranges,
         widths=widths,
@@ -299,7 +315,7 @@ def _collect(
         suspects=_authors(suspects) if counts.suspects else (),
         hot_keys=None if hot_keys is None else _top(hot_keys),
         alternative_encodings=_by_message(encodings) if whole["not_canonical"] else (),
-        forks=forks,
+        forks=None if forks is None else _top_forks(forks),
         frames=frames,
     )
 
@@ -310,6 +326,11 @@ def _authors(authors: DataFrame) -> tuple[Author, ...]:
 
 def _top(keys: DataFrame) -> tuple[HotKey, ...]:
     return tuple(HotKey(**row.asDict()) for row in keys.orderBy(F.desc("messages"), "key").limit(TOP).collect())
+
+
+def _top_forks(forks: DataFrame) -> tuple[Fork, ...]:
+    rows = forks.orderBy(F.desc("messages"), "author").limit(TOP).collect()
+    return tuple(Fork(row.author, row.messages, (row.first[0], row.first[1])) for row in rows)
 
 
 def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Width, ...], tuple[ClockRange, ...]]:

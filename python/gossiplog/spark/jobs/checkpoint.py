@@ -37,11 +37,9 @@ class Checkpoint:
 
     Attributes:
         state: the name of its folder.
-        topic: of the log.
         messages: how many messages were folded: those with sequences up to this one.
         last: the id of the last of them in the order of arrival; None where there are none.
         recipe: how they were folded: a state is continued only in the same way.
-        generation: of the log.
     """
 
     state: str

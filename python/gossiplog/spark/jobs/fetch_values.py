@@ -38,7 +38,6 @@ class Replica:
 
     Attributes:
         log: its location.
-        topic: of the log.
         messages: how many it has.
         level: of the root of its tree.
         root: the root's hash, hexadecimal.

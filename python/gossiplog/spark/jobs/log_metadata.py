@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, InvalidMessage
-from gossiplog.log.arrival_check import ArrivalCheck, Problem, log_problems
-from gossiplog.log.forks import Forks
+from gossiplog.log.arrival_check import Problem, log_problems
 from gossiplog.log.reading import raising_corrupt_log
-from gossiplog.log.results import Fork
 from gossiplog.log.state import State, stored_state
 from gossiplog.spark.source.locations import opened
 from gossiplog.storage.base import Position, Reader
@@ -27,7 +25,6 @@ class LogMetadata:
     """What a log says of itself.
 
     Attributes:
-        topic: of the log.
         count: of its messages.
         root: of its tree, None where that cannot be read.
         heads: the keys of the messages that no other names as a parent, None where they cannot be read. What a damaged
@@ -67,30 +64,6 @@ def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
         except CorruptLog as error:
             return LogMetadata(own, position.count, None, None, str(error), *whole)
     return LogMetadata(own, position.count, root, heads, None, *whole)
-
-
-def forked_authors(location: str) -> tuple[Fork, ...]:
-    """Return the authors that forked, as `Log.verify` finds them, but for signatures: up to the first damaged message.
-
-    It reads the whole log in this process: whether a message follows its author's last one depends on all before it.
-
-    Args:
-        location: names the file, as for `gossiplog.open`.
-
-    Raises:
-        StorageError: it cannot be read.
-    """
-    forks = Forks()
-    with opened(location, None) as (storage, topic):
-        with storage.reader() as reader:
-            position = reader.position()
-        check = ArrivalCheck(storage, topic, position.indexed, _pass_over, signatures=False, forks=forks)
-        check.run(1, position.count)
-    return forks.found
-
-
-def _pass_over(problem: Problem) -> None:
-    """Leave damage to `verify`."""
 
 
 def _up_to_date(reader: Reader, index: State, position: Position, topic: str) -> tuple[core.Node, tuple[bytes, ...]]:

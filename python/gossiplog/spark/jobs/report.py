@@ -34,6 +34,7 @@ _LABELS = {
     "not_canonical": "encodings that are not canonical",
     "reencoded": "messages with such encodings",
     "suspects": "suspects among the authors",
+    "forked": "authors that forked",
     "messages_ratio": "messages × median",
     "messages_score": "messages score",
     "bytes_ratio": "bytes × median",
@@ -145,7 +146,9 @@ def page(analysis: AnalyzeResult, title: str, now: datetime, state: LogMetadata 
         facts |= {"topic": state.topic, "root": root}
     named = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in facts.items())
     totals = "".join(
-        f"<div><dt>{_label(name)}</dt><dd>{value:,}</dd></div>" for name, value in asdict(analysis.totals).items()
+        f"<div><dt>{_label(name)}</dt><dd>{value:,}</dd></div>"
+        for name, value in asdict(analysis.totals).items()
+        if value is not None
     )
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -228,7 +231,6 @@ def _tables(analysis: AnalyzeResult) -> str:
         ),
     ]
     if analysis.forks is not None:
-        forks = sorted(analysis.forks, key=lambda fork: -fork.messages)
         parts.append(
             _section(
                 "Forks",
@@ -236,7 +238,7 @@ def _tables(analysis: AnalyzeResult) -> str:
                 " restored and goes on. The messages are those that do not follow the author's one before; the first"
                 f" two that are concurrent are named. {TOP} at most, those with the most such messages.",
                 ("author", "messages", "first"),
-                ((fork.author, fork.messages, ", ".join(fork.first)) for fork in forks[:TOP]),
+                ((fork.author, fork.messages, ", ".join(fork.first)) for fork in analysis.forks),
             )
         )
     if analysis.hot_keys is not None:

@@ -98,7 +98,6 @@ class Signing:
     them; a component does not go beyond a task, which holds the largest of its components in memory.
 
     Attributes:
-        topic: of the log.
         keys: of the authors.
     """
 
@@ -125,7 +124,6 @@ class Merging:
     It keeps no more than one key in 32 in memory. A merge message has null as its payload.
 
     Attributes:
-        topic: of the log.
         keys: of the authors.
         author: who signs the merge messages.
     """

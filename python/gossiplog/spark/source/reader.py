@@ -58,7 +58,6 @@ class KeyRange(InputPartition):
     Attributes:
         name: of the log, as the read has it.
         location: of the log, wherever the task runs.
-        topic: of the log.
         count: of messages in the state that is read.
         start: the least key, itself included.
         end: the key before which it ends, None at the end of the log.
