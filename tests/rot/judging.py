@@ -101,6 +101,9 @@ def uses(ids: Iterable[str]) -> dict[str, Use]:
     return {
         "messages": lambda log: [message.value for message in log.messages()],
         "messages in reverse": lambda log: [message.id for message in log.messages(reverse=True, limit=20)],
+        "a range of messages": lambda log: [message.id for message in log.messages(after=some[1], before=last)],
+        "a range in reverse": lambda log: [message.id for message in log.messages(before=last, reverse=True, limit=40)],
+        "a page": lambda log: log.replica.page(core.decode_id(first), None, reverse=False, limit=50, most_bytes=20_000),
         "get": lambda log: [log.get(id).value for id in some],
         "content_id": lambda log: [log.content_id(id) for id in some],
         "contains": lambda log: [id in log for id in some],
