@@ -64,6 +64,18 @@ def test_an_empty_file(program: Program, path: Path, home: Path) -> None:
     assert program(*shlex.split(run.replace("SOURCE", str(path)))[1:]).record["messages"] == 20
 
 
+def test_a_header_that_keeps_a_log_from_being_written(program: Program, path: Path) -> None:
+    """Before, all was fine, and appends failed."""
+    with path.open("r+b") as file:
+        file.seek(18)
+        file.write(b"\x06")
+    findings = found(program, path, 1)
+    run = f"gossiplog repair {path} --from SOURCE"
+    assert findings["damage"] == ("wrong", "its header says that SQLite must not write it", run)
+    assert program("repair", path).code == 0
+    found(program, path, 0)
+
+
 def test_a_damaged_write_ahead_log_is_not_opened(program: Program, home: Path) -> None:
     """SQLite would drop what is behind the damage."""
     path = home / "copy.db"

@@ -22,8 +22,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from gossiplog.storage.pages import HEADER
 from tests.rot.judging import Flip, Known, Outcome, judge, know
-from tests.rot.owners import HEADER, owner_of
+from tests.rot.owners import owner_of
 from tests.rot.shapes import SHAPES, WAL, make
 
 _FATES = ("harmless", "named", "refused")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-HEADER = 100
-"""Bytes of a database's header (https://sqlite.org/fileformat2.html, "The Database Header")."""
+from gossiplog.storage.pages import HEADER
+
 _INTERIOR = (2, 5)
 
 

@@ -21,6 +21,7 @@ from gossiplog.files import explain_denial
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
+from gossiplog.storage.pages import HEADER, is_writable
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.write_ahead_log import log_of, unread_commits
@@ -90,6 +91,7 @@ def doctor(
 def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     """Yield what is found. The log is opened last: SQLite drops what follows damage in a write-ahead log."""
     yield from _permissions(path)
+    yield from _header(path)
     yield from _leftovers(path)
     if path.stat().st_size == 0 and not log_of(path.resolve()).exists():
         run = f"gossiplog sync {shell_path(path)} SOURCE"
@@ -116,6 +118,14 @@ def _permissions(path: Path) -> Iterator[Finding]:
             yield Finding("permissions", Severity.NOTE, f"{what} can only be read: {denial}")
             return
     yield Finding("permissions", Severity.FINE, "it can be read and written")
+
+
+def _header(path: Path) -> Iterator[Finding]:
+    if not os.access(path, os.R_OK):
+        return
+    with path.open("rb") as file:
+        if not is_writable(file.read(HEADER)):
+            yield Finding("damage", Severity.WRONG, "its header says that SQLite must not write it", _repair(path))
 
 
 def _leftovers(path: Path) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 
 Value: TypeAlias = int | float | str | bytes | None
 
-_HEADER = 100
+HEADER = 100
+"""Bytes of a database's header ("The Database Header")."""
 _MAGIC = b"SQLite format 3\0"
 _DEFAULT_PAGE = 4096
 _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
@@ -33,6 +34,11 @@ def page_size(header: bytes) -> int:
     size = int.from_bytes(header[16:18])
     size = 65536 if size == 1 else size
     return size if size in _PAGE_SIZES else _DEFAULT_PAGE
+
+
+def is_writable(header: bytes) -> bool:
+    """Return whether SQLite writes to a database with this header ("File format version numbers")."""
+    return header[18:19] <= b"\2"
 
 
 def restored_header(header: bytes, length: int) -> bytes:
@@ -67,7 +73,7 @@ class Pages:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
-        self._size = page_size(self._file.read(_HEADER))
+        self._size = page_size(self._file.read(HEADER))
         self._count = self._file.seek(0, 2) // self._size
         # How many overflow pages may still be read.
         self._overflow_left = _MOST_SHARED * self._count
@@ -83,7 +89,7 @@ class Pages:
         """
         for number in range(1, self._count + 1):
             page = self._page(number)
-            start = _HEADER if number == 1 else 0
+            start = HEADER if number == 1 else 0
             kind, cells = page[start], int.from_bytes(page[start + 3 : start + 5])
             if kind not in (_INTERIOR_INDEX, _LEAF_INDEX, _LEAF_TABLE):
                 continue

@@ -16,14 +16,13 @@ from typing import Any
 
 from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
-from gossiplog.storage.pages import Pages, restored_header
+from gossiplog.storage.pages import HEADER, Pages, restored_header
 from gossiplog.storage.replacement import put_in_place
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems, new_meta
 
 LEFTOVER = ".repair-"
 """What follows a log's name in that of the folder in which it is repaired; a repair that was killed leaves it."""
 
-_HEADER = 100
 _META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})
 # A damaged schema is compared with the statements of a log's tables: so many characters may differ.
 _FLIPPED = 2
@@ -46,7 +45,7 @@ def read_all(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
         be read.
     """
     with copy.open("r+b") as file:
-        header = file.read(_HEADER)
+        header = file.read(HEADER)
         restored = restored_header(header, os.fstat(file.fileno()).st_size)
         if restored != header:
             file.seek(0)
