@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import anyio
 import pytest
 
 from gossiplog._core import PanicException
-from gossiplog.net.service import Caller, Service, asyncio_loop, background, caller
+from gossiplog.net.service import Caller, Service, asyncio_loop, background, call_when_readable, caller
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +39,46 @@ def test_a_loop_that_has_ended_is_called_in_vain(backend: str) -> None:
 
     call_soon = anyio.run(run, backend=backend)
     call_soon(pytest.fail, "it was called")
+
+
+async def test_what_can_be_read_is_read_in_parts() -> None:
+    received, whole = bytearray(), anyio.Event()
+
+    def read() -> bool:
+        with suppress(BlockingIOError):
+            received.extend(here.recv(2))
+        if len(received) == 5:
+            whole.set()
+        return len(received) % 2 == 0 and len(received) < 4
+
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        async with background() as tasks:
+            tasks.start_soon(call_when_readable, here.fileno(), read)
+            there.send(b"abc")
+            while len(received) < 3:
+                await anyio.sleep(0)
+            there.send(b"de")
+            await whole.wait()
+    assert received == b"abcde"
+
+
+async def test_reading_ends_with_what_it_raises() -> None:
+    error = KeyError(1)
+
+    def read() -> bool:
+        here.recv(1)
+        raise error
+
+    here, there = socket.socketpair()
+    with here, there:
+        there.send(b"ab")
+        with pytest.raises(KeyError) as raised:
+            await call_when_readable(here.fileno(), read)
+        assert raised.value is error
+        await anyio.sleep(0)
+        assert here.recv(2) == b"b"
 
 
 async def fail(error: Exception) -> None:

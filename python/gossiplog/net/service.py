@@ -50,6 +50,45 @@ def caller() -> Caller:
     return call_in_loop
 
 
+async def call_when_readable(descriptor: int, call: Callable[[], bool]) -> None:
+    """Call a function whenever a file descriptor can be read, without end.
+
+    On asyncio the loop calls it: no task wakes, and the descriptor is registered once. `anyio.wait_readable` registers
+    it, makes a future and wakes a task each time.
+
+    Args:
+        descriptor: of what the function reads.
+        call: reads, without waiting, what it can handle in some milliseconds; there may be nothing. Returns True if it is
+            to be called again at once.
+
+    Raises:
+        BaseException: what the function raises.
+    """
+    loop = asyncio_loop()
+    if loop is None:
+        while True:
+            await anyio.wait_readable(descriptor)
+            while call():
+                await anyio.lowlevel.checkpoint()
+    failed = loop.create_future()
+
+    def read() -> None:
+        if failed.done():
+            return
+        try:
+            if call():
+                loop.call_soon(read)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failed.set_exception(error)
+
+    loop.add_reader(descriptor, read)
+    try:
+        await failed
+    finally:
+        failed.cancel()
+        loop.remove_reader(descriptor)
+
+
 @asynccontextmanager
 async def background() -> AsyncIterator[anyio.abc.TaskGroup]:
     """Provide a task group that is cancelled at the end of its block.

@@ -21,6 +21,7 @@ import anyio.lowlevel
 
 from gossiplog._core import Closed, ConnectionEvent, StreamEvent, Streams
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
+from gossiplog.net.service import call_when_readable
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Signal, Stream
 
@@ -252,6 +253,8 @@ class Transport:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._connections: dict[int, Connection] = {}
+        # That came and were not passed on yet.
+        self._events: deque[object] = deque()
         self._last: dict[str, int] | None = None
         self._tasks = anyio.create_task_group()
         # Shielded: a cancelled task still needs events, to close its connections in order. Leaving the context ends it.
@@ -292,17 +295,20 @@ class Transport:
 
     async def _dispatch(self) -> None:
         with self._dispatching:
-            while True:
-                await anyio.wait_readable(self._core.fileno())
-                try:
-                    events = self._core.poll()
-                except NetworkError as error:
-                    self._fail(error)
-                    return
-                time_slice = TimeSlice()
-                for event in events:
-                    self._take(event)
-                    await time_slice.rest()
+            await call_when_readable(self._core.fileno(), self._take_some)
+
+    def _take_some(self) -> bool:
+        """Pass events to their connections for a while; return True if there are more."""
+        if not self._events:
+            try:
+                self._events.extend(self._core.poll())
+            except NetworkError as error:
+                self._fail(error)
+                self._dispatching.cancel()
+        time_slice = TimeSlice()
+        while self._events and not time_slice.is_over:
+            self._take(self._events.popleft())
+        return bool(self._events)
 
     def _add(self, handle: int, name: str) -> Connection:
         connection = self._connections[handle] = Connection(self._core.streams, handle, name, self._forget)

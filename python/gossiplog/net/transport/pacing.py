@@ -29,9 +29,14 @@ class TimeSlice:
     def __init__(self) -> None:
         self._end = time.perf_counter() + SLICE_SECONDS
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this task or callback has run for long."""
+        return time.perf_counter() >= self._end
+
     async def rest(self) -> None:
         """Yield to the event loop, if this task has run for long; a checkpoint only then."""
-        if time.perf_counter() >= self._end:
+        if self.is_over:
             await anyio.lowlevel.checkpoint()
             self._end = time.perf_counter() + SLICE_SECONDS
 
