@@ -291,27 +291,6 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         SQLiteStorage(tmp_path / "nowhere" / "log.db").open("topic", True)
 
 
-@pytest.mark.parametrize(
-    ("name", "named"),
-    [
-        ("applied", "the cursor of `apply`"),
-        ("generation", "the generation"),
-        ("apply_version", "the version of `apply`"),
-        ("rebuild", "the rebuild of the application's tables"),
-    ],
-)
-@pytest.mark.parametrize("value", ["'x'", "-2", "1.5"])
-def test_a_damaged_position(storage: SQLiteStorage, path: Path, name: str, named: str, value: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE gossiplog_meta SET value = {value} WHERE name = '{name}'")
-    with storage.reader() as reader, pytest.raises(CorruptLog, match=named):
-        reader.position()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"DELETE FROM gossiplog_meta WHERE name = '{name}'")
-    with storage.reader() as reader, pytest.raises(CorruptLog, match=f"{named}.* None"):
-        reader.position()
-
-
 def test_errors_of_an_application_are_the_drivers_own(storage: SQLiteStorage) -> None:
     with storage.transaction() as transaction:
         with pytest.raises(sqlite3.OperationalError, match="no such table"), transaction.savepoint():

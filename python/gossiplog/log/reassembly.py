@@ -19,7 +19,7 @@ from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
 from gossiplog.storage.location import is_url, storage_at
-from gossiplog.storage.sqlite_tables import new_meta
+from gossiplog.storage.sqlite_meta import new_meta
 
 _PAGE = 1024
 

@@ -41,7 +41,8 @@ from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_tables import TABLES, TableStatement, new_meta, stored_identity
+from gossiplog.storage.sqlite_meta import new_meta, stored_identity
+from gossiplog.storage.sqlite_tables import TABLES, TableStatement
 
 Fetch: TypeAlias = Callable[[Log], object]
 """Brings a log up to date with a replica that is no file: a hub or a peer."""

@@ -18,7 +18,8 @@ from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.pages import HEADER, Pages, restored_header
 from gossiplog.storage.replacement import put_in_place
-from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems, new_meta
+from gossiplog.storage.sqlite_meta import new_meta
+from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems
 
 LEFTOVER = ".repair-"
 """What follows a log's name in that of the folder in which it is repaired; a repair that was killed leaves it."""

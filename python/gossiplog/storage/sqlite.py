@@ -2,7 +2,8 @@
 
 One connection writes, guarded by a lock that a thread may hold; SQLite's own lock (BEGIN IMMEDIATE) keeps other
 processes out. Readers have connections of their own, so that they never wait for a writer; a database in memory has
-only one connection for both. The statements that read and write messages are in `sqlite_tables`.
+only one connection for both. The statements that read and write messages are in `sqlite_tables`,
+those of the log's settings in `sqlite_meta`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from gossiplog.storage.sqlite_files import (
     file_of,
     text_path,
 )
+from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
     OURS,
@@ -56,10 +58,8 @@ from gossiplog.storage.sqlite_tables import (
     error_code,
     integrity_problems,
     is_read_only,
-    new_meta,
     schema_of_log,
     storage_error,
-    stored_identity,
     undecodable,
 )
 from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, former_reader, tables_of, upgrade

@@ -8,11 +8,8 @@ the right type and wrong, which it finds.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
-import reprlib
-import secrets
 import sqlite3
 import sys
 import weakref
@@ -23,7 +20,7 @@ from itertools import chain
 from typing import Any, Self, TypeAlias
 
 from gossiplog.core import WritePlan
-from gossiplog.errors import CorruptLog, NewerSchema, StorageError
+from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     PAGE_BYTES,
@@ -39,6 +36,16 @@ from gossiplog.storage.base import (
     divisions,
 )
 from gossiplog.storage.commit_count import COUNT_SUFFIX
+from gossiplog.storage.sqlite_meta import (
+    POSITION_ADDED,
+    put_meta,
+    read_has_setup,
+    read_position,
+    read_tables,
+    read_text,
+    set_meta,
+    write_tables,
+)
 
 ALTERNATIVES = (
     "CREATE TABLE gossiplog_alternatives(seq INTEGER PRIMARY KEY, content BLOB NOT NULL)",
@@ -54,26 +61,6 @@ TABLES = (
     "CREATE TABLE gossiplog_tree(key BLOB PRIMARY KEY, hash BLOB NOT NULL) WITHOUT ROWID",
     *ALTERNATIVES,
 )
-
-
-def new_meta() -> Mapping[str, int | str]:
-    """Return the rows of gossiplog_meta that schema 4 added, as a new log or one that was just upgraded has them.
-
-    They are the values of `Position`, and besides:
-
-    - setup: 1 where `setup` made the application's tables.
-    - tables: a JSON list of the names of the tables that `setup` and `apply` have written to.
-    - identity: random; no two files that are written to have the same.
-    """
-    position = Position()
-    return {
-        "generation": position.generation,
-        "apply_version": position.apply_version,
-        "rebuild": position.rebuild,
-        "setup": 0,
-        "tables": "[]",
-        "identity": secrets.token_hex(16),
-    }
 
 
 def _blob(column: str) -> str:
@@ -101,8 +88,6 @@ _STRAYS: Mapping[str, tuple[str, str]] = {
     "alternatives": ("seq", "seq BETWEEN 1 AND :count"),
 }
 _MOST_STRAYS = 20
-# No log comes so far; what follows a sequence must be a number that SQLite holds.
-_MOST_SEQUENCE = 2**62
 # Keys or sequences in one statement.
 _CHUNK = 512
 # From so many keys on, it pays to ask first whether they are all above those of the log.
@@ -250,7 +235,6 @@ def _no_file_can_be_opened() -> bool:
     return False
 
 
-_IDENTITY = re.compile("[0-9a-f]{32}")
 SchemaRow: TypeAlias = tuple[str, str, str | None]
 """What `sqlite_schema` says of something: its type, its name, and its statement, None for indices that SQLite makes."""
 
@@ -329,19 +313,6 @@ def check_tables(found: Sequence[SchemaRow], expected: Sequence[str]) -> None:
         raise CorruptLog(problems)
 
 
-def stored_identity(connection: sqlite3.Connection) -> bytes:
-    """Return the random bytes that a database of schema 4 or later has.
-
-    Raises:
-        CorruptLog: something else is stored.
-    """
-    row = connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'identity'").fetchone()
-    text = None if row is None else row[0]
-    if not isinstance(text, str) or not _IDENTITY.fullmatch(text):
-        raise CorruptLog([f"the identity of the database is {text!r}: expected 32 hexadecimal digits"])
-    return bytes.fromhex(text)
-
-
 class Guard:
     """Keeps an application's statements from the log's tables and from the transaction, while it is active.
 
@@ -377,47 +348,14 @@ class SQLiteReader(Reader):
 
     _SCHEMA = SCHEMA
     _LAST_ALTERNATIVE = "(SELECT coalesce(max(seq), 0) FROM gossiplog_alternatives)"
-    # What schema 4 added of the position.
-    _ADDED = ", ".join(
-        f"(SELECT value FROM gossiplog_meta WHERE name = '{name}')"
-        for name in ("generation", "apply_version", "rebuild")
-    )
+    _ADDED = POSITION_ADDED
     _STRAYS: Sequence[str] = tuple(_STRAYS)
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def position(self) -> Position:
-        row = self._connection.execute(
-            "SELECT (SELECT value FROM gossiplog_meta WHERE name = 'schema'),"
-            " (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
-            " (SELECT value FROM gossiplog_meta WHERE name = 'applied'),"
-            " (SELECT value FROM gossiplog_meta WHERE name = 'indexed'),"
-            f" {self._LAST_ALTERNATIVE}, {self._ADDED}"
-        ).fetchone()
-        schema, count, applied, indexed, alternative, generation, apply_version, rebuild = row
-        if schema != self._SCHEMA:
-            raise NewerSchema(
-                f"another process has changed the log's schema from {self._SCHEMA} to {schema!r}: open it again, with"
-                " the version of gossiplog that did"
-            )
-        if not 0 <= count <= _MOST_SEQUENCE:
-            raise CorruptLog([f"the last message has the sequence {count}: expected 0 to {_MOST_SEQUENCE}"])
-        if not isinstance(applied, int) or not 0 <= applied <= _MOST_SEQUENCE:
-            raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
-        if not isinstance(indexed, int) or not 0 <= indexed <= count:
-            raise CorruptLog(
-                [f"the index goes up to {indexed!r}: expected the sequence of one of {counted(count, 'message')}, or 0"]
-            )
-        if not isinstance(generation, int) or generation < 0:
-            raise CorruptLog([f"the generation is {generation!r}: expected an integer of 0 or more"])
-        if not isinstance(apply_version, int) or apply_version < 1:
-            raise CorruptLog([f"the version of `apply` is {apply_version!r}: expected an integer of 1 or more"])
-        if not isinstance(rebuild, int) or not REBUILD_REQUESTED <= rebuild <= count:
-            raise CorruptLog(
-                [f"the rebuild of the application's tables goes up to {rebuild!r}: expected the sequence of a message"]
-            )
-        return Position(count, applied, indexed, alternative, generation, apply_version, rebuild)
+        return read_position(self._connection, self._SCHEMA, self._LAST_ALTERNATIVE, self._ADDED)
 
     def last_sequence(self) -> int:
         """Return the sequence of the last message, 0 in an empty log."""
@@ -429,10 +367,7 @@ class SQLiteReader(Reader):
 
     def index_fingerprint(self) -> str | None:
         # Versions before this one do not write it.
-        row = self._connection.execute(
-            "SELECT CAST(value AS TEXT) FROM gossiplog_meta WHERE name = 'index_fingerprint'"
-        ).fetchone()
-        return None if row is None else row[0]
+        return read_text(self._connection, "index_fingerprint")
 
     def leaves(
         self, start: bytes, end: bytes | None, count: int, limit: int | None = None
@@ -694,28 +629,21 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             "INSERT INTO gossiplog_tree(key, hash) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET hash = excluded.hash",
             level1,
         )
-        self._set_meta("indexed", indexed)
+        set_meta(self._connection, "indexed", indexed)
 
     def set_index_fingerprint(self, text: str) -> None:
-        self._connection.execute(
-            "INSERT INTO gossiplog_meta(name, value) VALUES ('index_fingerprint', ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (text,),
-        )
+        put_meta(self._connection, "index_fingerprint", text)
 
     def set_applied(self, sequence: int) -> None:
-        self._set_meta("applied", sequence)
+        set_meta(self._connection, "applied", sequence)
         self._note_tables()
 
     def application_tables(self) -> ApplicationTables:
-        has_setup = self._meta("setup")
-        if has_setup not in (0, 1):
-            raise CorruptLog([f"whether `setup` has run is {has_setup!r}: expected 0 or 1"])
-        names = self._written_tables()
-        return ApplicationTables(has_setup == 1, sorted(names - self._existing(names)))
+        names = read_tables(self._connection)
+        return ApplicationTables(read_has_setup(self._connection), sorted(names - self._existing(names)))
 
     def request_rebuild(self) -> None:
-        self._set_meta("rebuild", REBUILD_REQUESTED)
+        set_meta(self._connection, "rebuild", REBUILD_REQUESTED)
 
     def begin_rebuild(self, version: int, *, has_setup: bool) -> None:
         for name, value in {
@@ -724,15 +652,8 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             "rebuild": self.last_sequence(),
             "setup": int(has_setup),
         }.items():
-            self._set_meta(name, value)
+            set_meta(self._connection, name, value)
         self._note_tables()
-
-    def _meta(self, name: str) -> Any:
-        row = self._connection.execute("SELECT value FROM gossiplog_meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else row[0]
-
-    def _set_meta(self, name: str, value: int | str) -> None:
-        self._connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = ?", (value, name))
 
     def _note_tables(self) -> None:
         """Store the names of the tables that the application has written to, so that a missing one is noticed."""
@@ -741,19 +662,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             return
         self._noted = frozenset(self._guard.written)
         # Those that the application dropped in this transaction are forgotten.
-        self._set_meta("tables", json.dumps(sorted(self._existing(self._written_tables() | self._noted))))
-
-    def _written_tables(self) -> frozenset[str]:
-        text = self._meta("tables")
-        try:
-            names = json.loads(text) if isinstance(text, str) else None
-        except (ValueError, RecursionError):
-            names = None
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise CorruptLog(
-                [f"the application's tables are named {reprlib.repr(text)}: expected a JSON list of texts"]
-            )
-        return frozenset(names)
+        write_tables(self._connection, self._existing(read_tables(self._connection) | self._noted))
 
     def _existing(self, names: Collection[str]) -> frozenset[str]:
         rows = self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")

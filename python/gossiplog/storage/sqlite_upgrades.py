@@ -17,7 +17,8 @@ from gossiplog import core
 from gossiplog.core import SignedMessage, decode_id
 from gossiplog.errors import TreeError
 from gossiplog.storage.base import SCHEMA, Position, Progress, index_fingerprint
-from gossiplog.storage.sqlite_tables import ALTERNATIVES, TABLES, SQLiteReader, new_meta
+from gossiplog.storage.sqlite_meta import new_meta
+from gossiplog.storage.sqlite_tables import ALTERNATIVES, TABLES, SQLiteReader
 
 OLDEST = 2
 """The oldest schema that is read."""

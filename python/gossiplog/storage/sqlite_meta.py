@@ -1,0 +1,160 @@
+"""What a log in SQLite says of itself: the rows of gossiplog_meta, each a name with a value.
+
+- schema: of the tables; topic: of the log.
+- indexed, and index_fingerprint: how far the index goes, and the text that it is compared with.
+- applied, apply_version, rebuild, generation: see `Position`.
+- setup: 1 where `setup` made the application's tables.
+- tables: a JSON list of the names of the tables that `setup` and `apply` have written to.
+- identity: random; no two files that are written to have the same.
+
+A damaged file may have any values: what is read is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+import secrets
+import sqlite3
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gossiplog.errors import CorruptLog, NewerSchema
+from gossiplog.reprs import counted
+from gossiplog.storage.base import REBUILD_REQUESTED, Position
+
+POSITION_ADDED = ", ".join(
+    f"(SELECT value FROM gossiplog_meta WHERE name = '{name}')" for name in ("generation", "apply_version", "rebuild")
+)
+"""The columns of the position that schema 4 added."""
+# No log comes so far; what follows a sequence must be a number that SQLite holds.
+_MOST_SEQUENCE = 2**62
+_IDENTITY = re.compile("[0-9a-f]{32}")
+
+
+def new_meta() -> Mapping[str, int | str]:
+    """Return the rows of gossiplog_meta that schema 4 added, as a new log or one that was just upgraded has them."""
+    position = Position()
+    return {
+        "generation": position.generation,
+        "apply_version": position.apply_version,
+        "rebuild": position.rebuild,
+        "setup": 0,
+        "tables": "[]",
+        "identity": secrets.token_hex(16),
+    }
+
+
+def read_position(connection: sqlite3.Connection, schema: int, last_alternative: str, added: str) -> Position:
+    """Return how far the state has come that a connection reads.
+
+    Args:
+        connection: to the database.
+        schema: that the log must have.
+        last_alternative: the expression of the sequence of the last alternative encoding.
+        added: the expressions of what POSITION_ADDED reads; an earlier schema has constants.
+
+    Raises:
+        CorruptLog: what is stored of it cannot be.
+        NewerSchema: the log has another schema.
+    """
+    row = connection.execute(
+        "SELECT (SELECT value FROM gossiplog_meta WHERE name = 'schema'),"
+        " (SELECT coalesce(max(seq), 0) FROM gossiplog_messages),"
+        " (SELECT value FROM gossiplog_meta WHERE name = 'applied'),"
+        " (SELECT value FROM gossiplog_meta WHERE name = 'indexed'),"
+        f" {last_alternative}, {added}"
+    ).fetchone()
+    found, count, applied, indexed, alternative, generation, apply_version, rebuild = row
+    if found != schema:
+        raise NewerSchema(
+            f"another process has changed the log's schema from {schema} to {found!r}: open it again, with the version"
+            " of gossiplog that did"
+        )
+    if not 0 <= count <= _MOST_SEQUENCE:
+        raise CorruptLog([f"the last message has the sequence {count}: expected 0 to {_MOST_SEQUENCE}"])
+    if not isinstance(applied, int) or not 0 <= applied <= _MOST_SEQUENCE:
+        raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
+    if not isinstance(indexed, int) or not 0 <= indexed <= count:
+        raise CorruptLog(
+            [f"the index goes up to {indexed!r}: expected the sequence of one of {counted(count, 'message')}, or 0"]
+        )
+    if not isinstance(generation, int) or generation < 0:
+        raise CorruptLog([f"the generation is {generation!r}: expected an integer of 0 or more"])
+    if not isinstance(apply_version, int) or apply_version < 1:
+        raise CorruptLog([f"the version of `apply` is {apply_version!r}: expected an integer of 1 or more"])
+    if not isinstance(rebuild, int) or not REBUILD_REQUESTED <= rebuild <= count:
+        raise CorruptLog(
+            [f"the rebuild of the application's tables goes up to {rebuild!r}: expected the sequence of a message"]
+        )
+    return Position(count, applied, indexed, alternative, generation, apply_version, rebuild)
+
+
+def stored_identity(connection: sqlite3.Connection) -> bytes:
+    """Return the random bytes that a database of schema 4 or later has.
+
+    Raises:
+        CorruptLog: something else is stored.
+    """
+    text = _read_meta(connection, "identity")
+    if not isinstance(text, str) or not _IDENTITY.fullmatch(text):
+        raise CorruptLog([f"the identity of the database is {text!r}: expected 32 hexadecimal digits"])
+    return bytes.fromhex(text)
+
+
+def read_text(connection: sqlite3.Connection, name: str) -> str | None:
+    """Return a value as text; None where there is none."""
+    row = connection.execute("SELECT CAST(value AS TEXT) FROM gossiplog_meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def read_has_setup(connection: sqlite3.Connection) -> bool:
+    """Return whether `setup` made the application's tables.
+
+    Raises:
+        CorruptLog: something else is stored.
+    """
+    has_setup = _read_meta(connection, "setup")
+    if has_setup not in (0, 1):
+        raise CorruptLog([f"whether `setup` has run is {has_setup!r}: expected 0 or 1"])
+    return bool(has_setup)
+
+
+def read_tables(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the names of the tables that the application has written to.
+
+    Raises:
+        CorruptLog: something else is stored.
+    """
+    text = _read_meta(connection, "tables")
+    try:
+        names = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise CorruptLog([f"the application's tables are named {reprlib.repr(text)}: expected a JSON list of texts"])
+    return frozenset(names)
+
+
+def write_tables(connection: sqlite3.Connection, names: Collection[str]) -> None:
+    """Store the names of the tables that the application has written to."""
+    set_meta(connection, "tables", json.dumps(sorted(names)))
+
+
+def set_meta(connection: sqlite3.Connection, name: str, value: int | str) -> None:
+    """Change a value that is there."""
+    connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = ?", (value, name))
+
+
+def put_meta(connection: sqlite3.Connection, name: str, value: int | str) -> None:
+    """Change a value, or add it."""
+    connection.execute(
+        "INSERT INTO gossiplog_meta(name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, value),
+    )
+
+
+def _read_meta(connection: sqlite3.Connection, name: str) -> Any:
+    row = connection.execute("SELECT value FROM gossiplog_meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
