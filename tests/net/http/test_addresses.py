@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections import defaultdict
+from contextlib import AbstractContextManager, ExitStack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossiplog.net.http.addresses import (
     FIRST_PAUSE,
@@ -20,6 +23,9 @@ from gossiplog.net.http.addresses import (
     source_of,
 )
 from gossiplog.net.rate_limited_log import MOST_REMEMBERED
+from tests.strategies import repeatable
+
+HOSTS = ("10.0.0.1", "10.0.0.2")
 
 
 class Clock:
@@ -203,6 +209,56 @@ def test_who_broke_a_rule_is_let_in_after_a_pause_that_doubles() -> None:
     refusal = addresses.refusal("10.0.0.1")
     assert refusal is not None
     assert refusal.seconds == FIRST_PAUSE
+
+
+@repeatable(100)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("shun"), st.sampled_from(HOSTS)),
+            st.tuples(st.just("open"), st.sampled_from(HOSTS)),
+            st.tuples(st.just("close"), st.sampled_from(HOSTS)),
+            st.tuples(st.just("wait"), st.sampled_from([1, 9, 10, 3600])),
+        ),
+        max_size=40,
+    )
+)
+def test_an_address_is_let_in_after_its_pause_and_not_before_and_gives_its_places_back(
+    steps: list[tuple[str, str | int]],
+) -> None:
+    clock = Clock()
+    addresses = Addresses(3, clock)
+    ends, pauses = dict.fromkeys(HOSTS, 0.0), dict.fromkeys(HOSTS, 0.0)
+    open_connections: dict[str, list[AbstractContextManager[None]]] = defaultdict(list)
+    for step in steps:
+        match step:
+            case "shun", str(host):
+                began = ends[host] - pauses[host]
+                repeated = pauses[host] > 0 and clock.now - began < 3600
+                pauses[host] = min(2 * pauses[host], LONGEST_PAUSE) if repeated else FIRST_PAUSE
+                ends[host] = clock.now + pauses[host]
+                addresses.shun(host)
+            case "open", str(host):
+                if addresses.refusal(host) is None:
+                    connection = addresses.connected(host)
+                    connection.__enter__()
+                    open_connections[host].append(connection)
+            case "close", str(host):
+                if open_connections[host]:
+                    open_connections[host].pop().__exit__(None, None, None)
+            case "wait", int(seconds):
+                clock.now += seconds
+        for host in HOSTS:
+            refusal = addresses.refusal(host)
+            assert (refusal is not None and refusal.kind == "banned") == (clock.now < ends[host])
+            assert len(open_connections[host]) <= 3
+            if clock.now >= ends[host] and len(open_connections[host]) == 3:
+                assert refusal is not None
+                assert refusal.kind == "address"
+    for connections in open_connections.values():
+        for connection in connections:
+            connection.__exit__(None, None, None)
+    assert not addresses._counts
 
 
 def test_a_page_is_paused_and_not_the_address_of_its_visitor() -> None:

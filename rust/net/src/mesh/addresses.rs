@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use libp2p::Multiaddr;
@@ -21,12 +21,13 @@ use crate::error::lock;
 use crate::limits::Counters;
 use crate::mesh::metrics::HostMetrics;
 use crate::mesh::scope::embedded;
+use crate::sync::Mutex;
 
 /// Connections from one address, if nothing else is said.
 const USUAL: usize = 32;
 
 /// Inbound connections that are being agreed on.
-const MOST_PENDING: usize = 128;
+pub const MOST_PENDING: usize = 128;
 
 /// Return what connections are counted for: an address of version 4, that in one of version 6 if it is made of one, or
 /// a network of 64 bits of version 6, which is what one customer has. None: an address without a number.

@@ -1,8 +1,7 @@
 //! What a host counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::limits::Counts;
+use crate::sync::{AtomicU64, Ordering};
 
 /// What a host counts beside what [`crate::limits::Counters`] do.
 #[derive(Debug, Default)]

@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::mem::take;
 use std::pin::Pin;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
@@ -17,6 +16,7 @@ use crate::inbox::{Handle, Inbox};
 use crate::limits::{Counters, Limits, Permit};
 use crate::mesh::peer_account::PeerAccount;
 use crate::slot::{Slot, StreamTransport};
+use crate::sync::{AtomicUsize, Mutex, OnceLock};
 
 /// The remote end of a connection, once it is known.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Peer {
             state: Mutex::default(),
             inbound: Arc::default(),
             outbound: Arc::default(),
-            closed: OnceLock::new(),
+            closed: OnceLock::default(),
         }
     }
 
@@ -130,7 +130,7 @@ impl Peer {
             peer: Arc::clone(self),
             account: Arc::clone(account),
             streams: Mutex::default(),
-            closed: OnceLock::new(),
+            closed: OnceLock::default(),
         };
         let peer_connection = Arc::new(peer_connection);
         state.connections.insert(connection, Arc::clone(&peer_connection));

@@ -1,7 +1,7 @@
 //! The peers of a host by handle, by identity and by connection, and their streams.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use libp2p::PeerId;
 use libp2p::swarm::ConnectionId;
@@ -14,6 +14,7 @@ use crate::mesh::metrics::HostMetrics;
 use crate::mesh::peer::{Opening, Peer, PeerConnection, Remote};
 use crate::mesh::peer_account::{PeerAccount, PeerAccounts};
 use crate::slot::{Slot, StreamTransport};
+use crate::sync::Mutex;
 
 /// Denied peers that are kept for the caller.
 const MOST_DENIED: usize = 64;

@@ -1,5 +1,5 @@
-//! What threads share about peers (the budget, their accounts, streams in the caller's hands) in thousands of
-//! interleavings.
+//! What threads share about peers (the budget, their accounts, the connections of their addresses, streams in the
+//! caller's hands) in thousands of interleavings.
 //!
 //! The sources are compiled once more, with a module `sync` whose locks and atomics are Shuttle's: it decides at each
 //! of them which thread goes on. A thread that locks what it holds, which a waker does that is woken under a lock, and
@@ -19,10 +19,15 @@ mod inbox;
 mod limits;
 #[path = "../../src/mesh"]
 mod mesh {
+    pub mod addresses;
     pub mod backpressure;
+    pub mod metrics;
     pub mod outbox;
+    pub mod peer;
     pub mod peer_account;
+    pub mod peer_table;
     pub mod rate_limiter;
+    pub mod scope;
 }
 #[path = "../../src/slot.rs"]
 mod slot;
@@ -78,14 +83,21 @@ mod sync {
     }
 }
 
+use std::collections::{HashSet, VecDeque};
+use std::future::{Pending, pending};
 use std::io;
-use std::pin::Pin;
+use std::iter::repeat_n;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use futures::FutureExt;
+use futures::future::{Either, select};
 use futures::io::{AsyncRead, AsyncWrite};
-use libp2p::PeerId;
+use libp2p::core::transport::{DialOpts, ListenerId, Transport, TransportError, TransportEvent};
+use libp2p::swarm::ConnectionId;
+use libp2p::{Multiaddr, PeerId};
 use shuttle::Runner;
 use shuttle::future::block_on;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -95,9 +107,12 @@ use crate::budget::{Account, Budget};
 use crate::close_signal::CloseSignal;
 use crate::error::{Cause, Closed, lock};
 use crate::inbox::Inbox;
-use crate::limits::Permit;
+use crate::limits::{Limits, Permit};
+use crate::mesh::addresses::{Addresses, Gate, MOST_PENDING, source};
 use crate::mesh::outbox::{ControlSummary, Queues};
+use crate::mesh::peer::Remote;
 use crate::mesh::peer_account::PeerAccounts;
+use crate::mesh::peer_table::PeerTable;
 use crate::slot::{Slot, StreamTransport};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
@@ -112,13 +127,22 @@ const DEPTH: usize = 3;
 
 fn main() {
     let count = std::env::var("INTERLEAVINGS").map_or(USUAL, |count| count.parse().unwrap());
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 9] = [
         ("shares_of_a_budget_are_given_back", shares_of_a_budget_are_given_back),
         ("the_end_of_a_connection_is_not_missed", the_end_of_a_connection_is_not_missed),
         ("accounts_of_peers_are_given_back", accounts_of_peers_are_given_back),
         ("what_connections_of_a_peer_write_is_counted_once", what_connections_of_a_peer_write_is_counted_once),
         ("what_is_held_for_a_stream_is_given_back", what_is_held_for_a_stream_is_given_back),
         ("places_are_limited_and_given_back", places_are_limited_and_given_back),
+        ("connections_of_an_address_are_limited_and_given_back", connections_of_an_address_are_limited_and_given_back),
+        (
+            "connections_of_an_address_are_given_back_when_the_host_fails",
+            connections_of_an_address_are_given_back_when_the_host_fails,
+        ),
+        (
+            "the_oldest_handshake_of_an_address_gives_way_and_none_is_left",
+            the_oldest_handshake_of_an_address_gives_way_and_none_is_left,
+        ),
     ];
     let filter = std::env::args().nth(1).filter(|argument| !argument.starts_with('-')).unwrap_or_default();
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(&filter)) {
@@ -338,4 +362,157 @@ fn places_are_limited_and_given_back() {
     });
     users.into_iter().for_each(|user| user.join().unwrap());
     assert_eq!(used.load(Ordering::SeqCst), 0);
+}
+
+/// Two connections from an address at most, and three peers in all.
+fn peer_table(addresses: &Arc<Addresses>, allowed: Option<HashSet<PeerId>>) -> Arc<PeerTable> {
+    let budget = Arc::new(Budget::new(1000, 1000));
+    let accounts = Arc::new(PeerAccounts::new(&budget, 1000, Queues::new(1000, 1000)));
+    let limits = Limits {
+        connections: 3,
+        inbound_streams: 8,
+        outbound_streams: 8,
+        peer_bytes: 1000,
+        total_bytes: 1000,
+        negotiation: Duration::from_secs(10),
+        closing: Duration::from_secs(1),
+    };
+    let inbox = Arc::new(Inbox::new().unwrap());
+    Arc::new(PeerTable::new(&inbox, &Arc::default(), &limits, &accounts, addresses, &Arc::default(), allowed))
+}
+
+fn remote(peer_id: PeerId, dialer: bool) -> Remote {
+    Remote { peer_id, address: "/ip4/10.0.0.1/tcp/1".parse().unwrap(), dialer }
+}
+
+/// Fail if connections of the address in [`remote`] are counted: none is left.
+fn assert_none_is_counted(addresses: &Arc<Addresses>) {
+    let address = source(&remote(PeerId::random(), false).address).unwrap();
+    let first = addresses.enter(address);
+    assert!(!addresses.is_full(address));
+    let second = addresses.enter(address);
+    assert!(addresses.is_full(address));
+    drop((first, second));
+}
+
+fn connections_of_an_address_are_limited_and_given_back() {
+    let addresses = Arc::new(Addresses::new(Some(2)));
+    let peers: Vec<_> = (0..5).map(|_| PeerId::random()).collect();
+    // The last one is denied.
+    let table = peer_table(&addresses, Some(peers[..4].iter().copied().collect()));
+    let dialled = table.dialled(ConnectionId::new_unchecked(0)).unwrap();
+    let open = Arc::<AtomicUsize>::default();
+    let connections = peers.iter().enumerate().map(|(number, &peer_id)| {
+        let (table, open, connection) = (Arc::clone(&table), Arc::clone(&open), ConnectionId::new_unchecked(number));
+        spawn(move || {
+            let is_asked_for = number == 0;
+            if table.connected(connection, remote(peer_id, is_asked_for)).is_err() {
+                return;
+            }
+            if !is_asked_for {
+                assert!(open.fetch_add(1, Ordering::SeqCst) < 2);
+                if let Some(peer) = table.peer(&peer_id).filter(|_| number % 2 == 0) {
+                    table.release(peer.handle);
+                }
+                open.fetch_sub(1, Ordering::SeqCst);
+            }
+            table.disconnected(peer_id, connection, &closed("it ended"));
+            // What is over gives nothing back again.
+            table.disconnected(peer_id, connection, &closed("it ended twice"));
+        })
+    });
+    let connections: Vec<_> = connections.collect();
+    table.release(dialled);
+    connections.into_iter().for_each(|connection| connection.join().unwrap());
+    assert_eq!(table.connections(), 0);
+    assert_none_is_counted(&addresses);
+}
+
+fn connections_of_an_address_are_given_back_when_the_host_fails() {
+    let addresses = Arc::new(Addresses::new(Some(2)));
+    let table = peer_table(&addresses, None);
+    let connections = (0..3).map(|number| {
+        let (table, peer_id, connection) = (Arc::clone(&table), PeerId::random(), ConnectionId::new_unchecked(number));
+        spawn(move || {
+            if table.connected(connection, remote(peer_id, false)).is_ok() {
+                table.disconnected(peer_id, connection, &closed("it ended"));
+            }
+        })
+    });
+    let connections: Vec<_> = connections.collect();
+    table.fail(&closed("a defect"));
+    table.forget("the host is stopped");
+    connections.into_iter().for_each(|connection| connection.join().unwrap());
+    assert_none_is_counted(&addresses);
+}
+
+/// Listens where connections come from these addresses, none of which gets any further.
+struct Incoming(VecDeque<Multiaddr>);
+
+impl Transport for Incoming {
+    type Output = ();
+    type Error = io::Error;
+    type ListenerUpgrade = Pending<io::Result<()>>;
+    type Dial = Pending<io::Result<()>>;
+
+    fn listen_on(&mut self, _: ListenerId, _: Multiaddr) -> Result<(), TransportError<io::Error>> {
+        Ok(())
+    }
+
+    fn remove_listener(&mut self, _: ListenerId) -> bool {
+        false
+    }
+
+    fn dial(&mut self, address: Multiaddr, _: DialOpts) -> Result<Self::Dial, TransportError<io::Error>> {
+        Err(TransportError::MultiaddrNotSupported(address))
+    }
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<TransportEvent<Self::ListenerUpgrade, io::Error>> {
+        let Some(send_back_addr) = self.0.pop_front() else { return Poll::Pending };
+        let (listener_id, local_addr) = (ListenerId::next(), Multiaddr::empty());
+        Poll::Ready(TransportEvent::Incoming { listener_id, upgrade: pending(), local_addr, send_back_addr })
+    }
+}
+
+fn the_oldest_handshake_of_an_address_gives_way_and_none_is_left() {
+    const GREEDY: usize = 3;
+    let one_each = |count, network| (0..count).map(move |host| format!("/ip4/10.0.{network}.{host}/tcp/1"));
+    let many = |count, network| repeat_n(format!("/ip4/10.0.{network}.1/tcp/1"), count);
+    let queue = one_each(MOST_PENDING - GREEDY, 0).chain(many(GREEDY, 1)).chain(one_each(2, 2));
+    let queue = queue.chain(many(MOST_PENDING + 1, 3)).map(|address| address.parse().unwrap());
+    let mut gate = Gate::new(Incoming(queue.collect()), &Arc::new(Addresses::new(None)), &Arc::default());
+    let mut next = || match Pin::new(&mut gate).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(TransportEvent::Incoming { upgrade, .. }) => upgrade,
+        _ => panic!("no connection comes"),
+    };
+    let mut others: Vec<_> = (0..MOST_PENDING - GREEDY).map(|_| next()).collect();
+    let (mut first, second, third) = (next(), next(), next());
+    // A task may drop what it is woken for at once.
+    let woken = Arc::new(Woken { budget: Arc::new(Budget::new(1, 1)), owned: Mutex::default() });
+    assert!(first.poll_unpin(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
+    *lock(&woken.owned) = Some(first);
+    let over = Arc::<CloseSignal>::default();
+    let waiting = {
+        let over = Arc::clone(&over);
+        spawn(move || {
+            let over = pin!(over.wait());
+            let ended = block_on(select(second, over));
+            matches!(ended, Either::Left((Err(_), _)) | Either::Right(_))
+        })
+    };
+    let leaving = others.pop();
+    let leaving = spawn(move || drop(leaving));
+    let newcomers = [next(), next()];
+    over.end(closed("all have come"));
+    // It is the oldest of those of the address with the most: one gives way for two that come, or two do.
+    assert!(lock(&woken.owned).is_none());
+    assert!(waiting.join().unwrap());
+    leaving.join().unwrap();
+    let mut stay: Vec<_> = others.into_iter().chain([third]).chain(newcomers).collect();
+    assert!(stay.iter_mut().all(|handshake| handshake.now_or_never().is_none()));
+    drop(stay);
+    let mut later: Vec<_> = (0..MOST_PENDING).map(|_| next()).collect();
+    assert!((&mut later[0]).now_or_never().is_none());
+    later.push(next());
+    assert!((&mut later[0]).now_or_never().is_some());
 }
