@@ -4,7 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,22 @@ def without_core(tmp_path: Path) -> dict[str, str]:
     shutil.copytree(PACKAGE, tmp_path / "gossiplog", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
     environment = {name: value for name, value in os.environ.items() if name != "GOSSIPLOG_CORE"}
     return environment | {"PYTHONPATH": str(tmp_path)}
+
+
+@pytest.fixture
+def with_core(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Return environments whose compiled core is a module of this text."""
+
+    def copied(text: str, version: str = "") -> dict[str, str]:
+        folder = tmp_path / "python" if version else tmp_path
+        shutil.copytree(PACKAGE, folder / "gossiplog", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+        (folder / "gossiplog" / "_core.py").write_text(text)
+        if version:
+            (tmp_path / "Cargo.toml").write_text(f'[workspace.package]\nversion = "{version}"\n')
+        environment = {name: value for name, value in os.environ.items() if name != "GOSSIPLOG_CORE"}
+        return environment | {"PYTHONPATH": str(folder)}
+
+    return copied
 
 
 def run(command: Sequence[str | Path], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -52,3 +69,57 @@ def test_a_library_gets_the_exception(statement: str, without_core: dict[str, st
 def test_a_library_gets_an_error_for_unknown_names(without_core: dict[str, str]) -> None:
     done = run([sys.executable, "-c", "import gossiplog; gossiplog.opne"], without_core)
     assert "AttributeError: module 'gossiplog' has no attribute 'opne'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "expected"),
+    [
+        ('__version__ = "0.0.1"', "9.0.0", "is outdated: it is 0.0.1, and the Python sources are 9.0.0: cannot import"),
+        ("", "9.0.0", "is outdated: it is an earlier version, and the Python sources are 9.0.0: cannot import"),
+        (
+            "raise ImportError('wrong ELF class')",
+            "9.0.0",
+            "cannot be loaded: wrong ELF class; `make setup` replaces it",
+        ),
+    ],
+)
+def test_a_core_that_does_not_fit_is_one_line_with_the_way_back(
+    text: str, version: str, expected: str, with_core: Callable[..., dict[str, str]]
+) -> None:
+    done = run([sys.executable, "-m", "gossiplog", "info", "no.db"], with_core(text, version))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"gossiplog: gossiplog's compiled core {expected}")
+    assert done.stderr.endswith("; `make setup` replaces it\n")
+
+
+def test_an_outdated_core_of_a_wheel_is_installed_anew(with_core: Callable[..., dict[str, str]]) -> None:
+    done = run([sys.executable, "-m", "gossiplog", "info", "no.db"], with_core('__version__ = "0.0.1"'))
+    assert f"it is 0.0.1, and the Python sources are {metadata.version('gossiplog')}: cannot import" in done.stderr
+    assert done.stderr.endswith("; `pip install --force-reinstall gossiplog` replaces it\n")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("-m", "gossiplog", "sync", "no.db", "ws://127.0.0.1:1", "--topic", "a"),
+        ("-c", "import gossiplog; gossiplog.connect"),
+    ],
+    ids=["command", "library"],
+)
+def test_a_core_that_lacks_what_the_network_needs_is_outdated(
+    program: Sequence[str], with_core: Callable[..., dict[str, str]]
+) -> None:
+    compiled = next(path for path in PACKAGE.glob("_core.*") if path.suffix in (".so", ".pyd"))
+    text = f"""
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("_core", {str(compiled)!r})
+core = module_from_spec(spec)
+spec.loader.exec_module(core)
+hidden = ("redacted_url", "__name__", "__spec__")
+globals().update({{name: value for name, value in vars(core).items() if name not in hidden}})
+"""
+    done = run([sys.executable, *program], with_core(text, "9.0.0"))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "gossiplog's compiled core is outdated: it is" in last
+    assert "cannot import name 'redacted_url'" in last

@@ -12,6 +12,7 @@ from importlib import metadata
 import pytest
 
 import gossiplog
+from gossiplog import _core
 from gossiplog.net import events
 
 PLACES = {
@@ -34,7 +35,7 @@ PLACES = {
 
 
 def test_the_version_is_the_installed_one() -> None:
-    assert gossiplog.__version__ == metadata.version("gossiplog")
+    assert gossiplog.__version__ == metadata.version("gossiplog") == _core.__version__
 
 
 @pytest.mark.parametrize("name", sorted(PLACES))

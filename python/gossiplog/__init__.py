@@ -26,6 +26,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gossiplog.errors import CORE, explain_core
+
 try:
     from gossiplog.core import CID, Node
     from gossiplog.errors import (
@@ -148,7 +150,12 @@ else:
                 raise ImportError(str(_failure)) from _failure
             if name not in _LAZY:
                 raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-            found = getattr(importlib.import_module(_LAZY[name]), name)
+            try:
+                found = getattr(importlib.import_module(_LAZY[name]), name)
+            except ImportError as error:
+                if error.name != CORE:
+                    raise
+                raise explain_core(error) from error
         globals()[name] = found
         return found
 

@@ -30,9 +30,18 @@ def main() -> int:
     except ImportError as error:
         sys.stderr.write(f"gossiplog: {error}\n")
         return 1
-    from gossiplog.cli.main import main as run
+    from gossiplog.errors import CORE, explain_core
 
-    return run()
+    try:
+        from gossiplog.cli.main import main as run
+
+        return run()
+    except ImportError as error:
+        # Of a name that commands alone need.
+        if error.name != CORE:
+            raise
+        sys.stderr.write(f"gossiplog: {explain_core(error)}\n")
+        return 1
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ MAX_DEPTH: Final[int]  # nesting that is accepted from others
 MAX_OWN_DEPTH: Final[int]  # nesting that encoding and signing allow (500)
 KEY_LENGTH: Final[int]  # 20
 HASH_LENGTH: Final[int]  # 16
+__version__: Final[str]
 
 class PanicException(BaseException):
     """A panic of the core's: a defect of this package."""

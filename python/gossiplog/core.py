@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from gossiplog.errors import explain_core
+
 _CHOICE = os.environ.get("GOSSIPLOG_CORE", "rust")
 
 if TYPE_CHECKING or _CHOICE == "rust":
@@ -57,10 +59,7 @@ if TYPE_CHECKING or _CHOICE == "rust":
             verify_bytes,
         )
     except ImportError as error:
-        raise ImportError(
-            "gossiplog's compiled core is missing: install a wheel with `pip install gossiplog`, or build it in a"
-            " checkout with `make setup`; GOSSIPLOG_CORE=python runs the slow reference implementation instead"
-        ) from error
+        raise explain_core(error) from error
 elif _CHOICE != "python":
     raise ImportError(f"GOSSIPLOG_CORE is {_CHOICE!r}; it must be 'rust' or 'python'")
 

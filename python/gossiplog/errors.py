@@ -10,11 +10,15 @@ A name that ends with `Error` covers an area (`StorageError`, `NetworkError`) or
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from gossiplog.reprs import listed, shell_path
+
+CORE = "gossiplog._core"
+"""The compiled core's module, as `ImportError.name` has it."""
 
 Cause: TypeAlias = Literal[
     "local",
@@ -394,3 +398,36 @@ class KeyFileError(GossipLogError):
 
 class TopicWarning(UserWarning):
     """A topic that peers of version 0.13.14 of canvas-js refuse; those at its repository's head take it."""
+
+
+def explain_core(error: ImportError) -> ImportError:
+    """Return an error that says why the compiled core cannot be used, and which command is the way back.
+
+    Args:
+        error: of an import from CORE.
+    """
+    # A module whose import fails is not among them: then only a name in it is missing.
+    compiled = sys.modules.get(CORE)
+    if compiled is None and isinstance(error, ModuleNotFoundError):
+        return ImportError(
+            "gossiplog's compiled core is missing: install a wheel with `pip install gossiplog`, or build it in a"
+            " checkout with `make setup`; GOSSIPLOG_CORE=python runs the slow reference implementation instead"
+        )
+    # Neither is needed where all is well, and both take a while to load.
+    import tomllib
+    from importlib import metadata
+
+    manifest = Path(__file__).parents[2] / "Cargo.toml"
+    if manifest.is_file():
+        version = tomllib.loads(manifest.read_text(encoding="utf-8"))["workspace"]["package"]["version"]
+        command = "make setup"
+    else:
+        version = metadata.version("gossiplog")
+        command = "pip install --force-reinstall gossiplog"
+    if compiled is None:
+        return ImportError(f"gossiplog's compiled core cannot be loaded: {error}; `{command}` replaces it")
+    core_version = getattr(compiled, "__version__", "an earlier version")
+    return ImportError(
+        f"gossiplog's compiled core is outdated: it is {core_version}, and the Python sources are {version}: {error};"
+        f" `{command}` replaces it"
+    )

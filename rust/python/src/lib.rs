@@ -65,6 +65,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("PanicException", module.py().get_type::<PanicException>())?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("MAX_CLOCK", clock::MAX_CLOCK)?;
         module.add("MAX_DEPTH", cbor::MAX_DEPTH)?;
         module.add("MAX_OWN_DEPTH", cbor::MAX_OWN_DEPTH)?;
