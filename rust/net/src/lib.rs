@@ -56,8 +56,8 @@ pub use error::{Cause, Closed, Error};
 pub use inbox::{Event, Handle, Incident};
 pub use limits::{Counts, Limits};
 pub use mesh::{
-    Answer, CONTROL_BYTES, Config, GossipConfig, Host, HostCounts, LARGEST_MESSAGE, Message, Notice, PeerInfo, address,
-    peer_id,
+    Answer, CONTROL_BYTES, Config, GossipConfig, Host, HostCounts, LARGEST_MESSAGE, Message, Notice, PeerInfo,
+    PeerStatus, address, peer_id,
 };
 pub use network::Network;
 pub use redacted_url::redacted_url;

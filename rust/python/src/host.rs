@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use gossiplog_net::{Answer, CONTROL_BYTES, Config, GossipConfig, Limits, Notice};
+use gossiplog_net::{Answer, CONTROL_BYTES, Config, GossipConfig, Notice};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors::NetworkError;
-use crate::net::{event_object, network_counts, seconds};
+use crate::net::{event_object, limits, network_counts, seconds};
 use crate::streams::{Streams, convert};
 
 /// Checks that a host can use a text as an address. Raises ValueError.
@@ -166,15 +166,7 @@ impl Host {
         let wrong = |_| NetworkError::new_err(format!("the identity has {length} bytes; expected a seed of 32"));
         let identity = identity.try_into().map_err(wrong)?;
         let gossip = gossip.try_into()?;
-        let limits = Limits {
-            connections,
-            inbound_streams: streams.into(),
-            outbound_streams: streams.into(),
-            peer_bytes,
-            total_bytes,
-            negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
-            closing: seconds("closing_seconds", closing_seconds)?,
-        };
+        let limits = limits(connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)?;
         let control_bytes = CONTROL_BYTES;
         let per_address = connections_per_address;
         let config = Config {
@@ -231,12 +223,12 @@ impl Host {
             peer_id: info.peer_id,
             address: info.address,
             dialer: info.dialer,
-            agent: info.agent,
-            protocols: info.protocols,
-            in_mesh: info.in_mesh,
-            subscribed: info.subscribed,
-            score: info.score,
-            rtt: info.rtt,
+            agent: info.status.agent,
+            protocols: info.status.protocols,
+            in_mesh: info.status.in_mesh,
+            subscribed: info.status.subscribed,
+            score: info.status.score,
+            rtt: info.status.rtt,
         };
         Ok(self.inner.peers().map_err(convert)?.into_iter().map(info).collect())
     }

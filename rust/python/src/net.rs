@@ -112,6 +112,26 @@ pub fn network_counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'
     Ok(figures)
 }
 
+/// The limits of a network or a host.
+pub fn limits(
+    connections: usize,
+    streams: u16,
+    peer_bytes: usize,
+    total_bytes: usize,
+    negotiation_seconds: f64,
+    closing_seconds: f64,
+) -> PyResult<Limits> {
+    Ok(Limits {
+        connections,
+        inbound_streams: streams.into(),
+        outbound_streams: streams.into(),
+        peer_bytes,
+        total_bytes,
+        negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
+        closing: seconds("closing_seconds", closing_seconds)?,
+    })
+}
+
 #[pymethods]
 impl Network {
     #[new]
@@ -125,15 +145,7 @@ impl Network {
         negotiation_seconds: f64,
         closing_seconds: f64,
     ) -> PyResult<Self> {
-        let limits = Limits {
-            connections,
-            inbound_streams: streams.into(),
-            outbound_streams: streams.into(),
-            peer_bytes,
-            total_bytes,
-            negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
-            closing: seconds("closing_seconds", closing_seconds)?,
-        };
+        let limits = limits(connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)?;
         let inner = Arc::new(gossiplog_net::Network::start(limits).map_err(convert)?);
         Ok(Self { streams: Streams::of(py, &inner)?, inner, buffer: ReadBuffer::default() })
     }

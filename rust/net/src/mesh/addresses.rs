@@ -13,12 +13,13 @@ use std::task::{Context, Poll};
 
 use libp2p::Multiaddr;
 use libp2p::core::Transport;
-use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
+use libp2p::core::transport::{DialOpts, PortUse};
 use libp2p::multiaddr::Protocol;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::error::lock;
 use crate::limits::Counters;
+use crate::mesh::adapters::{Dialled, TransportAdapter};
 use crate::mesh::metrics::HostMetrics;
 use crate::mesh::scope::embedded;
 use crate::sync::Mutex;
@@ -159,64 +160,42 @@ impl Drop for Turn {
     }
 }
 
-/// A transport whose inbound connections are limited by their addresses before anything is agreed on, and that dials
-/// from ports of its own.
-pub struct Gate<T> {
-    inner: T,
+/// Limits the inbound connections of a transport by their addresses before anything is agreed on, and dials from ports
+/// of its own.
+#[derive(Debug)]
+pub struct Gate {
     addresses: Arc<Addresses>,
     metrics: Arc<HostMetrics>,
     pending: Arc<Pending>,
 }
 
-impl<T> Gate<T> {
-    /// Wrap a transport. `metrics`: count what it refuses.
-    pub fn new(inner: T, addresses: &Arc<Addresses>, metrics: &Arc<HostMetrics>) -> Self {
-        let (addresses, metrics) = (Arc::clone(addresses), Arc::clone(metrics));
-        Self { inner, addresses, metrics, pending: Arc::default() }
+impl Gate {
+    /// Create one without connections. `metrics`: count what it refuses.
+    pub fn new(addresses: &Arc<Addresses>, metrics: &Arc<HostMetrics>) -> Self {
+        Self { addresses: Arc::clone(addresses), metrics: Arc::clone(metrics), pending: Arc::default() }
     }
 }
 
-impl<T> Transport for Gate<T>
+impl<T> TransportAdapter<T> for Gate
 where
-    T: Transport<Error = io::Error> + Unpin,
+    T: Transport<Error = io::Error>,
     T::ListenerUpgrade: Unpin,
 {
-    type Output = T::Output;
-    type Error = io::Error;
-    type ListenerUpgrade = Admission<T::ListenerUpgrade>;
-    type Dial = T::Dial;
+    type Upgrade = Admission<T::ListenerUpgrade>;
 
-    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Result<(), TransportError<io::Error>> {
-        self.inner.listen_on(id, address)
-    }
-
-    fn remove_listener(&mut self, id: ListenerId) -> bool {
-        self.inner.remove_listener(id)
-    }
-
-    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<io::Error>> {
+    fn dial(&mut self, inner: &mut T, address: Multiaddr, options: DialOpts) -> Dialled<T> {
         // From the port that is listened on, a dial fails where a connection from there to the same port has just
         // ended.
-        self.inner.dial(address, DialOpts { port_use: PortUse::New, ..options })
+        inner.dial(address, DialOpts { port_use: PortUse::New, ..options })
     }
 
-    fn poll(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<TransportEvent<Self::ListenerUpgrade, io::Error>> {
-        let this = &mut *self;
-        Pin::new(&mut this.inner).poll(context).map(|event| match event {
-            TransportEvent::Incoming { listener_id, upgrade, local_addr, send_back_addr } => {
-                let source = source(&send_back_addr);
-                let is_full = source.is_some_and(|source| this.addresses.is_full(source));
-                if is_full {
-                    Counters::add(&this.metrics.refused);
-                }
-                let admitted = (!is_full).then(|| (upgrade, this.pending.enter(source)));
-                TransportEvent::Incoming { listener_id, upgrade: Admission(admitted), local_addr, send_back_addr }
-            }
-            event => event.map_upgrade(|_| Admission(None)),
-        })
+    fn accept(&mut self, upgrade: T::ListenerUpgrade, remote: &Multiaddr) -> Self::Upgrade {
+        let source = source(remote);
+        if source.is_some_and(|source| self.addresses.is_full(source)) {
+            Counters::add(&self.metrics.refused);
+            return Admission(None);
+        }
+        Admission(Some((upgrade, self.pending.enter(source))))
     }
 }
 

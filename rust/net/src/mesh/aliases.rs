@@ -9,18 +9,16 @@ use std::array;
 use std::iter::{FlatMap, Flatten};
 use std::task::{Context, Poll};
 
-use libp2p::core::transport::PortUse;
+use libp2p::Multiaddr;
 use libp2p::core::upgrade::UpgradeInfo;
-use libp2p::core::{Endpoint, InboundUpgrade, OutboundUpgrade};
+use libp2p::core::{InboundUpgrade, OutboundUpgrade};
 use libp2p::swarm::handler::{
     ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound, InboundUpgradeSend,
     ListenUpgradeError, OutboundUpgradeSend, UpgradeInfoSend,
 };
-use libp2p::swarm::{
-    ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm, NetworkBehaviour, Stream,
-    SubstreamProtocol, THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
-};
-use libp2p::{Multiaddr, PeerId};
+use libp2p::swarm::{ConnectionHandler, ConnectionHandlerEvent, NetworkBehaviour, Stream, SubstreamProtocol, THandler};
+
+use crate::mesh::adapters::BehaviourAdapter;
 
 /// What peers call a protocol, by what libp2p calls it.
 const ALIASES: [(&str, &str); 3] = [
@@ -29,16 +27,9 @@ const ALIASES: [(&str, &str); 3] = [
     ("/ipfs/ping/1.0.0", "/canvas/ping/1.0.0"),
 ];
 
-/// A behaviour, a handler or an upgrade whose protocols have two names on the wire.
+/// A handler or an upgrade whose protocols have two names on the wire.
 #[derive(Clone, Debug)]
 pub struct Aliased<T>(T);
-
-impl<T> Aliased<T> {
-    /// Give each protocol of `inner` the name that canvas-js's hosts have for it, after its own.
-    pub fn new(inner: T) -> Self {
-        Self(inner)
-    }
-}
 
 /// A protocol, as the wrapped upgrade knows it, under its own name or the other.
 #[derive(Clone, Debug)]
@@ -154,61 +145,14 @@ impl<H: ConnectionHandler> ConnectionHandler for Aliased<H> {
     }
 }
 
-impl<B: NetworkBehaviour> NetworkBehaviour for Aliased<B> {
-    type ConnectionHandler = Aliased<B::ConnectionHandler>;
-    type ToSwarm = B::ToSwarm;
+/// Gives the protocols of a behaviour's handlers the names that canvas-js's hosts have for them, after their own.
+#[derive(Clone, Copy, Debug)]
+pub struct Aliases;
 
-    fn handle_pending_inbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        local: &Multiaddr,
-        remote: &Multiaddr,
-    ) -> Result<(), ConnectionDenied> {
-        self.0.handle_pending_inbound_connection(connection, local, remote)
-    }
+impl<B: NetworkBehaviour> BehaviourAdapter<B> for Aliases {
+    type Handler = Aliased<THandler<B>>;
 
-    fn handle_established_inbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        peer: PeerId,
-        local: &Multiaddr,
-        remote: &Multiaddr,
-    ) -> Result<THandler<Self>, ConnectionDenied> {
-        let inner = self.0.handle_established_inbound_connection(connection, peer, local, remote)?;
-        Ok(Aliased(inner))
-    }
-
-    fn handle_pending_outbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        peer: Option<PeerId>,
-        addresses: &[Multiaddr],
-        role: Endpoint,
-    ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
-        self.0.handle_pending_outbound_connection(connection, peer, addresses, role)
-    }
-
-    fn handle_established_outbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        peer: PeerId,
-        address: &Multiaddr,
-        role: Endpoint,
-        port: PortUse,
-    ) -> Result<THandler<Self>, ConnectionDenied> {
-        let inner = self.0.handle_established_outbound_connection(connection, peer, address, role, port)?;
-        Ok(Aliased(inner))
-    }
-
-    fn on_swarm_event(&mut self, event: FromSwarm) {
-        self.0.on_swarm_event(event);
-    }
-
-    fn on_connection_handler_event(&mut self, peer: PeerId, connection: ConnectionId, event: THandlerOutEvent<Self>) {
-        self.0.on_connection_handler_event(peer, connection, event);
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        self.0.poll(context)
+    fn handler(&mut self, inner: THandler<B>, _: &Multiaddr) -> Self::Handler {
+        Aliased(inner)
     }
 }

@@ -13,9 +13,10 @@ use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::{identify, mdns, ping};
 
 use crate::error::Error;
-use crate::mesh::aliases::Aliased;
+use crate::mesh::adapters::AdaptedBehaviour;
+use crate::mesh::aliases::Aliases;
 use crate::mesh::config::Checked;
-use crate::mesh::dial_filter::{DialFilter, FilteredBehaviour};
+use crate::mesh::dial_filter::{AddressFilter, DialFilter};
 use crate::mesh::gossip::{Gossip, gossip};
 use crate::mesh::peer_table::PeerTable;
 use crate::mesh::streams::Streams;
@@ -42,9 +43,9 @@ pub struct HostBehaviour {
     limits: connection_limits::Behaviour,
     pub streams: Streams,
     pub gossip: Gossip,
-    pub kademlia: FilteredBehaviour<kad::Behaviour<MemoryStore>>,
-    identify: Aliased<identify::Behaviour>,
-    ping: Aliased<ping::Behaviour>,
+    pub kademlia: AdaptedBehaviour<kad::Behaviour<MemoryStore>, AddressFilter>,
+    identify: AdaptedBehaviour<identify::Behaviour, Aliases>,
+    ping: AdaptedBehaviour<ping::Behaviour, Aliases>,
     mdns: Toggle<mdns::tokio::Behaviour>,
 }
 
@@ -66,9 +67,9 @@ impl HostBehaviour {
             limits: connection_limits::Behaviour::new(limits),
             streams: Streams::new(Arc::clone(peer_table), config.protocols.clone()),
             gossip: gossip(&IdentTopic::new(&config.topic), &config.gossip)?,
-            kademlia: FilteredBehaviour::new(kademlia(config), dial_filter),
-            identify: Aliased::new(identify::Behaviour::new(identity)),
-            ping: Aliased::new(ping::Behaviour::new(ping::Config::new())),
+            kademlia: AdaptedBehaviour::new(kademlia(config), AddressFilter::new(dial_filter)),
+            identify: AdaptedBehaviour::new(identify::Behaviour::new(identity), Aliases),
+            ping: AdaptedBehaviour::new(ping::Behaviour::new(ping::Config::new()), Aliases),
             mdns: mdns.map_err(failure)?.into(),
         })
     }

@@ -7,20 +7,17 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use libp2p::core::transport::{DialOpts, ListenerId, PortUse, TransportError, TransportEvent};
-use libp2p::core::{Endpoint, Transport};
+use libp2p::Multiaddr;
+use libp2p::core::Transport;
+use libp2p::core::transport::{DialOpts, TransportError};
 use libp2p::multiaddr::Protocol;
-use libp2p::swarm::{
-    ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
-};
-use libp2p::{Multiaddr, PeerId};
+use libp2p::swarm::{ConnectionDenied, ConnectionId, NetworkBehaviour, THandler};
 
 use crate::error::lock;
+use crate::mesh::adapters::{BehaviourAdapter, Dialled, TransportAdapter};
 use crate::mesh::rate_limiter::RateLimiter;
 use crate::mesh::scope::Scope;
 
@@ -86,187 +83,102 @@ fn name(address: &Multiaddr) -> Option<String> {
     }
 }
 
-/// A transport under one that resolves names which strangers gave: dials what they may lead to.
+/// Beneath a transport that resolves names which strangers gave: dials what they may lead to.
 #[derive(Debug)]
-pub struct FilteredTransport<T> {
-    inner: T,
-    filter: Arc<DialFilter>,
-}
+pub struct ScopeFilter(pub Arc<DialFilter>);
 
-impl<T> FilteredTransport<T> {
-    /// Wrap a transport.
-    pub fn new(inner: T, filter: &Arc<DialFilter>) -> Self {
-        Self { inner, filter: Arc::clone(filter) }
-    }
-}
+impl<T: Transport<Error = io::Error>> TransportAdapter<T> for ScopeFilter {
+    type Upgrade = T::ListenerUpgrade;
 
-impl<T: Transport<Error = io::Error> + Unpin> Transport for FilteredTransport<T> {
-    type Output = T::Output;
-    type Error = io::Error;
-    type ListenerUpgrade = T::ListenerUpgrade;
-    type Dial = T::Dial;
-
-    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Result<(), TransportError<io::Error>> {
-        self.inner.listen_on(id, address)
-    }
-
-    fn remove_listener(&mut self, id: ListenerId) -> bool {
-        self.inner.remove_listener(id)
-    }
-
-    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<io::Error>> {
-        if self.filter.allows(&address) {
-            return self.inner.dial(address, options);
+    fn dial(&mut self, inner: &mut T, address: Multiaddr, options: DialOpts) -> Dialled<T> {
+        if self.0.allows(&address) {
+            return inner.dial(address, options);
         }
         let reason = format!("a name that a peer gave leads to {address}, and no peer was connected from there yet");
         Err(TransportError::Other(io::Error::other(reason)))
     }
 
-    fn poll(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<TransportEvent<Self::ListenerUpgrade, io::Error>> {
-        Pin::new(&mut self.inner).poll(context)
+    fn accept(&mut self, upgrade: T::ListenerUpgrade, _: &Multiaddr) -> T::ListenerUpgrade {
+        upgrade
     }
 }
 
-/// A transport that resolves names: with `trusted` those that the caller gave, and with `strange` all others.
+/// Over a transport that resolves the names which the caller gave: dials all others by `strange`.
 #[derive(Debug)]
-pub struct ByName<T, S> {
-    trusted: T,
-    strange: S,
-    filter: Arc<DialFilter>,
+pub struct NameFilter<S> {
+    /// Resolves names of strangers.
+    pub strange: S,
+    /// Knows the caller's names.
+    pub filter: Arc<DialFilter>,
 }
 
-impl<T, S> ByName<T, S> {
-    /// Join two transports. The first one listens.
-    pub fn new(trusted: T, strange: S, filter: &Arc<DialFilter>) -> Self {
-        Self { trusted, strange, filter: Arc::clone(filter) }
-    }
-}
-
-impl<T, S> Transport for ByName<T, S>
+impl<T, S> TransportAdapter<T> for NameFilter<S>
 where
-    T: Transport + Unpin,
-    S: Transport<Output = T::Output, Error = T::Error, Dial = T::Dial> + Unpin,
+    T: Transport,
+    S: Transport<Output = T::Output, Error = T::Error, Dial = T::Dial>,
 {
-    type Output = T::Output;
-    type Error = T::Error;
-    type ListenerUpgrade = T::ListenerUpgrade;
-    type Dial = T::Dial;
+    type Upgrade = T::ListenerUpgrade;
 
-    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Result<(), TransportError<T::Error>> {
-        self.trusted.listen_on(id, address)
-    }
-
-    fn remove_listener(&mut self, id: ListenerId) -> bool {
-        self.trusted.remove_listener(id)
-    }
-
-    fn dial(&mut self, address: Multiaddr, options: DialOpts) -> Result<T::Dial, TransportError<T::Error>> {
+    fn dial(&mut self, inner: &mut T, address: Multiaddr, options: DialOpts) -> Dialled<T> {
         if name(&address).is_none_or(|name| self.filter.trusts(&name)) {
-            self.trusted.dial(address, options)
+            inner.dial(address, options)
         } else {
             self.strange.dial(address, options)
         }
     }
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<TransportEvent<T::ListenerUpgrade, T::Error>> {
-        Pin::new(&mut self.trusted).poll(context)
+    fn accept(&mut self, upgrade: T::ListenerUpgrade, _: &Multiaddr) -> T::ListenerUpgrade {
+        upgrade
     }
 }
 
-/// A behaviour whose addresses come from strangers.
-pub struct FilteredBehaviour<B> {
-    /// The behaviour.
-    pub inner: B,
+/// Around a behaviour whose addresses come from strangers: only global addresses are dialled until a peer connects from
+/// nearby.
+#[derive(Debug)]
+pub struct AddressFilter {
     filter: Arc<DialFilter>,
     dialled: RateLimiter,
     /// What the behaviour has just begun to dial.
     dialling: Option<ConnectionId>,
 }
 
-impl<B> FilteredBehaviour<B> {
-    /// Wrap a behaviour. Only global addresses are dialled until a peer connects from nearby.
-    pub fn new(inner: B, filter: &Arc<DialFilter>) -> Self {
+impl AddressFilter {
+    /// Create one that dialled nothing yet.
+    pub fn new(filter: &Arc<DialFilter>) -> Self {
         let dialled = RateLimiter::new(MAX_DIALLED, DIALLED_PERIOD, Instant::now());
-        Self { inner, filter: Arc::clone(filter), dialled, dialling: None }
+        Self { filter: Arc::clone(filter), dialled, dialling: None }
     }
 }
 
-impl<B: NetworkBehaviour> NetworkBehaviour for FilteredBehaviour<B> {
-    type ConnectionHandler = B::ConnectionHandler;
-    type ToSwarm = B::ToSwarm;
+impl<B: NetworkBehaviour> BehaviourAdapter<B> for AddressFilter {
+    type Handler = THandler<B>;
 
-    fn handle_pending_inbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        local: &Multiaddr,
-        remote: &Multiaddr,
-    ) -> Result<(), ConnectionDenied> {
-        self.inner.handle_pending_inbound_connection(connection, local, remote)
-    }
-
-    fn handle_established_inbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        peer: PeerId,
-        local: &Multiaddr,
-        remote: &Multiaddr,
-    ) -> Result<THandler<Self>, ConnectionDenied> {
+    fn handler(&mut self, inner: THandler<B>, remote: &Multiaddr) -> THandler<B> {
         self.filter.record_connection(remote);
-        self.inner.handle_established_inbound_connection(connection, peer, local, remote)
+        inner
     }
 
-    fn handle_pending_outbound_connection(
+    fn select(
         &mut self,
         connection: ConnectionId,
-        peer: Option<PeerId>,
-        addresses: &[Multiaddr],
-        role: Endpoint,
+        mut given: Vec<Multiaddr>,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
-        let mut found = self.inner.handle_pending_outbound_connection(connection, peer, addresses, role)?;
         let mut seen = HashSet::new();
-        found.retain(|address| address.len() <= LONGEST && self.filter.allows(address) && seen.insert(address.clone()));
+        given.retain(|address| address.len() <= LONGEST && self.filter.allows(address) && seen.insert(address.clone()));
         // What was proven comes first, what others say of the peer last.
-        found.truncate(MAX_TRIED);
+        given.truncate(MAX_TRIED);
         if self.dialling.take() == Some(connection) {
             let now = Instant::now();
-            if self.dialled.remaining(now) < found.len() {
+            if self.dialled.remaining(now) < given.len() {
                 return Err(ConnectionDenied::new(io::Error::other("too many addresses of strangers were tried")));
             }
-            self.dialled.spend(found.len(), now);
+            self.dialled.spend(given.len(), now);
         }
-        Ok(found)
+        Ok(given)
     }
 
-    fn handle_established_outbound_connection(
-        &mut self,
-        connection: ConnectionId,
-        peer: PeerId,
-        address: &Multiaddr,
-        role: Endpoint,
-        port: PortUse,
-    ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.filter.record_connection(address);
-        self.inner.handle_established_outbound_connection(connection, peer, address, role, port)
-    }
-
-    fn on_swarm_event(&mut self, event: FromSwarm) {
-        self.inner.on_swarm_event(event);
-    }
-
-    fn on_connection_handler_event(&mut self, peer: PeerId, connection: ConnectionId, event: THandlerOutEvent<Self>) {
-        self.inner.on_connection_handler_event(peer, connection, event);
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        let event = self.inner.poll(context);
-        if let Poll::Ready(ToSwarm::Dial { opts }) = &event {
-            // The swarm dials before it asks for more.
-            self.dialling = Some(opts.connection_id());
-        }
-        event
+    fn dials(&mut self, connection: ConnectionId) {
+        self.dialling = Some(connection);
     }
 }
 
@@ -275,12 +187,15 @@ mod tests {
     use std::net::{SocketAddr, TcpListener, UdpSocket};
 
     use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts};
+    use libp2p::core::Endpoint;
+    use libp2p::core::transport::PortUse;
     use libp2p::dns::tokio::Transport as Dns;
     use libp2p::kad::store::MemoryStore;
     use libp2p::kad::{Behaviour, Config};
-    use libp2p::{StreamProtocol, tcp};
+    use libp2p::{PeerId, StreamProtocol, tcp};
 
     use super::*;
+    use crate::mesh::adapters::{AdaptedBehaviour, AdaptedTransport};
 
     fn address(text: &str) -> Multiaddr {
         text.parse().unwrap()
@@ -291,14 +206,14 @@ mod tests {
         let (me, peer) = (PeerId::random(), PeerId::random());
         let config = Config::new(StreamProtocol::new("/kad"));
         let kademlia = Behaviour::with_config(me, MemoryStore::new(me), config);
-        let mut filtered = FilteredBehaviour::new(kademlia, &Arc::default());
+        let mut filtered = AdaptedBehaviour::new(kademlia, AddressFilter::new(&Arc::default()));
         let known =
             ["/ip4/127.0.0.1/tcp/1", "/ip4/10.1.2.3/tcp/2", "/ip4/169.254.169.254/tcp/80", "/ip4/203.0.113.7/tcp/3"];
         for text in known {
             filtered.inner.add_address(&peer, address(text));
         }
         let connection = ConnectionId::new_unchecked(1);
-        let dialled = |filtered: &mut FilteredBehaviour<_>| {
+        let dialled = |filtered: &mut AdaptedBehaviour<_, AddressFilter>| {
             let dialled = filtered.handle_pending_outbound_connection(connection, Some(peer), &[], Endpoint::Dialer);
             let port = |address: &Multiaddr| match address.iter().nth(1) {
                 Some(Protocol::Tcp(port)) => port,
@@ -350,8 +265,9 @@ mod tests {
             ResolverConfig::from_parts(None, vec![], vec![NameServerConfig::new(server.ip(), true, vec![connection])])
         };
         let trusted = Dns::custom(tcp(), config(), ResolverOpts::default());
-        let strange = Dns::custom(FilteredTransport::new(tcp(), &filter), config(), ResolverOpts::default());
-        let mut transport = ByName::new(trusted, strange, &filter);
+        let near = AdaptedTransport::new(tcp(), ScopeFilter(Arc::clone(&filter)));
+        let strange = Dns::custom(near, config(), ResolverOpts::default());
+        let mut transport = AdaptedTransport::new(trusted, NameFilter { strange, filter: Arc::clone(&filter) });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -18,6 +18,7 @@ use crate::budget::Budget;
 use crate::error::{Cause, Closed, Error, lock};
 use crate::inbox::{Event, Handle, Inbox};
 use crate::limits::Counters;
+use crate::mesh::adapters::AdaptedTransport;
 use crate::mesh::addresses::{Addresses, Gate};
 use crate::mesh::behaviour::HostBehaviour;
 use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
@@ -27,7 +28,7 @@ use crate::mesh::driver::{Command, Driver};
 use crate::mesh::metrics::{HostCounts, HostMetrics};
 use crate::mesh::notice::{Message, Notice, PeerInfo};
 use crate::mesh::outbox::Queues;
-use crate::mesh::peer::{Peer, PeerStatus};
+use crate::mesh::peer::Peer;
 use crate::mesh::peer_account::PeerAccounts;
 use crate::mesh::peer_table::PeerTable;
 use crate::mesh::pending::{Answer, PendingMessages};
@@ -91,8 +92,8 @@ impl Host {
         let dial_filter = Arc::<DialFilter>::default();
         config.bootstrap.iter().for_each(|(address, _)| dial_filter.trust(address));
         let within = runtime.enter();
-        let transport =
-            Gate::new(transport(&config, &accounts, &counters, &dial_filter)?, &addresses, &metrics).boxed();
+        let transport = transport(&config, &accounts, &counters, &dial_filter)?;
+        let transport = AdaptedTransport::new(transport, Gate::new(&addresses, &metrics)).boxed();
         let parts = HostBehaviour::new(&config, &peer_table, &dial_filter)?;
         let mut swarm = Swarm::new(transport, parts, peer_id, swarm::Config::with_executor(spawning(&counters)));
         for address in config.listen {
@@ -299,18 +300,12 @@ impl Host {
         self.check()?;
         let info = |peer: &Arc<Peer>| {
             let remote = peer.remote()?;
-            let PeerStatus { agent, protocols, in_mesh, subscribed, score, rtt } = peer.status();
             Some(PeerInfo {
                 connection: peer.handle,
                 peer_id: remote.peer_id.to_string(),
                 address: remote.address.to_string(),
                 dialer: remote.dialer,
-                agent,
-                protocols,
-                in_mesh,
-                subscribed,
-                score,
-                rtt,
+                status: peer.status(),
             })
         };
         Ok(self.shared.peer_table.peers().iter().filter_map(info).collect())

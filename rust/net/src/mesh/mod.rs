@@ -11,6 +11,7 @@
 //! | `metrics`, `notice` | what a host counts; events and readings for the caller |
 //! | `rate_limiter`, `outbox`, `peer_account` | rates; what gossip queues for a peer; a peer's account over all its connections |
 //! | `backpressure` | whether messages wait for slow peers |
+//! | `adapters` | behaviours and transports that change a little of another one |
 //! | `addresses` | how many connections an address may have |
 //! | `frames`, `accounted_connection`, `muxer` | what gossip costs and keeps; a connection charged to the account; yamux for libp2p |
 //! | `transport`, `quic` | the transports |
@@ -22,6 +23,7 @@
 //! | `host` | the calls, and the runtime |
 
 mod accounted_connection;
+mod adapters;
 mod addresses;
 mod aliases;
 mod backpressure;
@@ -54,5 +56,6 @@ pub use config::{Config, GossipConfig, LARGEST_MESSAGE, address, peer_id};
 pub use host::Host;
 pub use metrics::HostCounts;
 pub use notice::{Message, Notice, PeerInfo};
+pub use peer::PeerStatus;
 pub use pending::Answer;
 pub use rate_limiter::CONTROL_BYTES;

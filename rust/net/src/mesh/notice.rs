@@ -1,6 +1,7 @@
 //! Events and readings that a host gives to the caller.
 
 use crate::inbox::{Event, Handle};
+use crate::mesh::peer::PeerStatus;
 
 /// What happened since the last [`crate::Host::poll`].
 #[derive(Clone, Debug, PartialEq)]
@@ -65,16 +66,6 @@ pub struct PeerInfo {
     pub address: String,
     /// This side dialled the first connection.
     pub dialer: bool,
-    /// What it calls its program.
-    pub agent: Option<String>,
-    /// What it says its streams may speak.
-    pub protocols: Vec<String>,
-    /// It is in the topic's mesh.
-    pub in_mesh: bool,
-    /// It subscribed to the topic.
-    pub subscribed: bool,
-    /// How it behaved by gossip.
-    pub score: f64,
-    /// The last round trip, in seconds.
-    pub rtt: Option<f64>,
+    /// What it says of itself, and its status with the topic.
+    pub status: PeerStatus,
 }

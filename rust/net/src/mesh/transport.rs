@@ -16,8 +16,9 @@ use socket2::{Domain, Socket, Type};
 
 use crate::error::Error;
 use crate::limits::Counters;
+use crate::mesh::adapters::AdaptedTransport;
 use crate::mesh::config::Checked;
-use crate::mesh::dial_filter::{ByName, DialFilter, FilteredTransport};
+use crate::mesh::dial_filter::{DialFilter, NameFilter, ScopeFilter};
 use crate::mesh::muxer::Upgrade;
 use crate::mesh::peer_account::PeerAccounts;
 
@@ -80,11 +81,13 @@ pub fn transport(
 }
 
 type Tcp = tcp::tokio::Transport;
+type Strange = Dns<AdaptedTransport<Tcp, ScopeFilter>>;
 
 /// Create a TCP transport that resolves names.
-fn resolving(dial_filter: &Arc<DialFilter>) -> ByName<Dns<Tcp>, Dns<FilteredTransport<Tcp>>> {
+fn resolving(dial_filter: &Arc<DialFilter>) -> AdaptedTransport<Dns<Tcp>, NameFilter<Strange>> {
     let tcp = || Tcp::new(tcp::Config::default());
-    ByName::new(dns(tcp), dns(|| FilteredTransport::new(tcp(), dial_filter)), dial_filter)
+    let strange = dns(|| AdaptedTransport::new(tcp(), ScopeFilter(Arc::clone(dial_filter))));
+    AdaptedTransport::new(dns(tcp), NameFilter { strange, filter: Arc::clone(dial_filter) })
 }
 
 /// Resolve names. A host without a list of resolvers asks nobody, and reaches addresses all the same.

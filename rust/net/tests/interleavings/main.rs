@@ -19,6 +19,7 @@ mod inbox;
 mod limits;
 #[path = "../../src/mesh"]
 mod mesh {
+    pub mod adapters;
     pub mod addresses;
     pub mod backpressure;
     pub mod metrics;
@@ -108,6 +109,7 @@ use crate::close_signal::CloseSignal;
 use crate::error::{Cause, Closed, lock};
 use crate::inbox::Inbox;
 use crate::limits::{Limits, Permit};
+use crate::mesh::adapters::AdaptedTransport;
 use crate::mesh::addresses::{Addresses, Gate, MOST_PENDING, source};
 use crate::mesh::outbox::{ControlSummary, Queues};
 use crate::mesh::peer::Remote;
@@ -480,7 +482,8 @@ fn the_oldest_handshake_of_an_address_gives_way_and_none_is_left() {
     let many = |count, network| repeat_n(format!("/ip4/10.0.{network}.1/tcp/1"), count);
     let queue = one_each(MOST_PENDING - GREEDY, 0).chain(many(GREEDY, 1)).chain(one_each(2, 2));
     let queue = queue.chain(many(MOST_PENDING + 1, 3)).map(|address| address.parse().unwrap());
-    let mut gate = Gate::new(Incoming(queue.collect()), &Arc::new(Addresses::new(None)), &Arc::default());
+    let gate = Gate::new(&Arc::new(Addresses::new(None)), &Arc::default());
+    let mut gate = AdaptedTransport::new(Incoming(queue.collect()), gate);
     let mut next = || match Pin::new(&mut gate).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(TransportEvent::Incoming { upgrade, .. }) => upgrade,
         _ => panic!("no connection comes"),

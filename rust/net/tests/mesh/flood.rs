@@ -82,7 +82,11 @@ impl Hostile {
 fn meshed(first: &mut Peer, second: &mut Peer) {
     let has = |peer: &Peer, other: &Peer| {
         let other = other.host.peer();
-        peer.host.peers().unwrap().iter().any(|info| info.peer_id == other && info.in_mesh && info.subscribed)
+        peer.host
+            .peers()
+            .unwrap()
+            .iter()
+            .any(|info| info.peer_id == other && info.status.in_mesh && info.status.subscribed)
     };
     first.until("the mesh stands", |peer| {
         second.poll();
@@ -237,7 +241,8 @@ fn deaf() -> Config {
 
 fn has_member(peer: &mut Peer, member: &Peer) {
     let member = member.host.peer();
-    let is_member = |info: &gossiplog_net::PeerInfo| info.peer_id == member && info.in_mesh && info.subscribed;
+    let is_member =
+        |info: &gossiplog_net::PeerInfo| info.peer_id == member && info.status.in_mesh && info.status.subscribed;
     peer.until("it is a member", |peer| peer.host.peers().unwrap().iter().any(is_member).then_some(()));
 }
 
@@ -313,7 +318,7 @@ fn a_member_that_is_slower_than_others_is_suspended_and_stays_connected() {
         got += ignored(&mut second);
         let peers = peer.host.peers().unwrap();
         let info = peers.iter().find(|info| info.connection == known).unwrap();
-        (!info.in_mesh && info.score < -160.0).then_some(())
+        (!info.status.in_mesh && info.status.score < -160.0).then_some(())
     });
     second.until("all has come", |peer| {
         first.poll();

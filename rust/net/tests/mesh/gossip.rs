@@ -51,7 +51,7 @@ fn only_what_is_accepted_goes_on() {
     assert_eq!(third.message(Answer::Accept).data, b"fine");
     let sender = first.host.peer();
     let score = |peer: &Peer, other: &str| {
-        peer.host.peers().unwrap().iter().find(|info| info.peer_id == other).map(|info| info.score)
+        peer.host.peers().unwrap().iter().find(|info| info.peer_id == other).map(|info| info.status.score)
     };
     middle.until("the rejection is held against the sender", |peer| score(peer, &sender).filter(|score| *score < -5.0));
     assert!(score(&third, &middle.host.peer()).is_some_and(|score| score > -1.0));

@@ -117,7 +117,7 @@ fn a_peer_that_speaks_only_floodsub_gets_and_gives_every_message() {
     });
     stock.subscribe(TOPIC);
     stock.with(&mut first, "its subscription", |_, peer| {
-        peer.host.peers().unwrap().iter().any(|info| info.subscribed).then_some(())
+        peer.host.peers().unwrap().iter().any(|info| info.status.subscribed).then_some(())
     });
     assert_eq!(first.host.publish(b"to floodsub".to_vec()), Ok(true));
     stock.until(|event| {
@@ -129,7 +129,7 @@ fn a_peer_that_speaks_only_floodsub_gets_and_gives_every_message() {
     stock.swarm.behaviour_mut().gossip.publish(IdentTopic::new(TOPIC), b"from floodsub".to_vec()).unwrap();
     let got = stock.with(&mut first, "its message", |_, peer| peer.host.gossip().unwrap().pop());
     assert_eq!(got.data, b"from floodsub");
-    assert!(!first.host.peers().unwrap()[0].in_mesh);
+    assert!(!first.host.peers().unwrap()[0].status.in_mesh);
 }
 
 fn still_gossip(first: &mut Peer, second: &mut Peer) {
@@ -145,7 +145,7 @@ fn a_peer_of_nothing_but_libp2p_is_understood() {
     let mut stock = Stock::dial(&address);
     stock.subscribe(TOPIC);
     stock.with(&mut peer, "the mesh stands", |_, peer| {
-        peer.host.peers().unwrap().iter().any(|info| info.in_mesh && info.subscribed).then_some(())
+        peer.host.peers().unwrap().iter().any(|info| info.status.in_mesh && info.status.subscribed).then_some(())
     });
     peer.host.publish(b"from here".to_vec()).unwrap();
     stock.until(|event| {
@@ -183,7 +183,7 @@ fn a_message_that_is_too_large_is_not_read() {
     let mut stock = Stock::dial(&address);
     stock.subscribe(TOPIC);
     stock.with(&mut peer, "it subscribed", |_, peer| {
-        peer.host.peers().unwrap().iter().any(|info| info.subscribed).then_some(())
+        peer.host.peers().unwrap().iter().any(|info| info.status.subscribed).then_some(())
     });
     let publish = |stock: &mut Stock, data: Vec<u8>| {
         stock.swarm.behaviour_mut().gossip.publish(IdentTopic::new(TOPIC), data).ok().map(|_| ())
@@ -321,7 +321,7 @@ fn what_a_peer_does_on_one_of_two_connections_ends_both() {
     assert_ne!(again, known);
     first.until("it is listed and subscribed", |peer| {
         let peers = peer.host.peers().unwrap();
-        peers.iter().any(|info| info.connection == again && info.subscribed).then_some(())
+        peers.iter().any(|info| info.connection == again && info.status.subscribed).then_some(())
     });
 }
 

@@ -276,7 +276,9 @@ fn lies_about_itself_change_nothing_for_others() {
     let info = peers.iter().find(|info| info.connection == known);
     if let Some(info) = info {
         assert_eq!(info.peer_id, liar.host.peer());
-        assert!(info.protocols.len() <= 128 && info.agent.as_ref().is_none_or(|agent| agent.len() <= 256));
+        assert!(
+            info.status.protocols.len() <= 128 && info.status.agent.as_ref().is_none_or(|agent| agent.len() <= 256)
+        );
     }
     assert_eq!(first.host.addresses().unwrap(), own);
     still_gossip(&mut first, &mut honest);

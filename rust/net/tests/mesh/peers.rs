@@ -84,16 +84,16 @@ fn a_bootstrap_peer_that_is_not_there_yet_is_dialled_again() {
 fn a_peer_identifies_itself() {
     let (mut first, mut second) = crate::support::pair(config(), config());
     let info = first.until("it is identified and pinged", |peer| {
-        let known = |info: &gossiplog_net::PeerInfo| info.agent.is_some() && info.rtt.is_some();
+        let known = |info: &gossiplog_net::PeerInfo| info.status.agent.is_some() && info.status.rtt.is_some();
         peer.host.peers().unwrap().into_iter().find(known)
     });
     assert_eq!((info.peer_id, info.dialer), (second.host.peer(), false));
-    assert!(info.agent.unwrap().starts_with("gossiplog/"));
+    assert!(info.status.agent.unwrap().starts_with("gossiplog/"));
     for name in ["/canvas/kad/1.0.0/com.example.test", "/canvas/id/1.0.0", "/ipfs/id/1.0.0", "/canvas/ping/1.0.0"] {
-        assert!(info.protocols.contains(&name.to_owned()), "{:?}", info.protocols);
+        assert!(info.status.protocols.contains(&name.to_owned()), "{:?}", info.status.protocols);
     }
     assert!(info.address.starts_with("/ip4/127.0.0.1/tcp/"), "{}", info.address);
-    assert!((0.0..60.0).contains(&info.rtt.unwrap()));
+    assert!((0.0..60.0).contains(&info.status.rtt.unwrap()));
     second.poll();
     assert!(second.host.peers().unwrap()[0].dialer);
 }
@@ -125,7 +125,7 @@ fn a_peer_that_the_caller_dropped_is_not_dialled_at_once() {
     let (other, address) = Peer::listening(config());
     let handle = peer.host.dial(&address).unwrap();
     peer.until("another stands", |peer| peer.established(handle).then_some(()));
-    peer.until("it is pinged", |peer| peer.host.peers().unwrap().first().and_then(|info| info.rtt));
+    peer.until("it is pinged", |peer| peer.host.peers().unwrap().first().and_then(|info| info.status.rtt));
     assert_eq!(peer.host.counts().unwrap().dials, dials);
     // The other side may dial: it was not it that parted.
     let peers = peer.host.peers().unwrap();

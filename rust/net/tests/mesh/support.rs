@@ -172,7 +172,7 @@ impl Peer {
     pub fn meshed(&mut self, count: usize) {
         self.until("the mesh stands", |peer| {
             let peers = peer.host.peers().unwrap();
-            (peers.iter().filter(|info| info.in_mesh && info.subscribed).count() >= count).then_some(())
+            (peers.iter().filter(|info| info.status.in_mesh && info.status.subscribed).count() >= count).then_some(())
         });
     }
 
