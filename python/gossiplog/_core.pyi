@@ -185,7 +185,7 @@ class Batch:
         links: Links,
         refused: Collection[int] = (),
         work: int | None = None,
-        heads: Collection[int] = (),
+        first_children: Mapping[int, int] = {},
     ) -> WritePlan:
         """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself.
 
@@ -196,8 +196,9 @@ class Batch:
             refused: indices to leave out, and with them (as orphans) all that descends from them.
             work: about how many members of link sets may be looked at: above very many concurrent messages, each new
                 one costs thousands. One message is always planned.
-            heads: sequences of those of the parents that no message of the log names as a parent, as far as they are
-                known: nothing is read then to find out that none of them is an ancestor of another.
+            first_children: sequences of parents with that of the first message that names each, as far as they are
+                known; `sequence` or more where no message of the log does. Nothing is read then to find out that heads
+                are no ancestors of others, and nothing from before a first child for that of another parent.
         """
     def arrived(self, sequence: int, parents: Mapping[bytes, int]) -> WritePlan: ...
 

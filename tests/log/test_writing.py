@@ -558,3 +558,26 @@ def test_parents_that_are_no_heads_are_read_once(
             log.insert_many([signer.sign(TOPIC, 5, [core.encode_id(key)], side, "dag-cbor")[1] for side in "ab"])
             log.insert_many([signer.sign(TOPIC, 5, [core.encode_id(key)], "c", "dag-cbor")[1]])
     assert read == [1]
+
+
+@pytest.mark.integration
+def test_what_two_authors_append_at_once_on_a_flood_of_roots_keeps_its_link_sets(
+    signer: Signer, other_signer: Signer
+) -> None:
+    """A search through all that the other one has written ends before it has looked at 140 messages with 32 parents."""
+    stranger = Signer(bytes(32))
+    roots = [stranger.sign(TOPIC, 1, [], n)[1] for n in range(140 * PARENTS_OF_MANY_HEADS)]
+    storage = MemoryStorage()
+    with gossiplog.open(storage, TOPIC) as log, gossiplog.open(MemoryStorage(), TOPIC) as other:
+        for replica in (log, other):
+            replica.insert_many(roots)
+        for n in range(140):
+            mine, theirs = log.append(n, signer=signer), other.append(n, signer=other_signer)
+            assert {*mine.parents} & {*theirs.parents}
+            other.insert(mine)
+            log.insert(theirs)
+        with storage.reader() as reader:
+            (record,) = reader.links([len(log)])
+        _, link_sets = core.link_record(len(log), record)
+        assert len(link_sets[0]) == len(theirs.parents)
+        log.verify()

@@ -195,8 +195,8 @@ class ArrivalCheck:
         if self._misplaced:
             found |= {key: self._misplaced[key] for key in batch.parents() if key in self._misplaced}
         parents = {key: sequence for key, sequence in found.items() if sequence < first}
-        heads = [sequence for key, sequence in parents.items() if key in self.heads]
-        plan = batch.plan(first, parents, reader.links, heads=heads)
+        first_children = {sequence: first for key, sequence in parents.items() if key in self.heads}
+        plan = batch.plan(first, parents, reader.links, first_children=first_children)
         for index, missing in plan.orphans:
             text = f"parents are missing or came later: {core.encode_id(missing[0])} first"
             self._say("order", f"sequence {run[index][0]}: {text}", keys[index])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from gossiplog import core
@@ -43,6 +43,7 @@ class _Written:
         heads: of the log after it.
         state: of the log after it, if the index was written.
         is_partial: whether there was no time for the rest of the batch.
+        first_children: of messages that nobody named before, the first that does, by their sequences.
     """
 
     plan: core.WritePlan
@@ -50,6 +51,7 @@ class _Written:
     heads: Heads
     state: State | None
     is_partial: bool
+    first_children: Mapping[int, int] = field(default_factory=dict)
 
 
 class Writer:
@@ -68,6 +70,9 @@ class Writer:
         self._committed = committed
         # Link records of messages that this process has written, by their sequences.
         self._links: dict[int, bytes] = {}
+        # The first child of messages that were heads until this process wrote it, by their sequences: without it, all
+        # that two authors write at once on the same heads would be searched for these.
+        self._first_children: dict[int, int] = {}
         # Nodes of the tree that this process has written messages into, several at a time, since it wrote the index.
         self._scattered: set[tuple[bytes, bytes]] = set()
         # How many parents the messages have that this process has written since then.
@@ -249,8 +254,12 @@ class Writer:
                 return transaction.links(sequences)
 
         first = position.count + 1
+        first_children = dict.fromkeys(parent_heads, first)
+        if len(parents) > len(parent_heads):
+            named = self._first_children
+            first_children |= {parent: named[parent] for parent in parents.values() if parent in named}
         with raising_corrupt_log:
-            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, parent_heads)
+            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, first_children)
         late: Collection[int] = plan.late
         known = encodings.known_content_keys(transaction, position, plan)
         if self._applier.is_given and plan.order:
@@ -259,7 +268,7 @@ class Writer:
             refused.update(failed)
             late = [*unapplied, *late]
             if failed or unapplied:
-                plan = batch.plan(first, parents, links, {*refused, *late}, heads=parent_heads)
+                plan = batch.plan(first, parents, links, {*refused, *late}, first_children=first_children)
         if not plan.order:
             return _Written(plan, position, heads, None, is_partial=bool(late))
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
@@ -288,7 +297,15 @@ class Writer:
         # `dataclasses.replace` takes three times as long.
         fixed = position.generation, position.apply_version, position.rebuild
         position = Position(count, applied, indexed, alternative, *fixed)
-        return _Written(plan, position, heads, state, is_partial=bool(late))
+        newly_named: Mapping[int, int] = {}
+        if len(parents) > 1 and len(plan.order) <= INDEX_LAG:
+            # Ascending: of the children of one, the first is the last that stays.
+            newly_named = {
+                parent: child
+                for parent, child in reversed(plan.children)
+                if parent >= first or first_children.get(parent, 0) >= first
+            }
+        return _Written(plan, position, heads, state, is_partial=bool(late), first_children=newly_named)
 
     def _publish(self, written: _Written) -> None:
         if not written.plan.order:
@@ -301,6 +318,10 @@ class Writer:
             if len(self._links) > _MOST_LINKS:
                 self._links = {}
             self._links.update((sequence, record) for sequence, _, record in written.plan.messages)
+        if written.first_children:
+            if len(self._first_children) > _MOST_LINKS:
+                self._first_children = {}
+            self._first_children |= written.first_children
         self._states.publish_alternative(written.position.alternative)
         self._left = written
         self._committed(written.plan, written.position.count)

@@ -102,12 +102,14 @@ class Ancestry:
         work: how many members of link sets were looked at.
         most: how many may be; a search breaks off beyond, and what it found is of no use.
         heads: messages that are known to be named by no other as a parent: none is an ancestor of another.
+        first_children: of some messages, the first that names each as a parent: none from before it descends from it.
     """
 
     links: Links
     work: int = 0
     most: float = math.inf
     heads: set[int] = field(default_factory=set)
+    first_children: dict[int, int] = field(default_factory=dict)
     _records: dict[int, tuple[int, list[list[int]]]] = field(default_factory=dict)
 
     def add(self, sequence: int, clock: int, parents: Iterable[int]) -> bytes:
@@ -128,6 +130,7 @@ class Ancestry:
                 break
             link_sets[k] = members = sorted(maximal)
         self.most = math.inf
+        self.first_children |= dict.fromkeys(self.heads.intersection(parents), sequence)
         self.heads.difference_update(parents)
         self.heads.add(sequence)
         self._records[sequence] = clock, link_sets
@@ -146,8 +149,11 @@ class Ancestry:
             self._records[sequence] = link_record(sequence, record)
         return {sequence: self._records[sequence][0] for sequence in wanted}
 
-    def _descend(self, sequences: Iterable[int], target: int) -> _Clocks:
-        """Replace those above `target` by ancestors, until none is: what covers all ancestors at or before it."""
+    def _descend(self, sequences: Iterable[int], target: int, oldest: int = 0) -> _Clocks:
+        """Replace those above `target` by ancestors, until none is: what covers all ancestors at or before it.
+
+        What arrived before `oldest` is passed over, unless it is at or before the target.
+        """
         found: dict[int, int] = {}
         seen = set(sequences)
         above = seen
@@ -156,6 +162,8 @@ class Ancestry:
             for sequence, clock in self._clocks(sorted(above)).items():
                 if clock <= target:
                     found[sequence] = clock
+                    continue
+                if sequence < oldest:
                     continue
                 # Links with 2^k <= clock - target do not lead below; the widest of those that are stored counts.
                 link_sets = self._records[sequence][1]
@@ -176,12 +184,14 @@ class Ancestry:
         """
         if candidates.keys() <= {*sure}:
             return [*candidates]
+        # None from before these descends from any candidate that may be an ancestor.
+        oldest = min(self.first_children.get(sequence, sequence) for sequence in candidates if sequence not in sure)
         kept: list[int] = []
         covered: Iterable[int] = ()
         for clock in sorted(set(candidates.values()), reverse=True):
             if self.work > self.most:
                 break
-            covered = self._descend(covered, clock)
+            covered = self._descend(covered, clock, oldest)
             level = [sequence for sequence, own in candidates.items() if own == clock and sequence not in covered]
             kept += level
             covered = {*covered, *level}

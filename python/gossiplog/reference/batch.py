@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias, final, overload
 
 from gossiplog.errors import InvalidMessage
@@ -119,12 +120,13 @@ class Batch(Sequence[SignedMessage | InvalidMessage]):
         links: Links,
         refused: Collection[int] = (),
         work: int | None = None,
-        heads: Collection[int] = (),
+        first_children: Mapping[int, int] = MappingProxyType({}),
     ) -> WritePlan:
         """Order the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself."""
         # A parent's clock is smaller than its child's, so ascending keys put parents first.
         order = [index for index in self._fresh.values() if index not in refused]
-        ancestry = Ancestry(links, heads={*heads})
+        heads = {parent for parent, child in first_children.items() if child >= sequence}
+        ancestry = Ancestry(links, heads=heads, first_children={**first_children})
 
         def link(sequence: int, clock: int, parents: Sequence[int]) -> bytes | None:
             return None if work is not None and ancestry.work > work else ancestry.add(sequence, clock, parents)

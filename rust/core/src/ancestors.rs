@@ -295,7 +295,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
     /// Replaces the messages after `target` by ancestors at or before it, among which is their frontier there.
     ///
     /// What is arrived at is taken out of `watched`, where given; the descent breaks off when nothing is left in that, and passes
-    /// over what arrived before `oldest`.
+    /// over what arrived before `oldest`: no message from before it descends from any that is watched.
     fn descend(
         &mut self,
         from: &[u64],
@@ -318,14 +318,17 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                     descent.arrived.push(sequence);
                     continue;
                 }
+                if sequence < oldest {
+                    continue;
+                }
                 let (landing, is_frontier) = self.follow(sequence, target, &mut set)?;
                 self.work += 1 + set.len() as u64;
-                set.retain(|&link| link >= oldest);
                 if let Some(watched) = watched.as_mut() {
                     for link in &set {
                         watched.remove(link);
                     }
                 }
+                set.retain(|&link| link >= oldest);
                 if landing > target {
                     if seen.is_empty() {
                         seen.extend(from);
@@ -352,8 +355,14 @@ impl<'a, E: From<Error>> Graph<'a, E> {
     }
 
     /// The candidates that are ancestors of no other. Those in `sure`, ascending, are known to be such, and those outside
-    /// `later` to be no descendants of any.
-    fn maximal(&mut self, candidates: Vec<u64>, sure: &[u64], later: &[u64]) -> Result<Vec<u64>, E> {
+    /// `later` to be no descendants of any. The sequence of the first child is known of some.
+    fn maximal(
+        &mut self,
+        candidates: Vec<u64>,
+        sure: &[u64],
+        later: &[u64],
+        first_children: &HashMap<u64, u64>,
+    ) -> Result<Vec<u64>, E> {
         if candidates.len() < 2 || later.is_empty() {
             return Ok(candidates);
         }
@@ -376,8 +385,10 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         let mut undecided: HashSet<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
         let mut kept = HashSet::new();
         let mut arrived: Vec<u64> = Vec::new();
-        // Of each test and those after it the message that arrived first: none from before it descends from any of them.
-        let mut oldest: Vec<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
+        // Of each test and those after it what arrived first, the message or its first child: none from before it descends from
+        // any of them.
+        let mut oldest: Vec<u64> =
+            tests.iter().map(|(_, sequence)| first_children.get(sequence).copied().unwrap_or(*sequence)).collect();
         for index in (1..oldest.len()).rev() {
             oldest[index - 1] = oldest[index - 1].min(oldest[index]);
         }
@@ -407,7 +418,13 @@ impl<'a, E: From<Error>> Graph<'a, E> {
 
     /// The frontier at `target` of messages, ascending, none of which is an ancestor of another; none where the search for
     /// it arrives at more than `most` messages, or breaks off.
-    fn frontier(&mut self, from: &[u64], target: u64, most: usize) -> Result<Option<Vec<u64>>, E> {
+    fn frontier(
+        &mut self,
+        from: &[u64],
+        target: u64,
+        most: usize,
+        first_children: &HashMap<u64, u64>,
+    ) -> Result<Option<Vec<u64>>, E> {
         self.fetch(from)?;
         let mut stays = Vec::new();
         let mut above = Vec::new();
@@ -427,7 +444,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
             return Ok(Some(arrived));
         }
         let later = if is_frontier { stays.clone() } else { arrived.clone() };
-        let found = self.maximal(arrived, &stays, &later)?;
+        let found = self.maximal(arrived, &stays, &later, first_children)?;
         Ok(if self.is_exhausted() { None } else { Some(found) })
     }
 }
@@ -439,6 +456,8 @@ pub struct Linker<'a, E> {
     graph: Graph<'a, E>,
     /// Messages that no other names as a parent: none of them is an ancestor of another.
     heads: HashSet<u64>,
+    /// The first child of messages that were heads when it came.
+    first_children: HashMap<u64, u64>,
     /// The parents and the sets of the last message: concurrent ones often share them.
     last: Option<(Vec<u64>, Vec<Vec<u64>>)>,
 }
@@ -449,7 +468,14 @@ impl<'a, E: From<Error>> Linker<'a, E> {
     /// Some of these may be known to be `heads`, which no other names as a parent. Then none is looked for among the
     /// ancestors of the others: what follows many of them costs no more than their number.
     pub fn new(heads: HashSet<u64>, load: &'a mut Links<'a, E>) -> Self {
-        Linker { graph: Graph::new(load), heads, last: None }
+        Linker { graph: Graph::new(load), heads, first_children: HashMap::new(), last: None }
+    }
+
+    /// The same, where the first child of some messages is known, by their sequences: nothing that arrived before it descends from
+    /// the message. So what two authors write at once on the same heads is not searched far.
+    #[must_use]
+    pub fn with_first_children(self, first_children: HashMap<u64, u64>) -> Self {
+        Linker { first_children, ..self }
     }
 
     /// How many members of link sets were looked at so far: what the records cost.
@@ -488,9 +514,11 @@ impl<'a, E: From<Error>> Linker<'a, E> {
             _ => self.sets(clock, &parents)?,
         };
         let record = write(sequence, clock, &links);
-        parents.iter().for_each(|parent| {
-            self.heads.remove(parent);
-        });
+        for parent in &parents {
+            if self.heads.remove(parent) {
+                self.first_children.insert(*parent, sequence);
+            }
+        }
         self.heads.insert(sequence);
         self.graph.known.insert(sequence, Known { clock, record: record.as_slice().into() });
         self.last = Some((parents, links));
@@ -502,13 +530,14 @@ impl<'a, E: From<Error>> Linker<'a, E> {
         if !parents.is_empty() {
             let heads: Vec<u64> = parents.iter().copied().filter(|parent| self.heads.contains(parent)).collect();
             self.graph.most = self.graph.work + parents.len() as u64 + MAX_LOOKS;
-            let own = self.graph.maximal(parents.to_vec(), &heads, parents)?;
+            let own = self.graph.maximal(parents.to_vec(), &heads, parents, &self.first_children)?;
             let is_frontier = !self.graph.is_exhausted();
             // Not from the message on, but from here: what its parents cost depends on which of them are known to be heads.
             self.graph.most = self.graph.work + MAX_LOOKS;
             links.extend(is_frontier.then_some(own));
             while let Some(above) = links.last().filter(|_| links.len() < sets(clock) as usize) {
-                let Some(set) = self.graph.frontier(above, clock - (1 << links.len()), MAX_SHORTCUT)? else { break };
+                let target = clock - (1 << links.len());
+                let Some(set) = self.graph.frontier(above, target, MAX_SHORTCUT, &self.first_children)? else { break };
                 links.push(set);
             }
             self.graph.most = u64::MAX;
@@ -578,5 +607,5 @@ pub fn frontier<'a, E: From<Error>>(sequence: u64, clock: u64, load: &'a mut Lin
     if target == 0 {
         return Ok(Vec::new());
     }
-    Ok(graph.frontier(&[sequence], target, usize::MAX)?.unwrap_or_default())
+    Ok(graph.frontier(&[sequence], target, usize::MAX, &HashMap::new())?.unwrap_or_default())
 }

@@ -273,8 +273,8 @@ pub struct WritePlan {
     pub late: Vec<usize>,
 }
 
-/// Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself. Of the parents, those in
-/// `heads` are known to be named by no message before.
+/// Orders the fresh messages whose parents are in `parents` (key to sequence) or in the plan itself. Of some of the parents the
+/// sequence of the first message that names them is known, or, where that is `first` or above, that no stored message does.
 ///
 /// Messages with an index in `refused` are left out, and whatever descends from them becomes an orphan. When the link records have
 /// cost `work` looks at members of link sets, the messages that are left, which may be any but the first, are late.
@@ -287,12 +287,13 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
     verdicts: &[CheckedValue],
     first: u64,
     parents: &HashMap<Key, u64>,
-    heads: HashSet<u64>,
+    first_children: HashMap<u64, u64>,
     refused: &HashSet<usize>,
     work: u64,
     load: &mut Links<'_, E>,
 ) -> Result<WritePlan, E> {
-    let mut linker = Linker::new(heads, load);
+    let heads = first_children.iter().filter(|(_, child)| **child >= first).map(|(parent, _)| *parent).collect();
+    let mut linker = Linker::new(heads, load).with_first_children(first_children);
     let order = fresh_order(verdicts).into_iter().map(|(_, index)| index).filter(|index| !refused.contains(index));
     let link = |sequence, clock, parents: &[u64]| {
         if linker.work() > work { Ok(None) } else { linker.add(sequence, clock, parents).map(Some) }

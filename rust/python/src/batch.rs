@@ -201,7 +201,7 @@ impl Batch {
         keys(py, parents.into_iter())
     }
 
-    #[pyo3(signature = (sequence, parents, links, refused = None, work = None, heads = None), text_signature = "($self, sequence, parents, links, refused=(), work=None, heads=())")]
+    #[pyo3(signature = (sequence, parents, links, refused = None, work = None, first_children = None), text_signature = "($self, sequence, parents, links, refused=(), work=None, first_children={})")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn plan<'py>(
         &self,
@@ -211,16 +211,17 @@ impl Batch {
         links: &Bound<'py, PyAny>,
         refused: Option<&Bound<'py, PyAny>>,
         work: Option<u64>,
-        heads: Option<&Bound<'py, PyAny>>,
+        first_children: Option<HashMap<u64, u64>>,
     ) -> PyResult<WritePlan> {
         let known = sequences(parents)?;
         let refused: HashSet<usize> = numbers(refused)?;
-        let heads = numbers(heads)?;
+        let first_children = first_children.unwrap_or_default();
         let links = links.clone().unbind();
         let mut load = |sequences: &[u64]| Python::attach(|py| load_links(links.bind(py), sequences));
         let work = work.unwrap_or(u64::MAX);
         let plan = unlocked(py, self.is_long(), || {
-            batch::plan::<_, Failure>(&self.values, &self.verdicts, sequence, &known, heads, &refused, work, &mut load)
+            let (values, verdicts) = (&self.values, &self.verdicts);
+            batch::plan::<_, Failure>(values, verdicts, sequence, &known, first_children, &refused, work, &mut load)
         })?;
         Ok(self.planned(py, plan))
     }
