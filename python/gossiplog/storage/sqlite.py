@@ -299,8 +299,8 @@ class SQLiteStorage(Storage):
                     " or removed, or the file is an older copy"
                 ],
                 advice=(
-                    f"; gossiplog repair {place} --from SOURCE gets {back} back, or gossiplog sync {place}"
-                    " SOURCE --accept-loss; in programs accept_loss=True opens the log without them"
+                    f"; gossiplog repair {place} --from SOURCE gets {back} back. Only if no replica has {back}:"
+                    f" gossiplog repair {place} --accept-loss goes on without {back} (in programs accept_loss=True)"
                 ),
             )
         if self._counted is not None:
