@@ -98,8 +98,6 @@ class Applier:
     """Runs an application's `apply`.
 
     Args:
-        storage: of the log.
-        topic: of the log.
         application: None has nothing run.
     """
 

@@ -99,8 +99,6 @@ class ArrivalCheck:
     """Checks messages of one state of a log, with the rows that came with them.
 
     Args:
-        storage: of the log.
-        topic: of the log.
         indexed: the sequence up to which the index goes in the state.
         report: takes what is wrong.
         signatures: whether they are verified.

@@ -36,8 +36,6 @@ class Audit:
     """Checks one state of a log.
 
     Args:
-        storage: of the log.
-        topic: of the log.
         held: the state of the log that this process works with.
         progress: called with the number of messages checked since it was called before.
     """

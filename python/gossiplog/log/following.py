@@ -31,12 +31,7 @@ _RECENT_BYTES = 2**20
 
 
 class CommitNotifier:
-    """Wakes those who follow a log.
-
-    Args:
-        storage: of the log.
-        topic: of the log.
-    """
+    """Wakes those who follow a log."""
 
     def __init__(self, storage: Storage, topic: str) -> None:
         self._storage = storage

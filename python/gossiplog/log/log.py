@@ -60,7 +60,7 @@ class Log:
     call but `close` raises LogClosed; a database that fails raises StorageError.
 
     Attributes:
-        topic: of the log.
+        topic: what it is about: peers replicate logs of the same topic.
         signer: what `append` signs with when it is given none.
     """
 

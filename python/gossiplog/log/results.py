@@ -76,7 +76,7 @@ class Info:
     """A log as a whole.
 
     Attributes:
-        topic: of the log.
+        topic: as `Log.topic`.
         messages: how many there are.
         clock: the next message's.
         heads: ids, ascending.

@@ -403,10 +403,6 @@ class Snapshot:
     """One state of a log, to be read while writes go on: what a sync server serves and a sync client compares with.
 
     It reads ahead, as files do, and is for one thread at a time.
-
-    Args:
-        storage: of the log.
-        state: of the log.
     """
 
     def __init__(self, storage: Storage, state: State) -> None:

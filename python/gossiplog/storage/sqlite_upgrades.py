@@ -101,11 +101,7 @@ _FORMER = Position()
 
 
 class FormerContents:
-    """What a log of schema 2 does not store: which of its messages are alternative encodings.
-
-    Args:
-        topic: of the log.
-    """
+    """What a log of schema 2 does not store: which of its messages are alternative encodings."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
