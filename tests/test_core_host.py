@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -37,7 +38,7 @@ class Side:
             "listen": ["/ip4/127.0.0.1/tcp/0/ws"],
             "bootstrap": [],
             "gossip": GossipConfig(heartbeat_interval=0.1),
-            **asdict(Limits()),
+            "limits": Limits(),
         }
         self.host = Host(**settings | changes)
         self.told: list[ConnectionEvent | StreamEvent | PeerEvent | MeshEvent | HostEvent] = []
@@ -193,7 +194,7 @@ def test_who_is_there(sides: tuple[Side, Side]) -> None:
         ),
         ({"gossip": GossipConfig(heartbeat_interval=0.001)}, "heartbeat is 0.001"),
         ({"gossip": GossipConfig(heartbeat_interval=3600.0, seen_ttl=1e6)}, "heartbeat is 3600"),
-        ({"closing_seconds": -1.0}, "closing_seconds is -1"),
+        ({"limits": SimpleNamespace(**asdict(Limits()) | {"closing_seconds": -1.0})}, "closing_seconds is -1"),
     ],
 )
 def test_what_cannot_be_used_is_refused(changes: dict[str, Any], expected: str) -> None:

@@ -447,16 +447,7 @@ class Network:
     may grow by.
     """
 
-    def __new__(
-        cls,
-        *,
-        connections: int,
-        streams: int,
-        peer_bytes: int,
-        total_bytes: int,
-        negotiation_seconds: float,
-        closing_seconds: float,
-    ) -> Network: ...
+    def __new__(cls, limits: object) -> Network: ...
     streams: Final[Streams]
     def fileno(self) -> int:
         """Return a file descriptor (on Windows a socket handle) that is readable when `poll` has something."""
@@ -627,14 +618,8 @@ class Host:
         announce: Sequence[str] = (),
         mdns: bool = False,
         gossip: object,
-        connections_per_address: int | None = None,
         allowed: Sequence[str] = (),
-        connections: int,
-        streams: int,
-        peer_bytes: int,
-        total_bytes: int,
-        negotiation_seconds: float,
-        closing_seconds: float,
+        limits: object,
     ) -> Host: ...
     streams: Final[Streams]
     peer_id: Final[str]

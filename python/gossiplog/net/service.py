@@ -58,8 +58,8 @@ async def call_when_readable(descriptor: int, call: Callable[[], bool]) -> None:
 
     Args:
         descriptor: of what the function reads.
-        call: reads, without waiting, what it can handle in some milliseconds; there may be nothing. Returns True if it is
-            to be called again at once.
+        call: reads, without waiting, what it can handle in some milliseconds; there may be nothing. Returns True if it
+            is to be called again at once.
 
     Raises:
         BaseException: what the function raises.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::errors::NetworkError;
-use crate::net::{event_object, limits, network_counts, seconds};
+use crate::net::{LimitParameters, event_object, network_counts, seconds};
 use crate::streams::{Streams, convert};
 
 /// Checks that a host can use a text as an address. Raises ValueError.
@@ -137,11 +137,9 @@ impl TryFrom<GossipParameters> for GossipConfig {
 impl Host {
     #[new]
     #[pyo3(signature = (*, identity, topic, protocols, listen, bootstrap, announce = Vec::new(), mdns = false,
-        gossip, connections_per_address = None, allowed = Vec::new(), connections, streams, peer_bytes, total_bytes,
-        negotiation_seconds, closing_seconds),
+        gossip, allowed = Vec::new(), limits),
         text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, gossip, \
-        connections_per_address=None, allowed=(), connections, streams, peer_bytes, total_bytes, negotiation_seconds, \
-        closing_seconds)")]
+        allowed=(), limits)")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -153,22 +151,15 @@ impl Host {
         announce: Vec<String>,
         mdns: bool,
         gossip: GossipParameters,
-        connections_per_address: Option<usize>,
         allowed: Vec<String>,
-        connections: usize,
-        streams: u16,
-        peer_bytes: usize,
-        total_bytes: usize,
-        negotiation_seconds: f64,
-        closing_seconds: f64,
+        limits: LimitParameters,
     ) -> PyResult<Self> {
         let length = identity.len();
         let wrong = |_| NetworkError::new_err(format!("the identity has {length} bytes; expected a seed of 32"));
         let identity = identity.try_into().map_err(wrong)?;
         let gossip = gossip.try_into()?;
-        let limits = limits(connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)?;
         let control_bytes = CONTROL_BYTES;
-        let per_address = connections_per_address;
+        let (per_address, limits) = (limits.connections_per_address, limits.try_into()?);
         let config = Config {
             identity,
             topic,

@@ -112,41 +112,39 @@ pub fn network_counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'
     Ok(figures)
 }
 
-/// The limits of a network or a host.
-pub fn limits(
+/// `gossiplog.net.transport.limits.Limits`.
+#[derive(FromPyObject)]
+pub struct LimitParameters {
     connections: usize,
+    pub connections_per_address: Option<usize>,
     streams: u16,
     peer_bytes: usize,
     total_bytes: usize,
     negotiation_seconds: f64,
     closing_seconds: f64,
-) -> PyResult<Limits> {
-    Ok(Limits {
-        connections,
-        inbound_streams: streams.into(),
-        outbound_streams: streams.into(),
-        peer_bytes,
-        total_bytes,
-        negotiation: seconds("negotiation_seconds", negotiation_seconds)?,
-        closing: seconds("closing_seconds", closing_seconds)?,
-    })
+}
+
+impl TryFrom<LimitParameters> for Limits {
+    type Error = PyErr;
+
+    fn try_from(parameters: LimitParameters) -> PyResult<Self> {
+        Ok(Self {
+            connections: parameters.connections,
+            inbound_streams: parameters.streams.into(),
+            outbound_streams: parameters.streams.into(),
+            peer_bytes: parameters.peer_bytes,
+            total_bytes: parameters.total_bytes,
+            negotiation: seconds("negotiation_seconds", parameters.negotiation_seconds)?,
+            closing: seconds("closing_seconds", parameters.closing_seconds)?,
+        })
+    }
 }
 
 #[pymethods]
 impl Network {
     #[new]
-    #[pyo3(signature = (*, connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds))]
-    fn new(
-        py: Python<'_>,
-        connections: usize,
-        streams: u16,
-        peer_bytes: usize,
-        total_bytes: usize,
-        negotiation_seconds: f64,
-        closing_seconds: f64,
-    ) -> PyResult<Self> {
-        let limits = limits(connections, streams, peer_bytes, total_bytes, negotiation_seconds, closing_seconds)?;
-        let inner = Arc::new(gossiplog_net::Network::start(limits).map_err(convert)?);
+    fn new(py: Python<'_>, limits: LimitParameters) -> PyResult<Self> {
+        let inner = Arc::new(gossiplog_net::Network::start(limits.try_into()?).map_err(convert)?);
         Ok(Self { streams: Streams::of(py, &inner)?, inner, buffer: ReadBuffer::default() })
     }
 

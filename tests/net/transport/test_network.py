@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from dataclasses import asdict
 
 import anyio
 import pytest
@@ -435,9 +434,7 @@ def test_a_network_can_be_dropped_without_stopping() -> None:
     from gossiplog import _core
 
     threads = threading.active_count()
-    settings = asdict(Limits())
-    del settings["connections_per_address"]
-    network = _core.Network(**settings)
+    network = _core.Network(Limits())
     network.attach([SYNC], True)
     del network
     # One of an earlier test may end meanwhile.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import anyio.lowlevel
@@ -267,6 +267,6 @@ def open_host(
         mdns=mdns,
         gossip=gossip or GossipConfig(),
         allowed=allow_peers,
-        **asdict(limits or Limits()),
+        limits=limits or Limits(),
     )
     return Host(core, notify)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 import anyio
 import anyio.lowlevel
@@ -173,7 +172,4 @@ def open_network(limits: Limits | None = None) -> Network:
     Raises:
         NetworkError: the system refuses a thread or a socket.
     """
-    settings = asdict(limits or Limits())
-    # The server that takes the connections knows their addresses.
-    del settings["connections_per_address"]
-    return Network(_core.Network(**settings))
+    return Network(_core.Network(limits or Limits()))
