@@ -51,7 +51,10 @@ def recover(
         topic = storage.open(None, create=False)
     except CorruptLog as error:
         file = shell_path(storage.file or "LOG")
-        advice = f"; SQLite cannot read it: gossiplog repair {file} --from SOURCE reads such files"
+        advice = (
+            f"; SQLite cannot read it: gossiplog repair {file} --from SOURCE reads such files. Only if that fails:"
+            " gossiplog sync NEW SOURCE makes a log of what a replica has"
+        )
         raise CorruptLog(error.problems, advice=advice) from error
     if storage.lost and not accept_loss:
         storage.close()
