@@ -14,7 +14,7 @@ import typer
 from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, note, printable, spinner
-from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source
+from gossiplog.cli.sync.command import CaFile, TokenFile, check_source
 from gossiplog.errors import RebaseError
 from gossiplog.log.rebasing import Fate, Rebased, rebase_command
 from gossiplog.message import ID_LENGTH
@@ -74,7 +74,7 @@ def rebase(
     from gossiplog.net import maintenance
 
     output = Output(json)
-    parse_source("--onto", onto, path)
+    check_source("--onto", onto, path, token_file=token_file, ca_file=ca_file)
     for id in drop or ():
         if len(id) != ID_LENGTH:
             raise typer.BadParameter(

@@ -9,9 +9,8 @@ import typer
 from gossiplog._core import redacted_url
 from gossiplog.cli.logs import AcceptLoss, LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
-from gossiplog.cli.sync.command import CaFile, TokenFile, parse_source
+from gossiplog.cli.sync.command import CaFile, TokenFile, check_no_hub_options, check_source
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.net.arguments import SourceKind
 from gossiplog.reprs import listed
 
 # Shown on a terminal.
@@ -40,9 +39,10 @@ def repair(
     without messages of which not even the ids are left.
     """
     output = Output(json)
-    kind = None if source is None else parse_source("--from", source, path)
-    if (token_file is not None or ca_file is not None) and kind is not SourceKind.HUB:
-        raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
+    if source is None:
+        check_no_hub_options(token_file, ca_file)
+    else:
+        check_source("--from", source, path, token_file=token_file, ca_file=ca_file)
     # It takes half a second to load, which other commands should not wait for.
     from gossiplog.net import maintenance
 

@@ -35,22 +35,31 @@ CaFile = Annotated[
 ]
 
 
-def parse_source(name: str, source: str, path: Path) -> SourceKind:
-    """Return what kind of source an argument names.
+def check_source(name: str, source: str, path: Path, *, token_file: Path | None, ca_file: Path | None) -> None:
+    """Check that an argument names a source, and that its options fit.
 
     Args:
         name: of the argument.
         source: its text.
         path: of the log that is brought up to date with the source.
+        token_file: of a hub's token, if one was given.
+        ca_file: of certificate authorities, likewise.
 
     Raises:
-        typer.BadParameter: it is an address of pages, or the log itself.
+        typer.BadParameter: it is an address of pages, or the log itself; or it is no hub, and has options of one.
         NotALog: it is the path of a file that does not exist.
     """
     kind = _parse_kind(name, source)
     if kind is SourceKind.FILE:
         _parse_file(name, source, path)
-    return kind
+    if kind is not SourceKind.HUB:
+        check_no_hub_options(token_file, ca_file)
+
+
+def check_no_hub_options(token_file: Path | None, ca_file: Path | None) -> None:
+    """Raise typer.BadParameter where one of the options is given."""
+    if token_file is not None or ca_file is not None:
+        raise typer.BadParameter("--token-file and --ca-file are for hubs (ws:// or wss:// addresses)")
 
 
 def _parse_kind(name: str, source: str) -> SourceKind:
@@ -61,11 +70,11 @@ def _parse_kind(name: str, source: str) -> SourceKind:
 
 
 def _parse_file(name: str, source: str, path: Path) -> Path:
-    """Return the path of a source that is a file, given as path or as "file:" URI; see `parse_source`."""
+    """Return the path of a source that is a file, given as path or as "file:" URI; see `check_source`."""
     uri = _FILE_URI.fullmatch(source)
     file = Path(source if uri is None else unquote(uri[1]))
     if not file.exists():
-        raise NotALog(f"{name}: there is no log {file}{_hub_hint(source) or _EXPECTED}")
+        raise NotALog(f"{name}: there is no log {file if uri else source}{_hub_hint(source) or _EXPECTED}")
     if path.exists() and path.samefile(file):
         raise typer.BadParameter(f"{name}: {source} is the log itself{_EXPECTED}")
     return file
@@ -133,8 +142,7 @@ def sync(
             sync_with_hub(log, str(path), source, token_file=token_file, ca_file=ca_file, follow=follow, done=show)
         return
     if kind is SourceKind.PEER:
-        if token_file is not None or ca_file is not None:
-            raise typer.BadParameter("--token-file and --ca-file are for hubs: peers are known by their keys")
+        check_no_hub_options(token_file, ca_file)
         from gossiplog.cli.sync.mesh import sync_with_peer
 
         with _open_destination(path, topic, accept_loss) as log:
