@@ -586,6 +586,7 @@ async def test_streams_in_vain_are_counted_and_told(opened: Open, caplog: pytest
 
 
 PLAIN = "the peer closed the connection"
+LOST = "the bytes of the connection ended without a farewell"
 
 
 async def join(hub: Hub, socket: Socket, heard: Heard, tasks: anyio.abc.TaskGroup) -> None:
@@ -597,15 +598,27 @@ async def join(hub: Hub, socket: Socket, heard: Heard, tasks: anyio.abc.TaskGrou
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
-    [(1000, PLAIN), (1001, PLAIN), (1005, PLAIN), (1006, "the bytes of the connection ended without a farewell")],
+    ("end", "reason"),
+    [
+        ({"code": 1000, "reason": ""}, PLAIN),
+        ({"code": 1001}, PLAIN),
+        ({"code": 1005, "reason": ""}, PLAIN),
+        # As uvicorn says it of a connection that was lost.
+        ({"code": 1005}, LOST),
+        ({"code": 1006}, LOST),
+        ({}, LOST),
+        # As uvicorn says it when it is stopped.
+        ({"code": 1012}, "this side ended the connection"),
+    ],
 )
-async def test_a_client_that_closes_its_websocket_has_left_in_order(opened: Open, code: int, reason: str) -> None:
+async def test_the_end_of_a_websocket_says_who_left_in_which_way(
+    opened: Open, end: dict[str, Any], reason: str
+) -> None:
     """Without a word of yamux, as canvas-js and pages do."""
     heard, socket = Heard(), Socket()
     async with Hub(opened(), on_event=heard) as hub, anyio.create_task_group() as tasks:
         await join(hub, socket, heard, tasks)
-        socket.give.send_nowait({"type": "websocket.disconnect", "code": code})
+        socket.give.send_nowait({"type": "websocket.disconnect", **end})
         (left,) = await heard.wait(events.Disconnected)
     assert left.reason == reason
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -47,10 +47,9 @@ from gossiplog.protocol.sync import SyncServerConfig
 from gossiplog.protocol.wire import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
 from gossiplog.reprs import counted
 
-# https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last one the IANA registry.
-_GOING_AWAY, _UNSUPPORTED, _VIOLATION, _TRY_AGAIN = 1001, 1003, 1008, 1013
-# How a client closes that leaves in order: done, going away, without a code.
-_ORDERLY = (1000, _GOING_AWAY, 1005)
+# https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last two the IANA registry.
+_NORMAL, _GOING_AWAY, _UNSUPPORTED, _NO_STATUS, _VIOLATION = 1000, 1001, 1003, 1005, 1008
+_RESTART, _TRY_AGAIN = 1012, 1013
 _NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
 _READ_ONLY = "this hub takes no messages: its log was opened read-only"
 _UNNAMED_PROXY = (
@@ -467,9 +466,12 @@ class _Socket:
             self._driver.blame(connection, violation)
             return
         self._gone = True
-        if message.get("code") in _ORDERLY:
+        if _is_orderly(message):
             # canvas-js and pages say no more: this is their farewell.
             self._driver.note_farewell(connection)
+        elif message.get("code") == _RESTART:
+            # The server stops, and has closed the WebSocket itself.
+            self._driver.leave(connection)
         connection.feed_eof()
 
     async def drain(self, connection: PipeConnection) -> None:
@@ -498,6 +500,13 @@ class _Socket:
         except OSError:
             # What a server raises for a client that is gone.
             self._gone = True
+
+
+def _is_orderly(message: Mapping[str, Any]) -> bool:
+    """Return whether a client has closed its WebSocket, of which servers say with a code how it ended."""
+    code = message.get("code")
+    # uvicorn has the code of no status for connections that were lost, too: then there is no reason.
+    return code in (_NORMAL, _GOING_AWAY) or (code == _NO_STATUS and "reason" in message)
 
 
 def _topic(scope: Scope) -> str | None:

@@ -338,11 +338,13 @@ class Driver(Service):
             self._syncs.forget(peer.number)
             self._pushes.forget(peer)
             self._report(broadcast.PeerDisconnected(peer.number))
-            own = peer.blamed_for or peer.fault
-            reason = own or (closed.reason if closed is not None else "this side ended the connection")
-            if closed is not None and closed.cause in ("local", "transport") and peer.farewell and not own:
-                # This side only followed, or the end of the bytes: which of them is seen first is chance.
-                reason = "the peer closed the connection"
+            reason = peer.blamed_for or peer.fault
+            if not reason and (closed is None or peer.scope.cancel_called):
+                reason = "this side ended the connection"
+            elif not reason and closed is not None:
+                # After a farewell it is chance whether this side or the end of the bytes is seen first.
+                is_plain = peer.farewell and closed.cause in ("local", "transport")
+                reason = "the peer closed the connection" if is_plain else closed.reason
             self.telemetry.emit(events.Disconnected(peer.name, reason, bool(peer.blamed_for)))
 
     def leave(self, connection: Connection) -> None:
