@@ -22,8 +22,8 @@ WAL_FLIPS ?= 2000
 # Seconds that each target of `make fuzz-rust` runs, and which do.
 SECONDS ?= 60
 TARGET ?= cbor json message answer frames ledger websocket
-# Processes that run tests: one more than there are cores, because many tests wait for others.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Processes that run tests: two more than there are cores, because many tests wait for others.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # $(call protoc,FOLDER): what the .proto files generate, under FOLDER
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
 
@@ -49,7 +49,7 @@ check: setup ## the quick loop: the fast tests, in a minute
 	@echo 'compiling the Rust tests, which takes minutes the first time…'
 	@cargo test --quiet --no-run
 	@# The Rust tests mostly wait: they run beside the others. A shell has what it starts with `&` ignore Ctrl-C.
-	@cargo test --quiet > .venv/cargo-test.log 2>&1 & rust=$$!; \
+	@INTERLEAVINGS=40 cargo test --quiet > .venv/cargo-test.log 2>&1 & rust=$$!; \
 	trap 'kill $$rust 2>/dev/null; exit 130' INT TERM; \
 	$(PYTEST) -q -m 'not integration and not second_loop' --hypothesis-profile quick; python=$$?; \
 	wait $$rust && echo 'the Rust tests passed' || { cat .venv/cargo-test.log; exit 1; }; exit $$python

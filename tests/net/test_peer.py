@@ -145,6 +145,7 @@ async def test_a_function_that_raises_harms_nothing_else(
     assert "a defect of theirs" in caplog.text
 
 
+@pytest.mark.integration
 async def test_messages_that_a_peer_refuses_end_the_waiting_once_the_others_have_them(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ fn signed(value: &[u8]) -> String {
 
 // One test: the allocator counts for the whole process.
 #[test]
+#[ignore = "takes seconds: `make test` runs it"]
 fn no_value_costs_more_than_a_few_times_its_size() {
     warm_up();
     // `COST_SIZE=4190208 cargo test -p gossiplog-core --test cost -- --nocapture` takes a minute, and prints the worst.
