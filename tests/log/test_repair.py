@@ -194,6 +194,27 @@ def test_a_damaged_header(path: Path, intact: Path, offset: int) -> None:
     assert contents(path)[1] == contents(intact)[1]
 
 
+def test_the_type_of_an_automatic_index(tmp_path: Path) -> None:
+    """Text that is not UTF-8, which the check of the database passes over: before, the repair ended with its error."""
+    path = tmp_path / "log.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE notes(id TEXT PRIMARY KEY)")
+        connection.execute("INSERT INTO notes VALUES ('one')")
+    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32))) as log:
+        log.append_many(range(20))
+        root = log.root
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "UPDATE sqlite_schema SET type = CAST(x'696e6465f8' AS TEXT) WHERE name = 'sqlite_autoindex_notes_1'"
+        )
+    assert repair(path).damaged
+    with gossiplog.open(path) as log:
+        assert log.verify().root == root
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM notes WHERE id = 'one'").fetchall() == [("one",)]
+
+
 @pytest.mark.parametrize(("offset", "problem"), [(18, "must not write"), (47, "file format"), (52, "automatically")])
 def test_a_damaged_header_is_not_written_upon(path: Path, offset: int, problem: str) -> None:
     """Before, the errors were no CorruptLog, and SQLite took the second page for one that it has in such databases."""

@@ -24,6 +24,7 @@ from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, inte
 LEFTOVER = ".repair-"
 """What follows a log's name in that of the folder in which it is repaired; a repair that was killed leaves it."""
 
+_SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 _META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})
 # A damaged schema is compared with the statements of a log's tables: so many characters may differ.
 _FLIPPED = 2
@@ -87,12 +88,13 @@ def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> list[str]:
     with closing(sqlite3.connect(copy, isolation_level=None)) as damaged:
         damaged.execute("PRAGMA query_only = ON")
         damaged.execute("PRAGMA writable_schema = ON")
-        query = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+        # A type that is no text is that of an automatic index, which its table makes.
+        query = f"{_SCHEMA} WHERE sql IS NOT NULL"
         try:
             schema = _twice(damaged, query)
         except (sqlite3.Error, UnicodeError) as error:
             return [f"the application's tables cannot be read: {error}"]
-        rows = [row for row in schema if not str(row[2]).lower().startswith(PREFIX) and row[3] is not None]
+        rows = [row for row in schema if not str(row[2]).lower().startswith(PREFIX)]
         for kind, name, _, sql in sorted(rows, key=lambda row: row[0] != "table"):
             try:
                 if str(sql).upper().startswith("CREATE VIRTUAL"):
@@ -135,6 +137,7 @@ def _integrity(copy: Path) -> list[str]:
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA cell_size_check = ON")
             found = integrity_problems(database)
+            database.execute(_SCHEMA).fetchall()
             for name in table_names(database):
                 # What it does not look at: text that is none.
                 database.execute(f"SELECT count(*) FROM {quoted(name)}")
