@@ -33,6 +33,10 @@ CORES = ("gossiplog._core", "gossiplog.reference")
 MOST_OF_A_PARAMETER = 60
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", action="store_true", help="run a few cases of each test, as `make check` does")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Run tests that share something in one process, and report what they take."""
     config.pluginmanager.register(Groups(is_worker=hasattr(config, "workerinput")))
@@ -40,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """Mark what uses the session of Spark; with the profile `quick`, run a sample of the cases of each test.
+    """Mark what uses the session of Spark; where it is asked for, run a sample of the cases of each test.
 
     Whatever runs in the session starts Java, and may have to wait for it on a busy machine.
     """
@@ -49,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(900))
     yield
-    if settings.get_current_profile_name() == "quick":
+    if config.getoption("sample"):
         kept = sample(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]

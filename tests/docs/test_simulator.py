@@ -115,7 +115,7 @@ def test_a_seed_of_the_other_runs_is_within_the_spread_of_all(name: str) -> None
         assert least <= found[row] <= most, row
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_an_attack_of_the_table_went_as_it_says() -> None:
     text = PAGE.read_text(encoding="utf-8")
     outcomes = [attack_tables.attacked("simsub", "eclipse", 30, seed) for seed in range(attack_tables.SEEDS)]

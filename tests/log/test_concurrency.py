@@ -160,7 +160,7 @@ def test_processes_append_in_turn(path: Path, opened: Callable[..., Log], signer
     log.verify()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_processes_write_at_once(path: Path, opened: Callable[..., Log], signer: Signer, other_signer: Signer) -> None:
     log = opened(path, signer=signer)
     with Process(path, 0) as one, Process(path, 1) as two:
@@ -177,7 +177,7 @@ def test_processes_write_at_once(path: Path, opened: Callable[..., Log], signer:
     log.verify()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_several_processes_make_the_same_log(path: Path) -> None:
     make = f"import gossiplog; gossiplog.open({str(path)!r}, {TOPIC!r}).append(1, signer=gossiplog.Signer.generate())"
     processes = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", make]) for _ in range(4)]

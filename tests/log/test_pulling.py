@@ -87,7 +87,7 @@ def test_an_abort_goes_on_with_a_new_stream(log: Log, source: Log, limits: dict[
     assert log.root == source.root
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"requests": 6}, {"bytes": 5_000}])
 def test_streams_that_find_nothing_missing_are_followed_by_others(
     log: Log, source: Log, limits: dict[str, int]

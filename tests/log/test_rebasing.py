@@ -357,7 +357,7 @@ def test_very_many_heads(path: Path, target: Log) -> None:
         assert len(log.get(result.signed[good.id]).parents) == PARENTS_OF_MANY_HEADS
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_message_that_becomes_too_long_is_named(path: Path, target: Log) -> None:
     target.insert_many([THEM.sign(TOPIC, 1, [], number)[1] for number in range(MAX_PARENTS)])
     bad, good = write(path, ["bad", "x" * (4 * 2**20 - 1024 - 220)])

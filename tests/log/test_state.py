@@ -125,7 +125,7 @@ def roots() -> list[bytes]:
     return [Signer(bytes(32)).sign(TOPIC, 1, [], number)[1] for number in range(4_000)]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_root_costs_the_rows_of_its_page_however_many_there_are(
     roots: list[bytes], rows: Rows, opened: Callable[..., Log]
 ) -> None:

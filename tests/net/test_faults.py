@@ -316,7 +316,7 @@ async def test_100_000_heads_that_do_not_exist_cost_syncs_and_then_the_connectio
     assert {event.inserted for event in heard.of(events.SyncEnded)} == {0}
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 async def test_a_peer_that_never_reads_is_dropped_and_holds_nothing_up(
     network: Network, opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +397,7 @@ async def ask_again(connection: Connection, driver: Driver, data: bytes) -> None
     await stream.send(data)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 async def test_many_that_end_no_message_lose_their_connections_and_others_do_not(
     opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture
 ) -> None:

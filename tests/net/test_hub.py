@@ -115,7 +115,7 @@ async def test_a_log_that_was_opened_read_only_is_served_to_readers(
     assert heard.of(events.Failed) == []
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [{"requests": 10}, {"bytes": 16_000}])
 async def test_streams_that_end_early_still_bring_everything(
     opened: Open, signer: Signer, limits: dict[str, int]

@@ -82,7 +82,7 @@ async def test_a_task_that_waits_for_a_peer_ends_with_its_context(opened: Open) 
             await anyio.sleep(0.1)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 async def test_what_was_appended_offline_is_merged(opened: Open) -> None:
     logs = [opened(signer=signer) for signer in signers(3)]
     for number, log in enumerate(logs):
@@ -145,7 +145,7 @@ async def test_a_function_that_raises_harms_nothing_else(
     assert "a defect of theirs" in caplog.text
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 async def test_messages_that_a_peer_refuses_end_the_waiting_once_the_others_have_them(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,7 +489,7 @@ def resources() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")) - threading.active_count()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 async def test_starting_and_stopping_leaves_nothing_behind(opened: Open) -> None:
     ours, theirs = opened(), opened()
 

@@ -251,7 +251,7 @@ class TestVirtualTime:
     def anyio_backend(self) -> tuple[str, dict[str, Any]]:
         return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
-    @pytest.mark.integration
+    @pytest.mark.slow
     async def test_a_message_waits_for_one_turn_of_another_writer(self, opened: Open, signer: Signer) -> None:
         """One writer sends without a pause, the other one message a second; each takes a millisecond to store."""
         log = opened()

@@ -157,7 +157,7 @@ async def test_gossip_waits_for_an_answer_and_goes_on() -> None:
             assert middle.counts()["gossip_rejected"] == 1
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 async def test_a_mesh_has_the_degree_that_is_asked_for() -> None:
     few = replace(GOSSIP, d=1, d_low=1, d_high=1)
     with anyio.fail_after(60):

@@ -98,7 +98,7 @@ def test_the_window_is_used() -> None:
     assert len(flights) <= 3 * sum(expected) / window
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_no_node_is_asked_for_twice() -> None:
     """Sync client, 3: the children of guesses are used when the walk comes to them."""
     shared = old_entries(MANY)
@@ -112,7 +112,7 @@ def test_no_node_is_asked_for_twice() -> None:
     assert len(asked) == len({(request.level, request.key) for request in asked})
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_children_that_came_early_are_used() -> None:
     """Sync client, 3: where the server's tree is so much higher that the walk comes to the guesses late."""
     everything = old_entries(MANY)
@@ -421,7 +421,7 @@ def test_a_root_with_one_child() -> None:
         run(Client(Entries({}), TOPIC), answer)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_an_endless_tree() -> None:
     """Sync client, 5."""
     tree = Endless()

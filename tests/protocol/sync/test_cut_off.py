@@ -156,7 +156,7 @@ def test_long_values_are_not_asked_for_two_at_a_time() -> None:
     assert stream.seconds < 4
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_few_requests_are_lost_when_a_stream_is_cut_off() -> None:
     """Sync client, 7: no more than the first stream, and later ones, leave unanswered."""
     ours, theirs = logs("all", 20_000, 60, seed=1)

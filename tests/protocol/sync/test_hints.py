@@ -26,7 +26,7 @@ def path_to(tree: Tree, key: bytes) -> list[Node]:
     return path
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_tree_that_grew_at_its_end_differs_where_it_was_guessed() -> None:
     """Sync client, 3: at each level that the shorter tree has."""
     for count in range(1000, 3000, 29):

@@ -102,7 +102,7 @@ def test_what_came_in_since_the_tree_was_read_is_not_asked_for() -> None:
     assert run(client, serve(Server(remote, now=0.0))).received == messages(range(60, 80)) | {}
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_round_trips_for_a_longer_log() -> None:
     """Sync client, 2 and 3."""
     shared = old_entries(MANY)

@@ -127,7 +127,7 @@ def test_networks_of_any_size_become_one_symmetric_overlay(nodes: int, seed: int
     assert all(delivered == [b"x"] for delivered in net.delivered.values())
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @repeatable(6)
 @given(st.integers(8, 16), st.integers(0, 2**32), st.lists(st.integers(0, 15), min_size=20, max_size=60))
 def test_nodes_that_leave_and_join_at_any_time_have_no_neighbours_meanwhile(

@@ -178,7 +178,7 @@ def test_a_victim_of_episub_gets_nothing_and_the_others_everything() -> None:
     assert len(others) == (10 - len(own)) * (HONEST - 1)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_honest_nodes_do_as_without_an_attack_until_it_begins() -> None:
     def until(time: float, attack: str) -> list[str]:
         lines: list[str] = []

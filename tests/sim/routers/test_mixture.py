@@ -152,7 +152,7 @@ def test_the_parts_are_kept(parts: list[int], nodes: int, seed: int) -> None:
     assert [sum(kind is of for of in assigned) for kind in kinds] == counts
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_parameters_of_gossip_are_those_of_gossipsub_nodes() -> None:
     """Seed 001, 1."""
     plain, wide = (summary_of(MIXED, gossip=gossip) for gossip in (None, GossipConfig(d=8, d_low=7)))

@@ -256,7 +256,7 @@ def test_files_that_say_what_cannot_be(text: str, said: str, tmp_path: Path) -> 
 RUN = Named("small", plan=Plan(nodes=20, messages=2, connections=5, wait=2.0))
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_seeds_are_run_in_their_order_in_one_process_or_several() -> None:
     alone = list(run_seeds(RUN, range(3, 7), 1))
     assert list(run_seeds(RUN, range(3, 7), 2)) == alone

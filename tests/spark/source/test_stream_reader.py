@@ -135,7 +135,7 @@ def test_authors(make_log: MakeLog) -> None:
     assert [row["seq"] for row in rows(stream, {}, {str(path): 5})] == [4, 5]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_each", [1, 7, 1000])
 def test_the_first_encodings_alone(several: tuple[Path, list[int]], rows_each: int) -> None:
     path, first = several
