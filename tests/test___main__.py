@@ -98,6 +98,7 @@ def test_an_outdated_core_of_a_wheel_is_installed_anew(with_core: Callable[..., 
     assert done.stderr.endswith("; `pip install --force-reinstall gossiplog` replaces it\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [

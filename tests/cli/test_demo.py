@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gossiplog.cli.demo import made_up_history
 from tests.cli.support import Program, Repository
 
@@ -16,6 +18,7 @@ def test_the_history_of_a_repository(program: Program, branching: Repository) ->
     assert steps[-1]["heads"] == 3
 
 
+@pytest.mark.slow
 def test_without_a_repository_a_history_is_made_up(program: Program) -> None:
     steps = program("demo").records
     assert steps[0]["source"].startswith("A made-up history (there is no Git repository in ")

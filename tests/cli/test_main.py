@@ -241,6 +241,7 @@ def test_a_terminal_gets_json_when_asked(log: Path) -> None:
     assert written.startswith('{"authors":0,')
 
 
+@pytest.mark.slow
 def test_long_lines_are_cut_to_the_terminal(program: Program, log: Path) -> None:
     program("append", log, '"' + "x" * 500 + '"')
     _, written = on_terminal("read", str(log), width=80)

@@ -47,6 +47,7 @@ def cited(page: Path) -> Iterator[tuple[str, str]]:
                 yield str(source.relative_to(ROOT)), section
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", _CITATIONS, ids=lambda page: page.name)
 def test_sections_that_are_cited_are_there(page: Path) -> None:
     citations = list(cited(page))
@@ -54,6 +55,7 @@ def test_sections_that_are_cited_are_there(page: Path) -> None:
     assert [citation for citation in citations if citation[1] not in sections(page)] == []
 
 
+@pytest.mark.slow
 def test_documents_that_are_named_are_there() -> None:
     named_by = {
         (source, name)

@@ -54,6 +54,7 @@ def test_session(block: Block, tmp_path: Path) -> None:
         assert fits(expected, printed), f"{command}\n{printed}"
 
 
+@pytest.mark.slow
 def test_the_program(tmp_path: Path) -> None:
     ((program, printed),) = (pair for pair in pairwise(BLOCKS) if pair[0].language == "python")
     assert fits(printed.text, run_program(program.text, tmp_path, TIMEOUT))

@@ -578,6 +578,7 @@ def test_a_value_that_is_read_wrongly_once_is_read_again(
     assert not wrong
 
 
+@pytest.mark.slow
 def test_messages_are_read_where_they_are_held_against_their_keys() -> None:
     sources = [source for pattern in CHECKED for source in PACKAGE.glob(pattern)]
     assert len(sources) > 80

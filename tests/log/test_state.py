@@ -144,6 +144,7 @@ def test_a_root_costs_the_rows_of_its_page_however_many_there_are(
         assert rows.taken() < 100 * 40, count
 
 
+@pytest.mark.slow
 def test_messages_that_are_scattered_are_indexed_with_those_that_come_with_them(
     roots: list[bytes], rows: Rows, opened: Callable[..., Log], signer: Signer
 ) -> None:

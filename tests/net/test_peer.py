@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
 Open = Callable[..., Log]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3, 5])
 async def test_what_any_peer_appends_arrives_at_all(opened: Open, count: int) -> None:
     logs = [opened(signer=signer) for signer in signers(count)]

@@ -95,6 +95,7 @@ def test_a_search_that_looks_at_too_much_leaves_the_rest_out(core: ModuleType, m
         assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_parents_stand_in_place_of_the_frontiers_where_a_search_among_them_looks_at_too_much(
     core: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_scans(storage: Storage) -> None:
                 assert list(found) == [(key, seq) for seq, key, _ in expected]
 
 
+@pytest.mark.slow
 def test_dividers_make_parts_of_about_equal_size(storage: Storage) -> None:
     keys = [key for key, _, _ in fill(storage, roots(*range(6000))).leaves]
     with storage.reader() as reader:

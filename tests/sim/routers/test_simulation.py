@@ -47,6 +47,7 @@ def trace_of(seed: int, router: str) -> str:
     return summary.digest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("router", sorted(KINDS))
 def test_the_same_seed_leaves_the_same_trace(router: str) -> None:
     """Seed 002, 16."""
@@ -202,6 +203,7 @@ def test_lost_packets_are_counted_apart_from_duplicates(router: str) -> None:
     assert summary.duplicates < calm.duplicates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("router", sorted(KINDS))
 def test_failed_nodes_come_back_and_get_what_is_published_then(router: str) -> None:
     plan = replace(SMALL, messages=40, fanout=1, conditions=Conditions(churn=Churn(0.05, 3.0)))
