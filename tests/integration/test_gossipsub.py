@@ -11,7 +11,6 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -78,7 +77,7 @@ class Rust:
             listen=["/ip4/127.0.0.1/tcp/0/ws"],
             bootstrap=[],
             gossip=GossipConfig(heartbeat_interval=0.2),
-            **asdict(Limits()),
+            limits=Limits(),
         )
         self._topic = topic
         self._got: set[bytes] = set()
