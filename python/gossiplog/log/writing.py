@@ -126,13 +126,15 @@ class Writer:
                 continue
             count = written.position.count
             self._publish(written)
-            self._states.sequences.add(written.plan.leaves)
+            # Each look makes the list anew.
+            leaves = written.plan.leaves
+            self._states.sequences.add(leaves)
             inserted += written.plan.order
             sequences.append(range(count + 1 - len(written.plan.order), count + 1))
             orphans = written.plan.orphans
             waiting = written.is_partial
             if waiting:
-                batch.drop_known([key for key, _, _ in written.plan.leaves])
+                batch.drop_known([key for key, _, _ in leaves])
         for error in refused.values():
             without_frames(error)
         duplicates = len(batch) - len(batch.invalid) - len(inserted) - len(orphans) - len(refused)
