@@ -25,10 +25,10 @@ def frontiers(
     """Return the latest ancestors of a message at or before the clocks 1, 2, 4, 8, ... before its own.
 
     Args:
-        reader: of the log.
-        topic: of the log.
+        reader: to read one state.
+        topic: that all messages have.
         key: of the message.
-        sequences: of the log's messages.
+        sequences: those that this process has checked.
         most_ids: in the answer.
         most_bytes: of the log to read, each row counting for 256 more than it has.
 

@@ -187,7 +187,7 @@ class CheckedSequences:
         """Return the sequences of those of the keys that are in the log, and whether these are all.
 
         Args:
-            reader: of the log.
+            reader: to read one state.
             keys: of the messages.
             limit: bytes of values after which no more are read; another call goes on.
 

@@ -186,7 +186,7 @@ class States:
         """Check that the log knows which encodings its heads are, and that no other of them arrived before.
 
         Args:
-            reader: reads one state of the log.
+            reader: to read one state.
             position: of the reader.
             sequences: of heads, by their keys.
             values: of some of them, by their keys.
@@ -286,7 +286,7 @@ def check_index(reader: Reader, state: State) -> None:
     """Compare a stored index with what was stored of it besides.
 
     Args:
-        reader: reads one state of the log.
+        reader: to read one state.
         state: that the index has.
 
     Raises:
@@ -360,10 +360,10 @@ def _arrived(
     """Return the plan that messages after a sequence have followed; not all up to the last, where they are many.
 
     Args:
-        reader: of the log.
+        reader: to read one state.
         after: the sequence before the messages.
         last: the sequence of the last of them.
-        topic: of the log.
+        topic: that all messages have.
         sequences: for a plan whose children are written, those of the parents.
 
     Raises:

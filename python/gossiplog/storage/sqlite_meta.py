@@ -1,6 +1,6 @@
 """What a log in SQLite says of itself: the rows of gossiplog_meta, each a name with a value.
 
-- schema: of the tables; topic: of the log.
+- schema: the version of the tables; topic: that all messages have.
 - indexed, and index_fingerprint: how far the index goes, and the text that it is compared with.
 - applied, apply_version, rebuild, generation: see `Position`.
 - setup: 1 where `setup` made the application's tables.

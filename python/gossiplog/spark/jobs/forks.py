@@ -61,7 +61,7 @@ def concurrent_rows(location: str, batches: Iterable[pa.RecordBatch]) -> Iterato
     What damaged link records say of a message is not known: it has no row.
 
     Args:
-        location: of the log.
+        location: where each task opens the log.
         batches: with the columns author, seq, first, and as `before` a list of sequences.
     """
     with opened(location) as (storage, _):
