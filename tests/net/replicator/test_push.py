@@ -1,20 +1,32 @@
-"""Push streams among peers that gossip reaches."""
+"""Push streams: among peers that gossip reaches, and to a log that takes messages slowly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, cast
 
 import anyio
 import pytest
+import trio.testing
 
 from gossiplog import Log, Signer
 from gossiplog.net import events
 from gossiplog.net.replicator import push
+from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.fairness import MOST_SECONDS, Shares
+from gossiplog.net.replicator.inserts import InsertQueue
+from gossiplog.net.replicator.push import Pushes
+from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.network import Network
-from gossiplog.net.transport.stream import Signal, Stream
+from gossiplog.net.transport.stream import CHUNK, Signal, Stream
 from gossiplog.protocol import wire
+from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.replication.batches import InsertOutcome
+from tests.net.memory import Inline, stream
 from tests.net.support import FakeRouter, Heard, carry, connect_pair, guest, until_equal
 
 pytestmark = pytest.mark.anyio
@@ -118,3 +130,61 @@ async def test_who_refuses_push_streams_is_asked_again(
                 await anyio.sleep(0.001)
             assert driver.peers == ()
             await ours.aclose()
+
+
+class Unconnected:
+    """A connection that can only be closed."""
+
+    def close(self) -> None:
+        pass
+
+
+class TestVirtualTime:
+    @pytest.fixture
+    def anyio_backend(self) -> tuple[str, dict[str, Any]]:
+        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+    @pytest.mark.parametrize("size", [100, 5_000, CHUNK + 1])
+    @pytest.mark.parametrize("seconds", [0.001, 2 * MOST_SECONDS, 100.0])
+    async def test_a_writer_that_waits_for_its_turns_is_read_from(
+        self, opened: Open, signer: Signer, size: int, seconds: float
+    ) -> None:
+        """It blames who does not read 64 KiB for a minute. What does not get its turn in time is synced."""
+        log, taken, named = opened(), list[bytes](), list[bytes]()
+        ours, theirs = stream()
+
+        async def insert(values: Sequence[bytes]) -> InsertOutcome:
+            await anyio.sleep(seconds)
+            return log.replica.insert(log.replica.verify(values))
+
+        def report(event: broadcast.InEvent) -> None:
+            match event:
+                case broadcast.Received(delivery):
+                    taken.append(delivery.key)
+                    inserts.add("a writer", delivery)
+                case broadcast.HeadsReceived(_, keys, 0):
+                    named.extend(keys)
+
+        def fail(*what: object) -> None:
+            raise AssertionError(what)
+
+        inserts = InsertQueue(insert, Shares(), Telemetry(None), lambda *events: None, fail, is_read=lambda: True)
+        pushes = Pushes(log.replica, Inline(), cast("ChangeFeed", None), inserts, report, fail, lambda peer: None, fail)
+        connection = cast("Connection", Unconnected())
+        writer = PeerSession(1, "the hub", connection, may_write=True)
+        peer = PeerSession(1, "the writer", connection, may_write=True, origin="a writer")
+        messages = [signer.sign(log.topic, 1, [], f"{n}".ljust(size)) for n in range(max(100, 3 * CHUNK // size))]
+        for message in messages:
+            writer.queue(wire.encode_push(wire.Insert(*message)))
+        async with ours, anyio.create_task_group() as tasks:
+            for long in (False, True):
+                tasks.start_soon(partial(inserts.run, long=long))
+            tasks.start_soon(pushes.exchange, peer, cast("Stream", theirs))
+            tasks.start_soon(writer.write, cast("Stream", ours), lambda: None)
+            while len(taken) + len(named) < len(messages) and not writer.blamed_for:
+                await anyio.sleep(1)
+            tasks.cancel_scope.cancel()
+        assert writer.blamed_for == ""
+        assert {*taken, *named} == {key for key, _ in messages}
+        # Who waits for nothing is not made to sync.
+        assert named == [] or seconds > 1

@@ -6,28 +6,25 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar, TypeVarTuple, cast
+from typing import Any, cast
 
 import anyio
 import anyio.abc
 import anyio.lowlevel
 import pytest
 import trio.testing
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
-from gossiplog.errors import CorruptLog, StorageError, StreamReset
+from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.log import writing
 from gossiplog.net.replicator.fairness import Shares
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, serve_sync
 from gossiplog.net.replicator.telemetry import Telemetry
-from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.network import Connection
-from gossiplog.net.transport.stream import CHUNK, Stream
+from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast.events import (
     InEvent,
@@ -41,69 +38,16 @@ from gossiplog.protocol.broadcast.events import (
 from gossiplog.protocol.sync import SyncServerConfig, client, events
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage.sqlite_tables import SQLiteReader
+from tests.net.memory import End, Inline, stream
 
 pytestmark = pytest.mark.anyio
 
 Open = Callable[..., Log]
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
 
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
-
-
-class Inline(WorkerPool):
-    """Makes each call at once: virtual time would pass while a thread works."""
-
-    async def read(self, call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        await anyio.lowlevel.checkpoint()
-        return call(*arguments)
-
-    async def verify(self, call: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        return await self.read(call, *arguments)
-
-
-class End:
-    """One end of a stream."""
-
-    def __init__(self, sending: MemoryObjectSendStream[bytes], receiving: MemoryObjectReceiveStream[bytes]) -> None:
-        self.was_reset = False
-        self._sending = sending
-        self._receiving = receiving
-
-    async def send(self, data: bytes) -> None:
-        try:
-            await self._sending.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise StreamReset("the peer reset the stream") from None
-
-    async def receive(self, limit: int = CHUNK) -> bytes:
-        try:
-            return await self._receiving.receive()
-        except anyio.EndOfStream:
-            return b""
-
-    def reserve_memory(self, size: int) -> None:
-        assert size >= 0
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.was_reset = kind is not None
-        self._sending.close()
-        self._receiving.close()
-
-
-def stream() -> tuple[End, End]:
-    """Both ends of a stream that holds nothing: who sends waits for who receives."""
-    to_one, at_one = anyio.create_memory_object_stream[bytes]()
-    to_other, at_other = anyio.create_memory_object_stream[bytes]()
-    return End(to_other, at_one), End(to_one, at_other)
 
 
 Source = Callable[[End], Awaitable[object]]
@@ -178,6 +122,8 @@ class Bench:
         self.failures: list[tuple[str, Exception]] = []
         self.defects: list[tuple[PeerId, BaseException]] = []
         self.broken: BaseException | None = None
+        self.seconds = 0.0
+        """That a batch takes to be stored."""
         self.telemetry = Telemetry(None)
         self._tasks = tasks
         self._numbers = 0
@@ -196,6 +142,7 @@ class Bench:
     async def _insert(self, batch: VerifiedBatch) -> InsertOutcome:
         if self.broken is not None:
             raise self.broken
+        await anyio.sleep(self.seconds)
         return self.log.replica.insert(batch)
 
     def _fail(self, doing: str, error: Exception) -> None:
@@ -265,6 +212,28 @@ async def test_a_sync_brings_what_the_source_has_and_says_so(opened: Open, full:
         assert advanced[-1] == ended.statistics.bytes_received
         again = await here.run(serving(full))
         assert (again.result, again.statistics.values) == (SyncResult.FINISHED, 0)
+
+
+@pytest.mark.parametrize("seconds", [3.0, 12.0, 100.0])
+async def test_a_log_that_stores_slowly_keeps_no_source_waiting(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """A source blames who does not read an answer for half a minute (`serving` fails then)."""
+    monkeypatch.setattr(client, "_BATCH_MESSAGES", 1)
+    full = opened(signer=signer)
+    full.append_many([f"{number}".ljust(30_000) for number in range(200)])
+    async with bench(opened()) as here:
+        here.seconds = seconds
+        counts = [0]
+        while here.log.root != full.root:
+            ended = await here.run(serving(full))
+            counts.append(len(here.log))
+            if ended.result is not SyncResult.FINISHED:
+                assert ended.result is SyncResult.ABORTED
+                assert "the rest comes next" in ended.reason
+        # Each sync brought something.
+        assert counts == sorted(set(counts))
+        assert (len(counts) > 2) == (seconds > 10)
 
 
 async def test_a_peer_that_is_gone_is_a_failure(log: Log) -> None:

@@ -60,7 +60,7 @@ class GossipAdapter:
         self,
         router: Router,
         workers: WorkerPool,
-        room: Callable[[], Awaitable[None]],
+        room: Callable[[], Awaitable[object]],
         report: Callable[[broadcast.InEvent], None],
         defect: Callable[[Publication, BaseException], None],
         telemetry: Telemetry,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
@@ -57,10 +58,13 @@ class InsertQueue:
         self._queue = FairQueue(shares, is_read)
         self._changed = Signal()
 
-    async def room(self, writer: str) -> None:
-        """Wait while very many of a writer's messages wait."""
-        while not self._queue.has_room(writer, anyio.current_time()):
-            await self._changed.wait()
+    async def room(self, writer: str, until: float = math.inf) -> bool:
+        """Wait while very many of a writer's messages wait, until some time at most; return whether there is room."""
+        with anyio.move_on_at(until):
+            while not self._queue.has_room(writer, anyio.current_time()):
+                await self._changed.wait()
+            return True
+        return False
 
     def add(self, writer: str, delivery: Delivery) -> None:
         """Queue a message of a writer."""

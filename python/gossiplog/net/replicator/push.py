@@ -17,12 +17,12 @@ from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRef
 from gossiplog.log.replica import Replica
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.inserts import InsertQueue
-from gossiplog.net.replicator.sessions import PeerSession
+from gossiplog.net.replicator.sessions import READ_SECONDS, PeerSession
 from gossiplog.net.replicator.sync import Report, collect
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import background
 from gossiplog.net.transport.pacing import TimeSlice
-from gossiplog.net.transport.stream import Stream
+from gossiplog.net.transport.stream import CHUNK, Stream
 from gossiplog.protocol import push
 from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import Delivery
@@ -170,21 +170,27 @@ class Pushes:
             peer.connection.close()
 
     async def _read(self, peer: PeerSession, stream: Stream, machine: Push, data: bytes) -> None:
+        """Take what a peer pushed; where there is no room in time only the keys, and the peer is synced with."""
+        due = anyio.current_time() + READ_SECONDS * len(data) / CHUNK
         found, error = await self._workers.read(collect, machine.receive(data))
         stream.reserve_memory(
             machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver))
         )
-        time_slice = TimeSlice()
+        time_slice, late = TimeSlice(), list[bytes]()
         for event in found if peer.may_write else ():
             await time_slice.rest()
             match event:
                 case push.Deliver(key, value):
-                    await self._inserts.room(peer.writer)
-                    self._report(broadcast.Received(Delivery(peer.number, key, value)))
+                    if await self._inserts.room(peer.writer, due):
+                        self._report(broadcast.Received(Delivery(peer.number, key, value)))
+                    else:
+                        late.append(key)
                 case push.UnknownHeads(keys, unchecked):
                     self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
+        if late:
+            self._report(broadcast.HeadsReceived(peer.number, tuple(late), 0))
         # What is left in the queue is a turn's, and not worth counting.
-        await self._inserts.room(peer.writer)
+        await self._inserts.room(peer.writer, due)
         stream.reserve_memory(machine.held)
         if isinstance(error, ProtocolError):
             peer.blame(f"it broke the push protocol: {error}")

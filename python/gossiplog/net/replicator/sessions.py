@@ -19,6 +19,8 @@ _MOST_WAITING = 2**20
 """Bytes that wait to be written to a peer before it counts as behind."""
 _WRITE_SECONDS = 60.0
 """How long a peer may take to read CHUNK bytes of what is pushed to it."""
+READ_SECONDS = _WRITE_SECONDS / 3
+"""How long this side takes to read CHUNK bytes of what is pushed to it, at most; what gets no turn is synced."""
 _FRUITLESS_AT_ONCE = 8
 """Fruitless sync streams in a row without a pause: a client may have to ask for half as much so often."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 600.0

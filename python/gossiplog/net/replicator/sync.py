@@ -53,6 +53,8 @@ _Part: TypeAlias = tuple[VerifiedBatch, float]
 
 _WRITE_SECONDS = 30.0
 """How long a client may take to read 64 KiB of an answer before its stream is given up."""
+_READ_SECONDS = _WRITE_SECONDS / 3
+"""How long this side lets a source wait for what it has brought to be stored, before it goes on with another stream."""
 _ROOT_SECONDS = 30.0
 """How long a peer may take to answer with its root."""
 _RESET = "the peer gave it up; if it happens again its log may be damaged: run `gossiplog doctor` on its machine"
@@ -201,13 +203,19 @@ class Syncs:
         stream.reserve_memory(client.held)
         sync.pending.extend(events)
         self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
+        due = anyio.current_time() + _READ_SECONDS
         while sync.pending:
             # Taken out when it is done: the walk may be ended meanwhile.
             match sync.pending[0]:
                 case Send(frames):
                     requests.send_nowait(frames)
                 case Received() as received:
-                    await batches.send(received)
+                    with anyio.move_on_at(due) as waiting:
+                        await batches.send(received)
+                    if waiting.cancelled_caught:
+                        # Its source may neither count as stalled nor find this side silent.
+                        sync.end(SyncResult.ABORTED, "it brings more than this log stores in time: the rest comes next")
+                        return
                 case Aborted() | Finished() as end:
                     sync.note_end(end)
             sync.pending.popleft()
