@@ -41,6 +41,10 @@ def test_every_flip_is_harmless_named_or_refused(tmp_path: Path, shapes: list[st
         Flip("encodings", "log.db", 32525, 3),
         Flip("upgraded", "log.db", 151541, 7),
         Flip("upgraded", "log.db", 52262, 7),
+        # A child and a leaf that are found under numbers and keys that they do not have; a page that comes twice.
+        Flip("encodings", "log.db", 16703, 1),
+        Flip("linear", "log.db", 71588, 2),
+        Flip("linear", "log.db", 12266, 1),
         # A record that ended the look for forks.
         Flip("encodings", "log.db", 54867, 1),
         # The header: the versions for writing and of the schema, and a number that makes an automatic vacuum.

@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import re
+import reprlib
 import sqlite3
 import sys
 import weakref
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
+from operator import ge
 from typing import Any, Self, TypeAlias
 
 from gossiplog.core import WritePlan
@@ -397,24 +399,26 @@ class SQLiteReader(Reader):
                         break
                     found.update(page)
             keys = keys[len(found) :]
-        found.update(self._select(f"SELECT key, {_SEQUENCE} FROM gossiplog_leaves WHERE key IN ({{}})", keys))
+        found.update(self._look_up(f"key, {_SEQUENCE}", "gossiplog_leaves", keys))
         if found and min(found.values()) < 1:
             key = min(found, key=found.__getitem__)
             raise CorruptLog([f"the leaf with the key {key.hex()} has the sequence {found[key]}: expected 1 or more"])
         return found
 
     def leaf_rows(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, int]]:
-        rows = self._select(f"SELECT key, {_HASH}, {_SEQUENCE} FROM gossiplog_leaves WHERE key IN ({{}})", keys)
+        rows = self._look_up(f"key, {_HASH}, {_SEQUENCE}", "gossiplog_leaves", keys)
         return {key: (hash, sequence) for key, hash, sequence in rows}
 
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
-        columns = f"SELECT key, {_VALUE} FROM gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+        columns = f"key, {_VALUE}"
+        table = "gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
+        condition = "(seq <= ? OR value IS NULL)"
         room = sys.maxsize if limit is None else limit
         found: dict[bytes, bytes] = {}
         if len(keys) >= _MANY:
             # Keys that stand one behind the other, as a sync asks for them, are read in one go up to where they do not.
             rows = self._connection.execute(
-                f"{columns} WHERE key BETWEEN ? AND ? AND (seq <= ? OR value IS NULL) ORDER BY key",
+                f"SELECT {columns} FROM {table} WHERE key BETWEEN ? AND ? AND {condition} ORDER BY key",
                 (keys[0], keys[-1], count),
             )
             with closing(rows):
@@ -425,11 +429,8 @@ class SQLiteReader(Reader):
                     room -= len(value)
                     if room < 0:
                         return found
-        rest = self._statements(
-            f"{columns} WHERE key IN ({{}}) AND (seq <= ? OR value IS NULL)", keys[len(found) :], (count,)
-        )
-        with closing(rest):
-            for key, value in chain.from_iterable(rest):
+        with closing(self._look_up(columns, table, keys[len(found) :], f"AND {condition}", (count,))) as rest:
+            for key, value in rest:
                 found[key] = value
                 room -= len(value)
                 if room < 0:
@@ -493,40 +494,44 @@ class SQLiteReader(Reader):
         rows = self._connection.execute(
             f"SELECT seq, {_VALUE} FROM gossiplog_messages WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
         )
-        return _take(rows)
+        taken = _take(rows)
+        sequences = [after, *(sequence for sequence, _ in taken)]
+        if any(map(ge, sequences, sequences[1:])):
+            # A damaged tree of pages may have some of them twice.
+            sound = next(index for index, pair in enumerate(pairwise(sequences)) if ge(*pair))
+            if not sound:
+                raise CorruptLog([f"behind the sequence {after} SQLite finds the message with {sequences[1]}"])
+            return taken[:sound]
+        return taken
 
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
-        found = dict(
-            self._select(f"SELECT seq, {_blob('links')} FROM gossiplog_messages WHERE seq IN ({{}})", sequences)
-        )
+        found = dict(self._look_up(f"seq, {_blob('links')}", "gossiplog_messages", sequences))
         try:
             return [found[sequence] for sequence in sequences]
         except KeyError as error:
             raise CorruptLog([f"there is no message with the sequence {error.args[0]}"]) from None
 
     def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
-        rows = self._select(
-            f"SELECT parent, {_integer('child')} FROM gossiplog_children"
-            " WHERE parent IN ({}) AND child BETWEEN ? AND ?",
-            parents,
-            (first, last),
-        )
-        return sorted(rows)
+        columns = f"parent, {_integer('child')}"
+        return sorted(self._look_up(columns, "gossiplog_children", parents, "AND child BETWEEN ? AND ?", (first, last)))
 
     def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
-        return dict(
-            self._select(f"SELECT seq, {_blob('content')} FROM gossiplog_alternatives WHERE seq IN ({{}})", sequences)
-        )
+        return dict(self._look_up(f"seq, {_blob('content')}", "gossiplog_alternatives", sequences))
 
     def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
         # One look-up in the index for each: grouped, every encoding of a message would be gone through.
-        rows = self._select(
-            "WITH wanted(content) AS (VALUES {}) SELECT content, (SELECT min(seq) FROM gossiplog_alternatives AS other"
-            " WHERE other.content = wanted.content) FROM wanted",
-            contents,
-            placeholder="(?)",
+        rows = chain.from_iterable(
+            self._statements(
+                f"WITH wanted(content) AS (VALUES {{}}) SELECT content, (SELECT {_SEQUENCE} FROM gossiplog_alternatives"
+                " AS other WHERE other.content = wanted.content ORDER BY other.seq LIMIT 1) FROM wanted",
+                contents,
+                placeholder="(?)",
+            )
         )
-        return {content: sequence for content, sequence in rows if sequence is not None}
+        found = {content: sequence for content, sequence in rows if sequence is not None}
+        if found and min(found.values()) < 1:
+            raise CorruptLog(["the index of the alternative encodings has one without a sequence"])
+        return found
 
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return self._connection.execute(f"SELECT {_KEY}, {_SEQUENCE} FROM gossiplog_heads ORDER BY key").fetchall()
@@ -544,16 +549,34 @@ class SQLiteReader(Reader):
             found += [(table, text) for (text,) in rows]
         return found
 
-    def _select(
-        self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...] = (), placeholder: str = "?"
-    ) -> list[Any]:
-        rows: list[Any] = []
-        for cursor in self._statements(sql, items, bounds, placeholder):
-            rows += cursor.fetchall()
-        return rows
+    def _look_up(
+        self, columns: str, table: str, items: Sequence[Any], condition: str = "", bounds: tuple[Any, ...] = ()
+    ) -> Generator[Any, None, None]:
+        """Yield the rows of a table that have some item in a column.
+
+        Args:
+            columns: what is read of a row; the first is the one with the item.
+            table: or a join.
+            items: keys or sequences.
+            condition: that the rows fulfil besides.
+            bounds: its parameters.
+
+        Raises:
+            CorruptLog: SQLite found another row, as it may in a damaged tree of pages.
+        """
+        column, _, _ = columns.partition(",")
+        wanted = frozenset(items)
+        for rows in self._statements(
+            f"SELECT {columns} FROM {table} WHERE {column} IN ({{}}) {condition}", items, bounds
+        ):
+            for row in rows:
+                if row[0] not in wanted:
+                    row_text = reprlib.repr(row[0])
+                    raise CorruptLog([f"a search for another {column} in {table} finds the row with {row_text}"])
+                yield row
 
     def _statements(
-        self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...], placeholder: str = "?"
+        self, sql: str, items: Sequence[Any], bounds: tuple[Any, ...] = (), placeholder: str = "?"
     ) -> Generator[sqlite3.Cursor, None, None]:
         """One after the other, each of a statement over some of the items; open until the next one is taken."""
         for start in range(0, len(items), _CHUNK):
