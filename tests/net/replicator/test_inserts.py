@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,13 @@ from gossiplog.net.replicator.fairness import (
     MESH,
     MOST_MESSAGES,
     MOST_SECONDS,
+    MOST_TURN_MESSAGES,
     READ_SHARE,
     RECENT_SECONDS,
     SHARE,
     TURN_BYTES,
     TURN_MESSAGES,
+    TURN_WORK,
     Shares,
     cost,
 )
@@ -341,4 +344,25 @@ class TestVirtualTime:
             waiting.add("a", Delivery(1, *signer.sign(log.topic, 1, [], "x" * 2 * TURN_BYTES)))
             await anyio.sleep(MOST_SECONDS / SHARE)
             assert len(log) == 1
+            tasks.cancel_scope.cancel()
+
+    async def test_what_is_cheap_to_store_comes_in_larger_turns(self, opened: Open, signer: Signer) -> None:
+        log = opened()
+        sizes: list[int] = []
+        each = TURN_WORK / 100
+
+        async def insert(values: Sequence[bytes]) -> InsertOutcome:
+            sizes.append(len(values))
+            await anyio.sleep(0.001)
+            return replace(log.replica.insert(log.replica.verify(values)), work=each * len(values))
+
+        waiting = InsertQueue(insert, Shares(), Telemetry(None), lambda *events: None, no_defect, is_read=lambda: True)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(flood, waiting, signer, log.topic)
+            tasks.start_soon(partial(waiting.run, long=False))
+            await anyio.sleep(0.2)
+            assert sizes[-1] == MOST_TURN_MESSAGES
+            each = TURN_WORK / 2
+            await anyio.sleep(1)
+            assert sizes[-1] == TURN_MESSAGES
             tasks.cancel_scope.cancel()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
 import anyio
 import pytest
 
-from gossiplog import Log
+from gossiplog import Log, Signer
 from gossiplog.errors import StorageError
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
-from gossiplog.replication.batches import VerifiedBatch
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 
 pytestmark = pytest.mark.anyio
 
@@ -54,3 +55,26 @@ async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeyp
             await anyio.sleep(0)
         assert tried == 4
         tasks.cancel_scope.cancel()
+
+
+async def test_the_work_of_a_transaction_is_measured_as_its_threads_processor_time(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a thread waits for, on a busy machine, is nobody's work."""
+    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
+    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
+    made = LogWriter(replica, workers, telemetry, feed)
+    insert = replica.insert
+    used: list[float] = []
+
+    def measured(batch: VerifiedBatch) -> InsertOutcome:
+        time.sleep(0.05)
+        began = time.thread_time()
+        outcome = insert(batch)
+        used.append(time.thread_time() - began)
+        return outcome
+
+    monkeypatch.setattr(replica, "insert", measured)
+    outcome = await made.insert_values([signer.sign(replica.topic, 1, [], number)[1] for number in range(8)])
+    assert len(outcome.inserted) == 8
+    assert used[0] <= outcome.work < used[0] + 0.04

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 import anyio
@@ -55,8 +57,12 @@ class LogWriter:
         return await self._insert(lambda: replica.insert(checked))
 
     async def _insert(self, call: Callable[[], InsertOutcome]) -> InsertOutcome:
+        def measured() -> InsertOutcome:
+            began = time.thread_time()
+            return replace(call(), work=time.thread_time() - began)
+
         async with self._feed.writing:
-            outcome = await self._write(call)
+            outcome = await self._write(measured)
             self._feed.note_own(outcome)
         return outcome
 
