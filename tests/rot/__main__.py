@@ -1,7 +1,7 @@
-"""Flip bits in logs, use the logs, and repair them: `make rot FLIPS=… SEED=…`.
+"""Flip bits in logs, or change their columns, use the logs, and repair them: `make rot FLIPS=… SEED=…`.
 
-Every flip has to be harmless, named or refused, and a repair from a replica has to make the log what it was. A table
-shows what became of the flips, by the shape of the log and what the bit belongs to; each failure comes with the command
+Every change has to be harmless, named or refused, and a repair from a replica has to make the log what it was. A table
+shows what became of them, by the shape of the log and what the change belongs to; each failure comes with the command
 that shows it again. The exit status is 1 if there is one.
 """
 
@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gossiplog.storage.pages import HEADER
-from tests.rot.judging import Flip, Known, Outcome, judge, know
+from tests.rot.cells import Cell, cells
+from tests.rot.judging import Change, Flip, Known, Outcome, judge, know
 from tests.rot.owners import owner_of
 from tests.rot.shapes import SHAPES, WAL, make
 
@@ -50,22 +51,35 @@ def header_flips(known: Sequence[Known]) -> list[Flip]:
     ]
 
 
-def run(chosen: Sequence[Flip], known: Sequence[Known], folder: Path, workers: int) -> Iterator[Outcome]:
-    """Judge flips in processes of their own, and yield the outcomes as they come."""
+def all_cells(known: Sequence[Known]) -> list[Cell]:
+    """Return every column of some rows of all tables, with every value that it may have read as."""
+    return [cell for log in known for cell in cells(log.shape.name, log.shape.folder / "log.db")]
+
+
+def change_of(text: str) -> Change:
+    """Return the change that a failure names."""
+    shape, place, row, value = text.rsplit(":", 3)
+    if row.isdecimal():
+        return Flip(shape, place, int(row), int(value))
+    return Cell(shape, *place.split("."), row, value)
+
+
+def run(chosen: Sequence[Change], known: Sequence[Known], folder: Path, workers: int) -> Iterator[Outcome]:
+    """Judge changes in processes of their own, and yield the outcomes as they come."""
     _known.update({log.shape.name: log for log in known})
     if workers == 1:
-        for flip in chosen:
-            yield _judge((flip, folder))
+        for change in chosen:
+            yield _judge((change, folder))
         return
     with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(_judge, [(flip, folder) for flip in chosen], chunksize=4)
+        yield from pool.imap_unordered(_judge, [(change, folder) for change in chosen], chunksize=4)
 
 
-def _judge(task: tuple[Flip, Path]) -> Outcome:
-    flip, folder = task
+def _judge(task: tuple[Change, Path]) -> Outcome:
+    change, folder = task
     work = folder / f"work {os.getpid()}"
     try:
-        return judge(flip, _known[flip.shape], work)
+        return judge(change, _known[change.shape], work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -77,8 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wal-flips", type=int, default=2_000, help="bits of write-ahead logs")
     parser.add_argument("--seed", default=None, help="of the run; any number, if there is none")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
-    parser.add_argument("--only", metavar="SHAPE:FILE:OFFSET:BIT", help="one flip, as a failure names it")
+    parser.add_argument("--only", metavar="CHANGE", help="one flip or column, as a failure names it")
     parser.add_argument("--header", action="store_true", help="every bit of the headers of the files instead")
+    parser.add_argument("--cells", action="store_true", help="every column of some rows of all tables instead")
     options = parser.parse_args(arguments)
     seed = options.seed or str(random.SystemRandom().randrange(10**9))
     # In memory where there is such a folder: each flip writes some files.
@@ -86,25 +101,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="rot-", dir=place) as name:
         folder = Path(name)
         if options.only:
-            shape, file, offset, bit = options.only.rsplit(":", 3)
-            log = know(make(shape, folder / shape))
-            outcomes = [*_reported(run([Flip(shape, file, int(offset), int(bit))], [log], folder, 1), 1)]
-            known = {shape: log}
-        elif options.header:
+            change = change_of(options.only)
+            log = know(make(change.shape, folder / change.shape))
+            outcomes = [*_reported(run([change], [log], folder, 1), 1)]
+            known = {change.shape: log}
+        elif options.header or options.cells:
             logs = [know(make(shape, folder / shape)) for shape in SHAPES]
             known = {log.shape.name: log for log in logs}
-            chosen = header_flips(logs)
+            chosen: Sequence[Change] = header_flips(logs) if options.header else all_cells(logs)
             outcomes = [*_reported(run(chosen, logs, folder, options.workers), len(chosen))]
         else:
             logs = [know(make(shape, folder / shape)) for shape in SHAPES] if options.flips else []
-            chosen = flips(seed, options.flips, logs)
             wal = [know(make(WAL, folder / WAL))] if options.wal_flips else []
-            chosen += flips(seed, options.wal_flips, wal)
+            chosen = [*flips(seed, options.flips, logs), *flips(seed, options.wal_flips, wal)]
             known = {log.shape.name: log for log in (*logs, *wal)}
             outcomes = [*_reported(run(chosen, [*known.values()], folder, options.workers), len(chosen))]
         _show(outcomes, known)
+    outcomes = [outcome for outcome in outcomes if outcome.fate != "none"]
     failed = [outcome for outcome in outcomes if outcome.failures]
-    print(f"{len(outcomes):,} flips, seed {seed}, {len(failed):,} failures")
+    print(f"{len(outcomes):,} changes, seed {seed}, {len(failed):,} failures")
     return 1 if failed else 0
 
 
@@ -114,7 +129,7 @@ def _reported(outcomes: Iterator[Outcome], total: int) -> Iterator[Outcome]:
     for done, outcome in enumerate(outcomes, 1):
         yield outcome
         for failure in outcome.failures:
-            print(f"{failure}\n  python -m tests.rot --only '{outcome.flip}'", flush=True)
+            print(f"{failure}\n  python -m tests.rot --only '{outcome.change}'", flush=True)
         now = time.monotonic()
         if now - reported > 30:
             reported = now
@@ -125,13 +140,16 @@ def _show(outcomes: Sequence[Outcome], known: dict[str, Known]) -> None:
     counts: dict[tuple[str, str], Counter[str]] = {}
     owners = {name: owner_of(log.shape.folder / "log.db") for name, log in known.items()}
     for outcome in outcomes:
-        flip = outcome.flip
-        owner = owners[flip.shape](flip.offset) if flip.file == "log.db" else "write-ahead log"
-        counter = counts.setdefault((flip.shape, owner), Counter())
+        change = outcome.change
+        if isinstance(change, Cell):
+            owner = f"{change.table}.{change.column}"
+        else:
+            owner = owners[change.shape](change.offset) if change.file == "log.db" else "write-ahead log"
+        counter = counts.setdefault((change.shape, owner), Counter())
         counter[outcome.fate] += 1
         counter["repaired"] += outcome.repaired
         counter["failed"] += bool(outcome.failures)
-    table = Table("log", "bit of", *_FATES, "repaired", "failed")
+    table = Table("log", "part", *_FATES, "repaired", "failed")
     for (shape, owner), counter in sorted(counts.items()):
         table.add_row(shape, owner, *(f"{counter[name]:,}" for name in (*_FATES, "repaired", "failed")))
     total = sum(counts.values(), Counter[str]())

@@ -1,6 +1,6 @@
-"""What becomes of one flipped bit: each use of the log after it, held against the same use of the sound log.
+"""What becomes of a change of a log's file: each use of the log after it, held against the same use of the sound log.
 
-A flip is harmless where every use has the results that it had. Otherwise the log is refused when it is opened, or the
+A change is harmless where every use has the results that it had. Otherwise the log is refused when it is opened, or the
 use that meets the damage raises CorruptLog. What is neither is a failure.
 """
 
@@ -10,9 +10,10 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -20,6 +21,9 @@ from typing import TypeAlias
 import gossiplog
 from gossiplog import Log, core
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, StorageError
+from gossiplog.spark.jobs.log_metadata import log_metadata
+from gossiplog.spark.jobs.row_check import check_rows
+from tests.rot.cells import Cell, Unchanged
 from tests.rot.shapes import SIGNER, Shape
 
 Use: TypeAlias = Callable[[Log], object]
@@ -48,6 +52,17 @@ class Flip:
 
     def __str__(self) -> str:
         return f"{self.shape}:{self.file}:{self.offset}:{self.bit}"
+
+    def apply(self, folder: Path) -> None:
+        """Flip the bit in a folder with the log."""
+        with (folder / self.file).open("r+b") as file:
+            file.seek(self.offset)
+            byte = file.read(1)[0]
+            file.seek(self.offset)
+            file.write(bytes([byte ^ 1 << self.bit]))
+
+
+Change: TypeAlias = Flip | Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +94,16 @@ class Known:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a flip.
+    """What became of a change.
 
     Attributes:
-        flip: the bit.
-        fate: "harmless", "named" or "refused".
+        change: of the file.
+        fate: "harmless", "named" or "refused"; "none" where the file cannot be changed so.
         failures: what must not have happened, one sentence each.
         repaired: whether there was something to repair.
     """
 
-    flip: Flip
+    change: Change
     fate: str = "harmless"
     failures: list[str] = field(default_factory=list)
     repaired: bool = False
@@ -159,26 +174,60 @@ def _order(path: Path) -> str:
         return _digest(rows.fetchall())
 
 
-def judge(flip: Flip, known: Known, work: Path) -> Outcome:
-    """Flip a bit of a copy of a log, use it, and repair it.
+def judge(change: Change, known: Known, work: Path) -> Outcome:
+    """Change a copy of a log, use it, and repair it.
 
     Args:
-        flip: the bit.
+        change: of the file.
         known: the results of the sound log.
         work: a folder, which is emptied.
     """
-    outcome = Outcome(flip)
+    outcome = Outcome(change)
     judgement = _Judgement(outcome, known, work)
-    for part in (judgement.read, judgement.serve, judgement.write, judgement.repair):
-        judgement.fresh()
+    for part in (judgement.read, judgement.serve, judgement.write, judgement.pipeline, judgement.repair):
         try:
-            part()
+            judgement.fresh()
+        except Unchanged:
+            outcome.fate = "none"
+            return outcome
+        try:
+            with _no_unraisable(outcome.failures):
+                part()
         except Exception as error:  # noqa: BLE001 - any other exception is what is looked for
             where = traceback.extract_tb(error.__traceback__)[-1]
             outcome.failures.append(
                 f"{part.__name__}: {type(error).__name__}: {error} ({os.path.basename(where.filename)}:{where.lineno})"
             )
     return outcome
+
+
+@contextmanager
+def _no_unraisable(failures: list[str]) -> Iterator[None]:
+    """Take for failures what is raised in a block where nobody can catch it."""
+    former = sys.unraisablehook
+    sys.unraisablehook = lambda found: failures.append(f"not raised: {found.exc_value!r} in {found.object!r}")
+    try:
+        yield
+    finally:
+        sys.unraisablehook = former
+
+
+class _Inline:
+    """Stands for a Spark session, and runs the tasks of a job here."""
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+
+    def parallelize(self, parts: Iterable[object], number: int) -> _Inline:
+        self._parts = parts
+        return self
+
+    def map(self, task: Callable[[object], object]) -> _Inline:
+        self._parts = map(task, self._parts)
+        return self
+
+    def collect(self) -> list[object]:
+        return [*self._parts]
 
 
 class _Judgement:
@@ -189,16 +238,12 @@ class _Judgement:
         self._path = work / "log.db"
 
     def fresh(self) -> None:
-        """Make a copy of the log with the flipped bit."""
+        """Make a changed copy of the log."""
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir(parents=True)
         for file in self._known.shape.folder.iterdir():
             shutil.copy(file, self._work)
-        with (self._work / self._outcome.flip.file).open("r+b") as file:
-            file.seek(self._outcome.flip.offset)
-            byte = file.read(1)[0]
-            file.seek(self._outcome.flip.offset)
-            file.write(bytes([byte ^ 1 << self._outcome.flip.bit]))
+        self._outcome.change.apply(self._work)
 
     def _fail(self, text: str) -> None:
         self._outcome.failures.append(text)
@@ -310,6 +355,14 @@ class _Judgement:
                     self._fail(f"{name}: the replica is blamed: {error}")
                 except GossipLogError as error:
                     self._named(error, name)
+
+    def pipeline(self) -> None:
+        """What `gossiplog pipeline verify` reads beside the messages."""
+        location = str(self._path)
+        try:
+            check_rows(_Inline(), location, log_metadata(location))  # type: ignore[arg-type]
+        except StorageError as error:
+            self._refused(error)
 
     def repair(self) -> None:
         """Repair the log from the replica."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.rot.__main__ import flips, run
+from tests.rot.__main__ import all_cells, change_of, flips, run
 from tests.rot.judging import Flip, know
 from tests.rot.shapes import SHAPES, WAL, make
 
@@ -17,9 +20,42 @@ pytestmark = pytest.mark.integration
 def test_every_flip_is_harmless_named_or_refused(tmp_path: Path, shapes: list[str], count: int) -> None:
     known = [know(make(shape, tmp_path / shape)) for shape in shapes]
     outcomes = [*run(flips("make test", count, known), known, tmp_path, 1)]
-    assert {str(outcome.flip): outcome.failures for outcome in outcomes if outcome.failures} == {}
+    assert {str(outcome.change): outcome.failures for outcome in outcomes if outcome.failures} == {}
     assert len(outcomes) == count
     assert any(outcome.repaired for outcome in outcomes)
+
+
+def test_every_column_may_have_any_value(tmp_path: Path) -> None:
+    """A sample of `python -m tests.rot --cells`, over all tables, columns and values."""
+    known = [know(make(shape, tmp_path / shape)) for shape in SHAPES]
+    chosen = all_cells(known)
+    outcomes = [*run(random.Random("make test").sample(chosen, 40), known, tmp_path, 1)]
+    assert {str(outcome.change): outcome.failures for outcome in outcomes if outcome.failures} == {}
+    with closing(sqlite3.connect(known[0].shape.folder / "log.db")) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE sql IS NOT NULL")}
+    assert {cell.table for cell in chosen} == tables
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        # Two leaves of one key; one value at two sequences; the last two messages at one sequence.
+        "linear:gossiplog_leaves.key:middle:other",
+        "wide:gossiplog_messages.value:first:other",
+        "unindexed:gossiplog_messages.seq:last:other",
+        # Keys of no message, in the leaves and in the tree.
+        "linear:gossiplog_leaves.key:first:blob",
+        "unindexed:gossiplog_tree.key:middle:blob",
+        # The sequence of a canonical encoding, so that a later one looked like the first.
+        "encodings:gossiplog_leaves.seq:first:large",
+    ],
+)
+def test_columns_that_were_not_named(tmp_path: Path, cell: str) -> None:
+    change = change_of(cell)
+    known = know(make(change.shape, tmp_path / change.shape))
+    (outcome,) = run([change], [known], tmp_path, 1)
+    assert outcome.failures == []
+    assert outcome.fate in ("named", "refused")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +81,11 @@ def test_every_flip_is_harmless_named_or_refused(tmp_path: Path, shapes: list[st
         Flip("encodings", "log.db", 16703, 1),
         Flip("linear", "log.db", 71588, 2),
         Flip("linear", "log.db", 12266, 1),
+        # The last sequences, the last of which is the number of messages.
+        Flip("linear", "log.db", 67637, 3),
+        Flip("linear", "log.db", 67637, 7),
+        Flip("unindexed", "log.db", 75327, 5),
+        Flip("encodings", "log.db", 76507, 2),
         # A record that ended the look for forks.
         Flip("encodings", "log.db", 54867, 1),
         # The header: the versions for writing and of the schema, and a number that makes an automatic vacuum.

@@ -25,6 +25,7 @@ from gossiplog.log.heads import Heads
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.reading import (
     Leaf,
+    check_newest,
     ids_of_sequences,
     locating_damage,
     raise_damage,
@@ -272,7 +273,13 @@ class Log:
 
     def __len__(self) -> int:
         """Return how many messages there are."""
-        return self._replica.count()
+        return read(self._storage, self._count)
+
+    def _count(self, reader: Reader) -> int:
+        count = reader.position().count
+        if count != self._states.count:
+            check_newest(reader, self.topic)
+        return count
 
     def __bool__(self) -> bool:
         """Return True, also for an empty log."""
@@ -302,7 +309,7 @@ class Log:
         if limit is not None and limit < 0:
             raise ValueError(f"a limit of {limit}: expected 0 or more")
         if (after, before, limit) == (None, None, None):
-            return self._all_messages(reverse, len(self))
+            return self._all_messages(reverse, self._replica.count())
         return self._messages(*_bounds(after, before), reverse, limit, self.snapshot())
 
     def count(self, *, after: str | None = None, before: str | None = None) -> int:
@@ -318,8 +325,7 @@ class Log:
         bounds = _bounds(after, before)
 
         def number(reader: Reader) -> int:
-            count = reader.position().count
-            return count if bounds == (None, None) else reader.number(*bounds, count)
+            return self._count(reader) if bounds == (None, None) else reader.number(*bounds, reader.position().count)
 
         return read(self._storage, number)
 

@@ -169,6 +169,21 @@ def read_values(reader: Reader, keys: Sequence[bytes], count: int, limit: int | 
     return found
 
 
+def read_leaves(
+    reader: Reader, start: bytes, end: bytes | None, count: int, limit: int | None = None
+) -> Sequence[Leaf]:
+    """Return leaves as `Reader.leaves` does.
+
+    Raises:
+        CorruptLog: one has a key that is none.
+    """
+    leaves = reader.leaves(start, end, count, limit)
+    for key, _ in leaves:
+        if len(key) != core.KEY_LENGTH:
+            raise CorruptLog([f"a leaf has the damaged key {key.hex()}"])
+    return leaves
+
+
 class CheckedSequences:
     """The sequences of messages, each held against the value at it: a leaf whose sequence rotted has that of another.
 
@@ -317,6 +332,23 @@ def read_arrivals(reader: Reader, topic: str, after: int, limit: int) -> list[tu
     return [*zip(range(after + 1, after + 1 + sound), _messages(batch, sound), strict=True)]
 
 
+def check_newest(reader: Reader, topic: str) -> None:
+    """Compare the last sequence, which is the number of messages, with that of the message at it.
+
+    The sequence of a damaged row may be any number, and then it stands among others that are sound.
+
+    Raises:
+        CorruptLog: the last message has another sequence; or its value is damaged, and no leaf has its sequence.
+    """
+    for sequence, value in filter(None, [reader.newest()]):
+        sequences = reader.sequences([key for key in core.read_batch([value], topic).keys if key])
+        for key, own in sequences.items():
+            if own != sequence:
+                raise _damaged(core.encode_id(key), f"its sequence is {own}, and it stands at {sequence}")
+        if not sequences and not keys_at(reader, [sequence]):
+            raise _damaged(f"of sequence {sequence}", "no leaf has its sequence")
+
+
 def ids_of_sequences(reader: Reader, topic: str, rows: Iterable[Row]) -> tuple[str, ...]:
     """Return the ids, ascending, of stored messages.
 
@@ -350,7 +382,8 @@ def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[i
     keys = batch.keys
     stored = reader.sequences([key for key in keys if key])
     invalid = dict(batch.invalid[:1])
-    if not invalid and stored == dict(zip(keys, (sequence for sequence, _ in rows), strict=True)):
+    # A value may stand there more than once.
+    if not invalid and [*map(stored.get, keys)] == [sequence for sequence, _ in rows]:
         return len(rows), None
     for index, ((sequence, _), key) in enumerate(zip(rows, keys, strict=True)):
         if index in invalid:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ class _Reading:
         if self._has("gossiplog_meta", "name", "value"):
             meta = dict(self._base.execute("SELECT name, value FROM gossiplog_meta"))
         topic = self._topic(meta.get("topic"))
-        leaves, again = dict(self._leaves()), self._read_values(topic)
+        leaves, again = [*dict.fromkeys(self._leaves())], self._read_values(topic)
         slots, displaced = self._arrange(leaves, again)
         rows = sorted([*slots.items(), *displaced])
         return Remains(
@@ -196,7 +196,7 @@ class _Reading:
                 yield key, sequence
 
     def _arrange(
-        self, leaves: Mapping[bytes, int], again: Mapping[bytes, Sequence[int]]
+        self, leaves: Collection[tuple[bytes, int]], again: Mapping[bytes, Sequence[int]]
     ) -> tuple[Mapping[int, bytes], Sequence[tuple[int, bytes]]]:
         """Find out which message had which sequence; return that, and the sound ones whose places others have.
 
@@ -207,8 +207,9 @@ class _Reading:
         # Behind so many there is no message: a damaged sequence may be any number.
         limit = len(found) + len(leaves) + _PAGE
         by_sequence: dict[int, list[bytes]] = defaultdict(list)
-        for key, sequence in leaves.items():
-            if sequence <= limit:
+        times = Counter(key for key, _ in leaves)
+        for key, sequence in leaves:
+            if sequence <= limit and (times[key] == 1 or found.get(key, sequence) == sequence):
                 by_sequence[sequence].append(key)
         slots: dict[int, bytes] = {}
         last = max((sequence for sequence in found.values() if sequence <= limit), default=0)
@@ -225,7 +226,9 @@ class _Reading:
         for key, sequence in found.items():
             if key not in placed and (sequence > limit or slots.setdefault(sequence, key) != key):
                 displaced.append((sequence, key))
+        lost: set[bytes] = set()
         for sequence, keys in by_sequence.items():
-            if sequence not in slots and len(keys) == 1 and keys[0] not in found:
+            if sequence not in slots and len(keys) == 1 and keys[0] not in found and keys[0] not in lost:
+                lost.add(keys[0])
                 slots[sequence] = keys[0]
         return slots, displaced

@@ -24,10 +24,12 @@ from gossiplog.log.reading import (
     CheckedSequences,
     Leaf,
     check_arrivals,
+    check_newest,
     locating_damage,
     raising_corrupt_log,
     read,
     read_arrivals,
+    read_leaves,
     read_values,
 )
 from gossiplog.message import key_of
@@ -113,6 +115,11 @@ class States:
         """The newest state that is known, without a look at what was committed since."""
         return self._newest
 
+    @property
+    def count(self) -> int:
+        """How many messages the newest heads are of that are known; they were compared with what is stored."""
+        return self._tip[0]
+
     def current(self) -> State:
         """Return the newest state that any process committed."""
         return read(self._storage, lambda reader: self.of(reader, reader.position()))
@@ -124,6 +131,7 @@ class States:
         newest = self._newest
         if position.count <= newest.count:
             return newest
+        check_newest(reader, self._topic)
         with raising_corrupt_log:
             rows = newest.count // _PAGE_LEAVES + len(newest.heads)
             few = max(_FEW_ARRIVALS, rows // _ROWS_PER_ARRIVAL)
@@ -202,7 +210,7 @@ class States:
                 raise CorruptLog([f"message {message.id} is not stored as the encoding that it is"])
         # A canonical encoding that the log does not find must not have been lost.
         others = set(contents.values()).difference(sequences)
-        absent = others.difference(reader.sequences([*others]))
+        absent = others.difference(self.sequences.of(reader, [*others]))
         if absent:
             Snapshot(self._storage, self.of(reader, position)).check_absent(absent)
 
@@ -328,10 +336,15 @@ def stored_state(reader: Reader, position: Position) -> State:
     if wrong:
         found = counted(len(wrong), "head is", "heads are")
         raise CorruptLog([f"{found} stored wrongly: the index covers no such message"])
+    level1 = reader.level1()
+    # The first is the anchor's.
+    for key, _ in level1[1:]:
+        if len(key) != core.KEY_LENGTH:
+            raise CorruptLog([f"the tree has the damaged key {key.hex()}"])
     contents = {sequence: key for key, sequence in heads}
     contents |= reader.contents([*contents]) if position.alternative else {}
     duplicates = encodings.stored_duplicates(reader, contents)
-    return State(position.indexed, Tree.open(reader.level1(), position.indexed), split(heads, duplicates))
+    return State(position.indexed, Tree.open(level1, position.indexed), split(heads, duplicates))
 
 
 def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
@@ -351,7 +364,7 @@ def replayed(reader: Reader, state: State, count: int, topic: str) -> State:
 
 def _leaves(reader: Reader, count: int) -> Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]:
     """Return a function that reads the leaves of a tree over so many messages."""
-    return lambda start, end: reader.leaves(start, end, count)
+    return lambda start, end: read_leaves(reader, start, end, count)
 
 
 def _arrived(
@@ -436,7 +449,7 @@ class Snapshot:
             self._start, self._end = start, ahead if _reaches(ahead, end) else end
             reached = self._end
             self._leaves = read(
-                self.storage, lambda reader: reader.leaves(start, reached, self.state.count, limit), single=True
+                self.storage, lambda reader: read_leaves(reader, start, reached, self.state.count, limit), single=True
             )
             if len(self._leaves) == limit:
                 # The limit cut the range off: what is cached ends with the last leaf.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, EncodeError, RefusedMessage
 from gossiplog.log import encodings
 from gossiplog.log.applying import WORKING_SECONDS, Applier, valid
 from gossiplog.log.heads import Heads
-from gossiplog.log.reading import raising_corrupt_log, write
+from gossiplog.log.reading import raise_damage, raising_corrupt_log, write
 from gossiplog.log.results import without_frames
 from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, MOST_UNINDEXED_PARENTS, State, States
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
@@ -20,6 +20,8 @@ from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction
+
+_Result = TypeVar("_Result")
 
 Committed: TypeAlias = Callable[[core.WritePlan, int], object]
 """Is called after a commit: the messages that it added, one at least, and the sequence of the last."""
@@ -121,7 +123,7 @@ class Writer:
         waiting = True
         while waiting:
             self._applier.catch_up_if_behind()
-            written = write(self._storage, store)
+            written = self._write(store)
             if written is None:
                 continue
             count = written.position.count
@@ -169,12 +171,24 @@ class Writer:
                 return self._appended(written, signer, messages)
         while True:
             self._applier.catch_up_if_behind()
-            signed = write(self._storage, lambda transaction: self._append(transaction, payloads, signer, codec))
+            signed = self._write(lambda transaction: self._append(transaction, payloads, signer, codec))
             if signed is not None:
                 before, written, messages = signed
                 # With `apply`, there is its cursor to look at each time.
                 self._is_alone = not self._applier.is_given and left is not None and left.position.count == before
                 return self._appended(written, signer, messages)
+
+    def _write(self, call: Callable[[Transaction], _Result]) -> _Result:
+        """Call a function in a transaction, in which it reads the position first.
+
+        Raises:
+            CorruptLog: the log has messages behind the last.
+        """
+        try:
+            return write(self._storage, call)
+        except SequencesTaken:
+            problem = "the sequence after that of the last message is another message's"
+        raise_damage(self._storage, CorruptLog([problem]))
 
     def _append(
         self, transaction: Transaction, payloads: Sequence[Any], signer: Signer, codec: str

@@ -206,6 +206,10 @@ class Reader(ABC):
         """Return messages (sequence, value), ascending, after a sequence; limited as in `page`."""
 
     @abstractmethod
+    def newest(self) -> tuple[int, bytes] | None:
+        """Return the last message (sequence, value), None in an empty log."""
+
+    @abstractmethod
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
         """Return the link records of messages, in the order of their sequences.
 

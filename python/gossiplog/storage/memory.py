@@ -177,6 +177,10 @@ class _MemoryReader(Reader):
                 break
         return found
 
+    def newest(self) -> tuple[int, bytes] | None:
+        messages = self._tables.messages
+        return (len(messages), messages[-1][0]) if messages else None
+
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
         messages = self._tables.messages
         if any(not 1 <= sequence <= len(messages) for sequence in sequences):

@@ -1,8 +1,10 @@
 """The tables of a log in SQLite, and the statements over them.
 
-Statements of one shape have one text, so that the driver's cache of prepared statements holds them all. Columns are
-cast to the types in which they were written: in a damaged file they may have others, and what the core then gets is of
-the right type and wrong, which it finds.
+Statements of one shape have one text, so that the driver's cache of prepared statements holds them all.
+
+In a damaged file a column may be null or of another type, and a search may find the row of another key. So columns are
+cast to the types in which they were written, null to what no sound column is: what the core then gets is of the right
+type and wrong, which it finds. Columns that are searched by are compared with what was searched for.
 """
 
 from __future__ import annotations
@@ -504,6 +506,12 @@ class SQLiteReader(Reader):
             return taken[:sound]
         return taken
 
+    def newest(self) -> tuple[int, bytes] | None:
+        row: tuple[int, bytes] | None = self._connection.execute(
+            f"SELECT seq, {_VALUE} FROM gossiplog_messages ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        return row
+
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
         found = dict(self._look_up(f"seq, {_blob('links')}", "gossiplog_messages", sequences))
         try:
@@ -520,15 +528,13 @@ class SQLiteReader(Reader):
 
     def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
         # One look-up in the index for each: grouped, every encoding of a message would be gone through.
-        rows = chain.from_iterable(
-            self._statements(
-                f"WITH wanted(content) AS (VALUES {{}}) SELECT content, (SELECT {_SEQUENCE} FROM gossiplog_alternatives"
-                " AS other WHERE other.content = wanted.content ORDER BY other.seq LIMIT 1) FROM wanted",
-                contents,
-                placeholder="(?)",
-            )
+        sql = (
+            f"WITH wanted(content) AS (VALUES {{}}) SELECT content, (SELECT {_SEQUENCE} FROM gossiplog_alternatives AS"
+            " other WHERE other.content = wanted.content ORDER BY other.seq LIMIT 1) FROM wanted"
         )
-        found = {content: sequence for content, sequence in rows if sequence is not None}
+        with closing(self._statements(sql, contents, placeholder="(?)")) as statements:
+            rows = chain.from_iterable(statements)
+            found = {content: sequence for content, sequence in rows if sequence is not None}
         if found and min(found.values()) < 1:
             raise CorruptLog(["the index of the alternative encodings has one without a sequence"])
         return found
@@ -566,13 +572,13 @@ class SQLiteReader(Reader):
         """
         column, _, _ = columns.partition(",")
         wanted = frozenset(items)
-        for rows in self._statements(
-            f"SELECT {columns} FROM {table} WHERE {column} IN ({{}}) {condition}", items, bounds
-        ):
-            for row in rows:
+        sql = f"SELECT {columns} FROM {table} WHERE {column} IN ({{}}) {condition}"
+        # Closed before the connection is, also where a row raises.
+        with closing(self._statements(sql, items, bounds)) as statements:
+            for row in chain.from_iterable(statements):
                 if row[0] not in wanted:
-                    row_text = reprlib.repr(row[0])
-                    raise CorruptLog([f"a search for another {column} in {table} finds the row with {row_text}"])
+                    found = reprlib.repr(row[0])
+                    raise CorruptLog([f"a search for another {column} in {table} finds the row with {found}"])
                 yield row
 
     def _statements(
