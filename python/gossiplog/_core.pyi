@@ -135,9 +135,9 @@ class WritePlan:
 
     order: Final[list[int]]
     """Indices into the batch, in the order in which they get their sequences: causal (ascending keys)."""
-    messages: Final[list[tuple[int, bytes, bytes]]]
+    messages: Final[Sequence[tuple[int, bytes, bytes]]]
     """Rows (sequence, value, links), one for each of `order`."""
-    leaves: Final[list[tuple[bytes, bytes, int]]]
+    leaves: Final[Sequence[tuple[bytes, bytes, int]]]
     """Rows (key, leaf hash, sequence), one for each of `order`."""
     alternatives: Final[list[tuple[int, bytes]]]
     """Rows (sequence, key of the canonical encoding), ascending, of the messages that are alternative encodings."""

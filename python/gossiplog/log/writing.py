@@ -128,7 +128,6 @@ class Writer:
                 continue
             count = written.position.count
             self._publish(written)
-            # Each look makes the list anew.
             leaves = written.plan.leaves
             self._states.sequences.add(leaves)
             inserted += written.plan.order
@@ -290,15 +289,13 @@ class Writer:
         count, applied, indexed = position.count + len(plan.order), position.applied, position.indexed
         duplicates = encodings.plan_duplicates(plan, known)
         state: State | None = None
-        if len(plan.order) > 1:
+        self._unindexed_parents += len(parents)
+        is_due = count - indexed > INDEX_LAG or self._unindexed_parents > MOST_UNINDEXED_PARENTS
+        if not is_due and len(plan.order) > 1:
             # What comes alone writes as little as it can.
             self._scattered.update(self._states.scattered(plan))
-        self._unindexed_parents += len(parents)
-        if (
-            count - indexed > INDEX_LAG
-            or len(self._scattered) > MOST_SCATTERED
-            or self._unindexed_parents > MOST_UNINDEXED_PARENTS
-        ):
+            is_due = len(self._scattered) > MOST_SCATTERED
+        if is_due:
             self._scattered.clear()
             self._unindexed_parents = 0
             state = self._states.index(transaction, position, plan, duplicates)

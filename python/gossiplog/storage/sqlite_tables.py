@@ -638,7 +638,6 @@ class SQLiteTransaction(SQLiteReader, Transaction):
 
     def write(self, plan: WritePlan) -> None:
         many = self._connection.executemany
-        # Made each time that it is asked for.
         messages = plan.messages
         try:
             many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages)

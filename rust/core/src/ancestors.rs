@@ -16,12 +16,18 @@
 //! expands O(w log c) of them. Where clocks do not keep step, those that lag behind a set's clock go on in small steps, and in the
 //! worst case everything in between is expanded. A stored set is as wide as the history was at its clock.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::Error;
 
 /// The largest clock, 2^53 - 1.
 const MAX_CLOCK: u64 = (1 << 53) - 1;
+
+// Sequences are the log's own: nobody can choose them so that they collide, and the default hash was a tenth of a record's cost.
+type SequenceSet = FxHashSet<u64>;
+type SequenceMap<V> = FxHashMap<u64, V>;
 
 /// What reads stored link records: one for each of the sequences, in their order.
 pub type Links<'a, E> = dyn FnMut(&[u64]) -> Result<Vec<Vec<u8>>, E> + 'a;
@@ -202,7 +208,7 @@ struct Known {
 /// The records read so far, and the way to more.
 struct Graph<'a, E> {
     load: &'a mut Links<'a, E>,
-    known: HashMap<u64, Known>,
+    known: SequenceMap<Known>,
     /// How many members of link sets were looked at.
     work: u64,
     /// How many may be; a search breaks off beyond.
@@ -211,7 +217,7 @@ struct Graph<'a, E> {
 
 impl<'a, E> Graph<'a, E> {
     fn new(load: &'a mut Links<'a, E>) -> Self {
-        Graph { load, known: HashMap::new(), work: 0, most: u64::MAX }
+        Graph { load, known: SequenceMap::default(), work: 0, most: u64::MAX }
     }
 
     /// Whether a search has broken off: what it found is of no use.
@@ -301,10 +307,10 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         from: &[u64],
         target: u64,
         oldest: u64,
-        mut watched: Option<&mut HashSet<u64>>,
+        mut watched: Option<&mut SequenceSet>,
     ) -> Result<Descent, E> {
         let mut descent = Descent { arrived: Vec::new(), widest: 0 };
-        let mut seen = HashSet::new();
+        let mut seen = SequenceSet::default();
         let mut current = from.to_vec();
         let mut next: Vec<u64> = Vec::new();
         let mut set = Vec::new();
@@ -361,7 +367,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         candidates: Vec<u64>,
         sure: &[u64],
         later: &[u64],
-        first_children: &HashMap<u64, u64>,
+        first_children: &SequenceMap<u64>,
     ) -> Result<Vec<u64>, E> {
         if candidates.len() < 2 || later.is_empty() {
             return Ok(candidates);
@@ -382,8 +388,8 @@ impl<'a, E: From<Error>> Graph<'a, E> {
             tests.extend(Some((self.clock(sequence)?, sequence)).filter(|&(clock, _)| clock < highest));
         }
         tests.sort_unstable_by(|left, right| right.cmp(left));
-        let mut undecided: HashSet<u64> = tests.iter().map(|&(_, sequence)| sequence).collect();
-        let mut kept = HashSet::new();
+        let mut undecided: SequenceSet = tests.iter().map(|&(_, sequence)| sequence).collect();
+        let mut kept = SequenceSet::default();
         let mut arrived: Vec<u64> = Vec::new();
         // Of each test and those after it what arrived first, the message or its first child: none from before it descends from
         // any of them.
@@ -411,7 +417,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
                 kept.extend(level.iter().map(|&(_, sequence)| sequence).filter(|sequence| undecided.remove(sequence)));
             }
         }
-        let tested: HashSet<u64> = tests.into_iter().map(|(_, sequence)| sequence).collect();
+        let tested: SequenceSet = tests.into_iter().map(|(_, sequence)| sequence).collect();
         let stays = |sequence: &u64| !tested.contains(sequence) || kept.contains(sequence);
         Ok(candidates.into_iter().filter(stays).collect())
     }
@@ -423,7 +429,7 @@ impl<'a, E: From<Error>> Graph<'a, E> {
         from: &[u64],
         target: u64,
         most: usize,
-        first_children: &HashMap<u64, u64>,
+        first_children: &SequenceMap<u64>,
     ) -> Result<Option<Vec<u64>>, E> {
         self.fetch(from)?;
         let mut stays = Vec::new();
@@ -455,9 +461,9 @@ impl<'a, E: From<Error>> Graph<'a, E> {
 pub struct Linker<'a, E> {
     graph: Graph<'a, E>,
     /// Messages that no other names as a parent: none of them is an ancestor of another.
-    heads: HashSet<u64>,
+    heads: SequenceSet,
     /// The first child of messages that were heads when it came.
-    first_children: HashMap<u64, u64>,
+    first_children: SequenceMap<u64>,
     /// The parents and the sets of the last message: concurrent ones often share them.
     last: Option<(Vec<u64>, Vec<Vec<u64>>)>,
 }
@@ -467,15 +473,16 @@ impl<'a, E: From<Error>> Linker<'a, E> {
     ///
     /// Some of these may be known to be `heads`, which no other names as a parent. Then none is looked for among the
     /// ancestors of the others: what follows many of them costs no more than their number.
-    pub fn new(heads: HashSet<u64>, load: &'a mut Links<'a, E>) -> Self {
-        Linker { graph: Graph::new(load), heads, first_children: HashMap::new(), last: None }
+    pub fn new(heads: impl IntoIterator<Item = u64>, load: &'a mut Links<'a, E>) -> Self {
+        let heads = heads.into_iter().collect();
+        Linker { graph: Graph::new(load), heads, first_children: SequenceMap::default(), last: None }
     }
 
     /// The same, where the first child of some messages is known, by their sequences: nothing that arrived before it descends from
     /// the message. So what two authors write at once on the same heads is not searched far.
     #[must_use]
-    pub fn with_first_children(self, first_children: HashMap<u64, u64>) -> Self {
-        Linker { first_children, ..self }
+    pub fn with_first_children(self, first_children: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Linker { first_children: first_children.into_iter().collect(), ..self }
     }
 
     /// How many members of link sets were looked at so far: what the records cost.
@@ -571,7 +578,7 @@ pub fn is_ancestor<'a, E: From<Error>>(ancestor: u64, sequence: u64, load: &'a m
     graph.fetch(&[ancestor, sequence])?;
     let target = graph.clock(ancestor)?;
     let mut open = BTreeSet::new();
-    let mut seen = HashSet::from([sequence]);
+    let mut seen = SequenceSet::from_iter([sequence]);
     open.extend(Some((graph.clock(sequence)?, sequence)).filter(|&(clock, _)| clock > target));
     let mut set = Vec::new();
     while !open.is_empty() {
@@ -607,5 +614,5 @@ pub fn frontier<'a, E: From<Error>>(sequence: u64, clock: u64, load: &'a mut Lin
     if target == 0 {
         return Ok(Vec::new());
     }
-    Ok(graph.frontier(&[sequence], target, usize::MAX, &HashMap::new())?.unwrap_or_default())
+    Ok(graph.frontier(&[sequence], target, usize::MAX, &SequenceMap::default())?.unwrap_or_default())
 }

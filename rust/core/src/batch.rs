@@ -292,7 +292,8 @@ pub fn plan<V: AsRef<[u8]> + Sync, E: From<Error>>(
     work: u64,
     load: &mut Links<'_, E>,
 ) -> Result<WritePlan, E> {
-    let heads = first_children.iter().filter(|(_, child)| **child >= first).map(|(parent, _)| *parent).collect();
+    let heads: Vec<u64> =
+        first_children.iter().filter(|(_, child)| **child >= first).map(|(parent, _)| *parent).collect();
     let mut linker = Linker::new(heads, load).with_first_children(first_children);
     let order = fresh_order(verdicts).into_iter().map(|(_, index)| index).filter(|index| !refused.contains(index));
     let link = |sequence, clock, parents: &[u64]| {
@@ -366,7 +367,8 @@ fn gather<V: AsRef<[u8]> + Sync, E: From<Error>>(
         let key = verdicts[*index].parsed().map_or([0; 20], |parsed| parsed.key);
         (key, leaf_hash(&key, values[*index].as_ref()))
     };
-    plan.leaves = parallel::map(&plan.order, leaf);
+    // Not on the shared threads: they are at the signatures of the next batch, and a hash is soon made.
+    plan.leaves = plan.order.iter().map(leaf).collect();
     let alternative = |(index, sequence): (&usize, u64)| {
         let parsed = verdicts[*index].parsed().filter(|parsed| !parsed.is_canonical())?;
         Some((sequence, parsed.content_key(values[*index].as_ref())))

@@ -8,10 +8,10 @@ use gossiplog_core::ancestors::{self, Record};
 use gossiplog_core::batch::{self, CheckedValue, check, verify_signatures};
 use gossiplog_core::id::Key;
 use gossiplog_core::message;
-use gossiplog_core::parallel;
 use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyIterator, PyList, PySlice, PyTuple};
 
 use crate::codec::key;
@@ -66,9 +66,11 @@ pub fn read_batch(py: Python<'_>, values: Vec<PyBackedBytes>, topic: &str) -> Ba
 #[pyfunction]
 pub fn misplaced(py: Python<'_>, keys: Vec<PyBackedBytes>, values: Vec<PyBackedBytes>) -> Vec<usize> {
     let pairs: Vec<_> = keys.iter().zip(&values).collect();
-    let is_long = pairs.len() > FEW || pairs.iter().map(|(_, value)| value.len()).sum::<usize>() > SHORT;
-    let belong = unlocked(py, is_long, || parallel::map(&pairs, |(key, value)| message::has_key(value, key)));
-    belong.iter().enumerate().filter_map(|(index, belongs)| (!belongs).then_some(index)).collect()
+    // A hash is soon made. And here, not on the shared threads, which may be at a batch of signatures just now.
+    let size = pairs.iter().map(|(_, value)| value.len()).sum::<usize>();
+    let is_long = pairs.len() > 8 * FEW || size > 8 * SHORT;
+    let is_other = |&(_, (key, value)): &(usize, &(&PyBackedBytes, &PyBackedBytes))| !message::has_key(value, key);
+    unlocked(py, is_long, || pairs.iter().enumerate().filter(is_other).map(|(index, _)| index).collect())
 }
 
 /// Signs messages, the first of which follows these parents (keys), and each other one the message before it: as many
@@ -113,7 +115,7 @@ impl Batch {
 
     fn planned(&self, py: Python<'_>, plan: batch::WritePlan) -> WritePlan {
         let values = plan.order.iter().map(|index| self.values[*index].clone_ref(py)).collect();
-        WritePlan { plan, values }
+        WritePlan { plan, values, messages: PyOnceLock::new(), leaves: PyOnceLock::new() }
     }
 
     fn item<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
@@ -263,6 +265,9 @@ fn load_links(links: &Bound<'_, PyAny>, sequences: &[u64]) -> Result<Vec<Vec<u8>
 pub struct WritePlan {
     plan: batch::WritePlan,
     values: Vec<PyBackedBytes>,
+    // Several who write or follow the log look at these.
+    messages: PyOnceLock<Py<PyList>>,
+    leaves: PyOnceLock<Py<PyList>>,
 }
 
 #[pymethods]
@@ -273,23 +278,29 @@ impl WritePlan {
     }
 
     #[getter]
-    fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn messages<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyList>> {
         let row = |((value, links), sequence): ((&PyBackedBytes, &Vec<u8>), u64)| {
             (sequence, value, PyBytes::new(py, links)).into_pyobject(py)
         };
-        let rows = self.values.iter().zip(&self.plan.links).zip(self.plan.first..);
-        let rows: PyResult<Vec<Bound<'py, PyTuple>>> = rows.map(row).collect();
-        PyList::new(py, rows?)
+        let rows = || {
+            let rows = self.values.iter().zip(&self.plan.links).zip(self.plan.first..);
+            let rows: PyResult<Vec<Bound<'py, PyTuple>>> = rows.map(row).collect();
+            Ok(PyList::new(py, rows?)?.unbind())
+        };
+        self.messages.get_or_try_init(py, rows).map(|rows| rows.bind(py))
     }
 
     #[getter]
-    fn leaves<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn leaves<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyList>> {
         let row = |((key, hash), sequence): (&(Key, [u8; 16]), u64)| {
             (PyBytes::new(py, key), PyBytes::new(py, hash), sequence).into_pyobject(py)
         };
-        let rows: PyResult<Vec<Bound<'py, PyTuple>>> =
-            self.plan.leaves.iter().zip(self.plan.first..).map(row).collect();
-        PyList::new(py, rows?)
+        let rows = || {
+            let rows: PyResult<Vec<Bound<'py, PyTuple>>> =
+                self.plan.leaves.iter().zip(self.plan.first..).map(row).collect();
+            Ok(PyList::new(py, rows?)?.unbind())
+        };
+        self.leaves.get_or_try_init(py, rows).map(|rows| rows.bind(py))
     }
 
     #[getter]
