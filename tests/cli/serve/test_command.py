@@ -24,6 +24,7 @@ import pytest
 
 from gossiplog.net import client
 from tests.cli.support import PATIENCE, Program, Server
+from tests.net.loops import LONGEST_CALLBACK
 
 Serve = Callable[..., Any]
 
@@ -438,6 +439,34 @@ def test_a_signal_ends_the_start_of_a_server(number: signal.Signals, tmp_path: P
     process.send_signal(number)
     assert process.wait(PATIENCE) == 0
     process.stdout.close()
+
+
+@pytest.mark.integration
+def test_a_full_garbage_collection_keeps_a_server_from_its_clients_for_a_moment_only(log: Path) -> None:
+    """It takes as long as there are objects, holds the interpreter's lock, and comes with whatever clients ask for."""
+    code = """if True:
+        import gc, sys, threading, time
+        from gossiplog.__main__ import main
+        def collect():
+            sys.stdin.readline()
+            took = []
+            for _ in range(3):
+                began = time.thread_time()
+                gc.collect()
+                took.append(time.thread_time() - began)
+            print(min(took), flush=True)
+        threading.Thread(target=collect, daemon=True).start()
+        main()
+    """
+    command = [sys.executable, "-c", code, "serve", str(log), "--hub", "127.0.0.1:0", "--no-events"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process, ending(process):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdin.write(b"now\n")
+        process.stdin.flush()
+        assert float(process.stdout.readline()) < LONGEST_CALLBACK
+        process.kill()
 
 
 def test_a_variable_that_is_misspelt_is_a_line_of_the_log(
