@@ -19,7 +19,7 @@ import pytest
 import gossiplog
 from gossiplog import CorruptLog, Signer, errors
 from gossiplog.log.rebasing import rebase_command
-from gossiplog.reprs import counted, listed, shell_path
+from gossiplog.reprs import counted, last_counted, listed, shell_path
 
 # Of public types, and of the machines' events, which tests and traces show.
 MODULES = (
@@ -124,6 +124,7 @@ def test_errors_about_one_thing_name_one() -> None:
 def test_a_count_agrees_with_its_noun() -> None:
     assert [counted(number, "message") for number in (0, 1, 2000)] == ["0 messages", "1 message", "2,000 messages"]
     assert [counted(number, "entry is", "entries are") for number in (1, 2)] == ["1 entry is", "2 entries are"]
+    assert [last_counted(number, "message") for number in (1, 2000)] == ["last message", "last 2,000 messages"]
 
 
 @pytest.mark.parametrize(

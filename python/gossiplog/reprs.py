@@ -32,6 +32,11 @@ def counted(count: int, singular: str, plural: str = "") -> str:
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
+def last_counted(count: int, noun: str) -> str:
+    """Return how the last of some things are named: "last message", "last 2,000 messages"."""
+    return f"last {noun}" if count == 1 else f"last {counted(count, noun)}"
+
+
 def listed(texts: Sequence[str], most: int, *, separator: str = ", ", count: int | None = None) -> str:
     """Return the first of some texts, and how many others there are: "a, b and 2 more".
 

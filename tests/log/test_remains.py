@@ -28,7 +28,7 @@ def base(intact: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def read(base: sqlite3.Connection, topic: str | None = None, acknowledged: int = 0) -> Remains:
-    return read_remains(base, topic, incomplete=False, acknowledged=acknowledged)
+    return read_remains(base, topic, incomplete=False, missing_pages=0, acknowledged=acknowledged)
 
 
 def keys(base: sqlite3.Connection) -> list[bytes]:

@@ -215,6 +215,61 @@ def test_the_type_of_an_automatic_index(tmp_path: Path) -> None:
         assert connection.execute("SELECT id FROM notes WHERE id = 'one'").fetchall() == [("one",)]
 
 
+@pytest.mark.parametrize("part", [0.1, 0.3, 0.6, 0.9])
+def test_a_file_that_was_cut_off(path: Path, intact: Path, part: float) -> None:
+    """Before, what was left of it, or nothing, was taken for the log where no replica was named."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(int(size * part))
+    cut = path.read_bytes()
+    with pytest.raises(CorruptLog, match=r"--from SOURCE") as refused:
+        repair(path)
+    assert any("lost" in problem for problem in refused.value.problems)
+    assert path.read_bytes() == cut
+    with gossiplog.open(intact) as sound:
+        assert repair(path, intact).root == sound.root
+
+
+def test_what_is_left_of_a_file_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32)), synchronous="off") as log:
+        log.append_many(range(400))
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size * 3 // 4)
+    with pytest.raises(CorruptLog, match=r"lost.*--from SOURCE.*--accept-loss goes on without"):
+        repair(path)
+    left = repair(path, accept_loss=True)
+    assert 0 < left.messages < 400
+    assert any("as was accepted" in note for note in left.notes)
+
+
+def test_a_lost_message_is_known_by_the_hash_of_its_leaf(path: Path, intact: Path) -> None:
+    """Before, where its key was damaged as well, a message was asked for that no replica has."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 20")
+        connection.execute(
+            "UPDATE gossiplog_leaves SET key = CAST(substr(key, 1, 10) || zeroblob(10) AS BLOB) WHERE seq = 20"
+        )
+    repaired = repair(path, intact)
+    assert (repaired.fetched, repaired.moved, repaired.notes) == (1, 0, ())
+    assert contents(path) == contents(intact)
+
+
+def test_a_lost_message_that_no_other_descends_from(path: Path, intact: Path, tmp_path: Path) -> None:
+    with gossiplog.open(path) as log:
+        head = log.heads[0]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (sequence,) = connection.execute("SELECT seq FROM gossiplog_heads ORDER BY key LIMIT 1").fetchone()
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = ?", (sequence,))
+    assert sequence
+    with pytest.raises(CorruptLog, match=rf"message {head} is lost here.*--accept-loss goes on without"):
+        repair(path)
+    repaired = repair(path, accept_loss=True)
+    with gossiplog.open(intact) as sound:
+        assert repaired.messages == len(sound) - 1
+    assert f"message {head} is lost here, as was accepted" in repaired.notes
+
+
 @pytest.mark.parametrize(("offset", "problem"), [(18, "must not write"), (47, "file format"), (52, "automatically")])
 def test_a_damaged_header_is_not_written_upon(path: Path, offset: int, problem: str) -> None:
     """Before, the errors were no CorruptLog, and SQLite took the second page for one that it has in such databases."""

@@ -40,6 +40,7 @@ from gossiplog.log import Log
 from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
+from gossiplog.storage.commit_count import describe_loss
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -358,8 +359,7 @@ def recover(
             output.show(printable("sequence {sequence}: {error}".format_map(refusal)))
         output.show(f"{new} holds {counted(recovered.inserted, 'message')} of {path}.")
         if recovered.lost:
-            are = counted(recovered.lost, "acknowledged message is", "acknowledged messages are")
-            output.show(f"The last {are} lost.")
+            output.show(f"{describe_loss(recovered.lost).capitalize()}.")
     if refused:
         raise ValuesRefused(
             f"{counted(len(damaged), f'message of {path} is damaged', f'messages of {path} are damaged')}, and"

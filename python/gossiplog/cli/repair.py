@@ -36,7 +36,7 @@ def repair(
 
     Without --from, it repairs what follows from the messages. The damaged file is kept as LOG.damaged. Where the source
     lacks something, too, the command names it, ends with status 1, and leaves the log as it was; --accept-loss goes on
-    without messages of which not even the ids are left.
+    without lost messages that no other descends from.
     """
     output = Output(json)
     if source is None:

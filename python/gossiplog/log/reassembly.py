@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,17 @@ class ReplicaValues:
             if not isinstance(verdict, InvalidMessage) and verdict.key == key
         }
 
+    def names(self, lost: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+        """Return the keys that messages have, by those that damaged leaves have for them.
+
+        Args:
+            lost: leaf hashes by keys, some of which may be damaged.
+        """
+        with _raising_corrupt_source(), self._storage.reader() as reader:
+            leaves = reader.leaves(b"", None, MAX_INTEGER)
+        by_hash = {lost[key]: key for key in lost.keys() - {key for key, _ in leaves}}
+        return {by_hash[hash]: key for key, hash in leaves if hash in by_hash and len(key) == core.KEY_LENGTH}
+
     def _read(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         with self._storage.reader() as reader:
             # Whatever the count: that of a damaged source may be damaged, too.
@@ -86,11 +98,20 @@ class ReplicaValues:
         Raises:
             CorruptSource: they cannot be read.
         """
-        try:
-            with self._storage.reader() as reader, reader.scan(("key",), b"", None, MAX_INTEGER) as rows:
-                return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
-        except CorruptLog as error:
-            raise CorruptSource(error.problems) from error
+        with (
+            _raising_corrupt_source(),
+            self._storage.reader() as reader,
+            reader.scan(("key",), b"", None, MAX_INTEGER) as rows,
+        ):
+            return [key for (key,) in rows if len(key) == core.KEY_LENGTH]
+
+
+@contextmanager
+def _raising_corrupt_source() -> Iterator[None]:
+    try:
+        yield
+    except CorruptLog as error:
+        raise CorruptSource(error.problems) from error
 
 
 class Reassembly:
@@ -101,7 +122,7 @@ class Reassembly:
         source: that has the others, if there is one.
         remains: what could be read of the damaged log.
         path: of the log, for errors.
-        accept_loss: whether messages may be lost of which not even the ids are left.
+        accept_loss: whether messages may be lost that no other descends from.
 
     Attributes:
         fetched: how many messages came from the source.
@@ -134,24 +155,26 @@ class Reassembly:
             CorruptLog: some are nowhere.
         """
         self._log = replica
-        order = self._with_source(self._remains.order)
+        order = self._renamed(self._with_source(self._remains.order))
         for start in range(0, len(order), _PAGE):
             self._take(order[start : start + _PAGE])
         self._fetch_ancestors()
         self._flush()
         waiting = {key for rows in self._waiting.values() for key, _, _ in rows}
-        missing = sorted(self._waiting.keys() - waiting)
-        if missing or self._lost:
-            where = "is lost here" if self._source is None else "is neither here nor in the source"
-            problems = [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
-            path = shell_path(self._path)
+        # Those that others descend from.
+        missing = self._waiting.keys() - waiting
+        where = "is lost here" if self._source is None else "is neither here nor in the source"
+        problems = [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
+        if missing:
             raise CorruptLog(
                 problems,
                 advice=self._advice(
-                    f"gossiplog recover {path} NEW makes a log of what is left, without these and what descends from"
-                    " them"
+                    f"gossiplog recover {shell_path(self._path)} NEW makes a log of what is left, without these and"
+                    " what descends from them"
                 ),
             )
+        if problems:
+            self._check_accepted(*problems)
         places = self._places
         self.moved = sum(places[key] != sequence for key, sequence in self._written.items() if key in places)
         if self.moved:
@@ -175,44 +198,71 @@ class Reassembly:
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
         """Return the order with messages of the source in the places of those that are unknown."""
-        unknown = self._remains.unknown
-        if self._source is None and self._remains.incomplete:
-            self.notes.append(
-                "the file is damaged in a way that may hide messages:"
-                f" gossiplog sync {shell_path(self._path)} REPLICA brings what it lacks"
-            )
-        if not unknown and (self._source is None or not self._remains.incomplete):
+        remains = self._remains
+        if self._source is None and remains.incomplete:
+            self._check_hidden()
+        if not remains.unknown and (self._source is None or not remains.incomplete):
             return order
         known = set(order)
         others = [] if self._source is None else [key for key in self._source.all_keys() if key not in known]
-        if len(others) < unknown:
-            self._check_accepted(unknown - len(others))
+        if len(others) < remains.unknown:
+            where = "" if self._source is None else " here and in the source"
+            are = counted(remains.unknown - len(others), "message is", "messages are")
+            self._check_accepted(f"{are} lost{where}, of which not even the ids are left")
         places = self._places
         taken = set(places.values())
-        gaps = [sequence for sequence in range(1, max(taken, default=0) + unknown + 1) if sequence not in taken]
-        for gap, key in zip(gaps, others, strict=False):
-            places[key] = gap
-        rest = others[len(gaps) :]
+        gaps = (sequence for sequence in count_up(1) if sequence not in taken)
+        found, rest = others[: remains.unknown], others[remains.unknown :]
+        places.update(zip(found, gaps, strict=False))
         return [*sorted(places, key=places.__getitem__), *rest]
 
-    def _check_accepted(self, lost: int) -> None:
-        """Note that messages are lost of which not even the ids are left.
+    def _renamed(self, order: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the order with the source's keys in the place of those that no message has.
+
+        Where a leaf's key is damaged and its message is lost, its hash says which message it was.
+        """
+        hashes = self._remains.hashes
+        if self._source is None or not hashes:
+            return order
+        names = self._source.names(hashes)
+        for former, key in names.items():
+            self._places[key] = self._places.pop(former)
+        return [names.get(key, key) for key in order]
+
+    def _check_hidden(self) -> None:
+        """Note that messages may be lost of which nothing is left, and of which no replica was named.
+
+        Raises:
+            CorruptLog: that is likely, and not accepted.
+        """
+        remains = self._remains
+        # Where so many are known to be lost, their number is named.
+        if remains.missing_pages and not remains.unknown:
+            pages = counted(remains.missing_pages, "page of the file is", "pages of the file are")
+            self._check_accepted(f"{pages} missing at its end, and the messages that were there are lost")
+        elif not remains.order and not remains.unknown:
+            self._check_accepted("no message is left in the file")
+        self.notes.append(
+            "the file is damaged in a way that may hide messages:"
+            f" gossiplog sync {shell_path(self._path)} REPLICA brings what it lacks"
+        )
+
+    def _check_accepted(self, *problems: str) -> None:
+        """Note that messages are lost.
 
         Raises:
             CorruptLog: the loss is not accepted.
         """
-        here = "" if self._source is None else " here and in the source"
-        problem = f"{counted(lost, 'message is', 'messages are')} lost{here}, of which not even the ids are left"
         if not self._accept_loss:
             given = "" if self._source is None else " --from SOURCE"
             raise CorruptLog(
-                [problem],
+                problems,
                 advice=self._advice(
                     f"gossiplog repair {shell_path(self._path)}{given} --accept-loss goes on without them (in programs"
                     " accept_loss=True)"
                 ),
             )
-        self.notes.append(f"{problem}, as was accepted")
+        self.notes += [f"{problem}, as was accepted" for problem in problems]
 
     def _take(self, keys: Sequence[bytes]) -> None:
         values = self._values(keys)

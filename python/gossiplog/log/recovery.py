@@ -10,8 +10,9 @@ from pathlib import Path
 from gossiplog.errors import CorruptLog
 from gossiplog.log.opening import open
 from gossiplog.log.results import RecoverResult
-from gossiplog.reprs import counted, shell_path
+from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import Storage, write_ahead_log
+from gossiplog.storage.commit_count import describe_loss
 from gossiplog.storage.location import storage_at
 
 _PAGE = 1024
@@ -88,10 +89,9 @@ def recover(
 
 def _loss(storage: Storage) -> CorruptLog:
     """Return the error for a log that lacks acknowledged messages."""
-    are = counted(storage.lost, "acknowledged message is", "acknowledged messages are")
     name = shell_path(storage.file or "LOG")
     return CorruptLog(
-        [f"the last {are} lost"],
+        [describe_loss(storage.lost)],
         advice=f"; gossiplog repair {name} --from SOURCE gets back what a replica has. Only if that fails: gossiplog"
         f" recover {name} NEW --accept-loss makes a log of what is left",
     )
@@ -106,7 +106,7 @@ def _check_write_ahead_log(location: str) -> None:
     if lost and (lost := write_ahead_log.unread_commits(wal)):
         name = shell_path(location)
         raise CorruptLog(
-            [f"{wal} is damaged, and SQLite would drop its last {counted(lost, 'transaction')}"],
+            [f"{wal} is damaged, and SQLite would drop its {last_counted(lost, 'transaction')}"],
             advice=f"; the log is as it was. gossiplog repair {name} --from SOURCE reads them, and takes from a replica"
             f" what is lost. Only if that fails: gossiplog recover {name} NEW --accept-loss makes a log without them",
         )

@@ -28,8 +28,10 @@ class Remains:
         rows: by the keys of the sound messages, the rows that hold them.
         order: the keys of all messages that are known, in the order in which they arrived.
         places: by key, the sequence that the message had.
+        hashes: the leaf hashes of messages that are lost, by the keys that their leaves have.
         unknown: how many messages were lost of which not even the key is left.
         incomplete: whether there may have been others.
+        missing_pages: of the file, which may have held others.
         tables: whether there are others' tables in the database.
     """
 
@@ -38,8 +40,10 @@ class Remains:
     rows: Mapping[bytes, int]
     order: Sequence[bytes]
     places: Mapping[bytes, int]
+    hashes: Mapping[bytes, bytes]
     unknown: int
     incomplete: bool
+    missing_pages: int
     tables: bool
 
 
@@ -48,6 +52,7 @@ def read_remains(
     topic: str | None,
     *,
     incomplete: bool,
+    missing_pages: int,
     acknowledged: int,
     progress: Callable[[int], object] | None = None,
 ) -> Remains:
@@ -57,6 +62,7 @@ def read_remains(
         base: the database, in which every table can be read.
         topic: of the source, None where there is none.
         incomplete: whether there may have been messages of which nothing is left.
+        missing_pages: of the file.
         acknowledged: how many messages there were at least.
         progress: called with the number of messages read since it was called before.
 
@@ -64,7 +70,7 @@ def read_remains(
         TopicMismatch: the messages have another topic than the source.
         NotALog: no message is left, nor the topic.
     """
-    return _Reading(base, topic, progress).read(incomplete, acknowledged)
+    return _Reading(base, topic, progress).read(incomplete, missing_pages, acknowledged)
 
 
 class SoundValues:
@@ -109,7 +115,7 @@ class _Reading:
         self._found: dict[bytes, int] = {}
         self._rows: dict[bytes, int] = {}
 
-    def read(self, incomplete: bool, acknowledged: int) -> Remains:
+    def read(self, incomplete: bool, missing_pages: int, acknowledged: int) -> Remains:
         """Read it."""
         tables = bool(foreign_objects(self._base))
         if not self._has("gossiplog_messages", "seq", "value"):
@@ -120,17 +126,23 @@ class _Reading:
         if self._has("gossiplog_meta", "name", "value"):
             meta = dict(self._base.execute("SELECT name, value FROM gossiplog_meta"))
         topic = self._topic(meta.get("topic"))
-        leaves, again = [*dict.fromkeys(self._leaves())], self._read_values(topic)
+        hashes = {(key, sequence): hash for key, sequence, hash in self._leaves()}
+        leaves, again = [*hashes], self._read_values(topic)
         slots, displaced = self._arrange(leaves, again)
         rows = sorted([*slots.items(), *displaced])
+        # What the index covers was there.
+        indexed = meta.get("indexed")
+        least = indexed if incomplete and isinstance(indexed, int) else 0
         return Remains(
             topic=topic,
             meta=meta,
             rows=self._rows,
             order=[key for _, key in rows],
             places={key: sequence for sequence, key in rows},
-            unknown=max(acknowledged, max(slots, default=0)) - len(slots),
+            hashes={key: hashes[key, sequence] for sequence, key in rows if key not in self._rows},
+            unknown=max(acknowledged, least, max(slots, default=0)) - len(slots),
             incomplete=incomplete,
+            missing_pages=missing_pages,
             tables=tables,
         )
 
@@ -186,14 +198,14 @@ class _Reading:
                 self._progress(len(rows))
         return again
 
-    def _leaves(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the keys that the leaves have, with their sequences."""
-        if not self._has("gossiplog_leaves", "key", "seq"):
+    def _leaves(self) -> Iterator[tuple[bytes, int, bytes]]:
+        """Yield the keys that the leaves have, with their sequences and hashes."""
+        if not self._has("gossiplog_leaves", "key", "hash", "seq"):
             return
-        rows = self._base.execute("SELECT key, seq FROM gossiplog_leaves")
-        for key, sequence in rows:
+        rows = self._base.execute("SELECT key, seq, CAST(hash AS BLOB) FROM gossiplog_leaves")
+        for key, sequence, hash in rows:
             if isinstance(key, bytes) and len(key) == core.KEY_LENGTH and isinstance(sequence, int) and sequence > 0:
-                yield key, sequence
+                yield key, sequence, hash or b""
 
     def _arrange(
         self, leaves: Collection[tuple[bytes, int]], again: Mapping[bytes, Sequence[int]]

@@ -37,9 +37,9 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
-from gossiplog.reprs import counted, shell_path
+from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement
@@ -63,7 +63,7 @@ def repair_file(
         source: a replica that has what is damaged: a log or its file, or a function that is called with a log of the
             sound messages, and brings that up to date. None repairs what follows from the messages alone.
         progress: is called with the number of messages read since it was called before.
-        accept_loss: whether messages may be lost of which not even the ids are left, here and in the source.
+        accept_loss: whether messages may be lost, here and in the source, that no other descends from.
     """
     path = Path(location).absolute()
     if not path.is_file():
@@ -145,16 +145,16 @@ class _Repair:
         problems, sound = _diagnose(copy)
         problems = [problem.replace(str(copy), str(self._path)) for problem in problems]
         if unread := write_ahead_log.unread_commits(write_ahead_log.log_of(self._path)):
-            transactions = counted(unread, "transaction")
-            problems.append(f"the write-ahead log is damaged: SQLite does not read its last {transactions}")
+            transactions = last_counted(unread, "transaction")
+            problems.append(f"the write-ahead log is damaged: SQLite does not read its {transactions}")
         acknowledged, there = _counts(self._path, copy)
         if acknowledged > there:
-            are = counted(acknowledged - there, "acknowledged message is", "acknowledged messages are")
-            problems.append(f"the last {are} lost")
+            problems.append(describe_loss(acknowledged - there))
         if sound is not None and not problems:
             return RepairResult(messages=sound.messages, root=sound.root)
-        readable, found, lost = salvage.read_all(copy, self._folder)
-        problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in found)])]
+        salvaged = salvage.read_all(copy, self._folder)
+        readable, lost = salvaged.path, [*salvaged.lost]
+        problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in salvaged.problems)])]
         with ExitStack() as stack:
             base = stack.enter_context(closing(_connection(readable)))
             replica = None
@@ -163,7 +163,8 @@ class _Repair:
             remains = read_remains(
                 base,
                 None if replica is None else replica.topic,
-                incomplete=bool(found),
+                incomplete=bool(salvaged.problems),
+                missing_pages=salvaged.missing,
                 acknowledged=acknowledged,
                 progress=self._progress,
             )

@@ -37,9 +37,8 @@ def repair(
         token: the text of the hub's bearer token, if it asks for one.
         token_file: the file that has it, instead of `token`.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
-        accept_loss: whether to go on where messages are lost, here and in the source, of which not even the ids are
-            left: those that the count of acknowledged messages has, and the log has not. Lost messages that others
-            descend from are never accepted.
+        accept_loss: whether to go on without messages that are lost here and in the source. Those that others descend
+            from are never accepted: `recover` makes a log without them.
         progress: is called with the number of messages read since it was called before.
 
     Returns:

@@ -20,6 +20,8 @@ import struct
 import zlib
 from contextlib import suppress
 
+from gossiplog.reprs import last_counted
+
 COUNT_SUFFIX = "-count"
 """How the file's name ends; it begins with that of the database, after links."""
 
@@ -27,6 +29,12 @@ _COUNTED = struct.Struct(">16sQ")
 _CHECKED = struct.Struct(">16sQI")
 # A link, or a pipe that nobody reads, may be a stranger's.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def describe_loss(lost: int, place: str = "") -> str:
+    """Return that so many acknowledged messages are lost, of the log at a place."""
+    of = f" of {place}" if place else ""
+    return f"the {last_counted(lost, 'acknowledged message')}{of} {'is' if lost == 1 else 'are'} lost"
 
 
 class CommitCount:

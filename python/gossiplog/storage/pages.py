@@ -41,6 +41,16 @@ def is_writable(header: bytes) -> bool:
     return header[18:19] <= b"\2"
 
 
+def missing_pages(header: bytes, length: int) -> int:
+    """Return how many pages a file lacks of those that its header counts ("In-header database size").
+
+    Args:
+        header: the first 100 bytes of the file.
+        length: of the file, in bytes.
+    """
+    return max(int.from_bytes(header[28:32]) - length // page_size(header), 0)
+
+
 def restored_header(header: bytes, length: int) -> bytes:
     """Return the header of a log's database with what is known of it in its place.
 

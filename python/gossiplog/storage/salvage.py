@@ -9,14 +9,15 @@ from __future__ import annotations
 import glob
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
-from gossiplog.storage.pages import HEADER, Pages, restored_header
+from gossiplog.storage.pages import HEADER, Pages, missing_pages, restored_header
 from gossiplog.storage.replacement import put_in_place
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems
@@ -35,7 +36,24 @@ def leftovers(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{glob.escape(path.name)}{LEFTOVER}*"))
 
 
-def read_all(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """A database in which every table can be read.
+
+    Attributes:
+        path: of it.
+        problems: what SQLite finds wrong with the damaged one.
+        lost: what of the application's tables could not be read.
+        missing: pages that the damaged one lacks at its end.
+    """
+
+    path: Path
+    problems: Sequence[str] = ()
+    lost: Sequence[str] = ()
+    missing: int = 0
+
+
+def read_all(copy: Path, folder: Path) -> Salvage:
     """Return a database in which every table can be read, as far as a copy of a damaged one gets.
 
     Args:
@@ -43,18 +61,18 @@ def read_all(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
         folder: for another file.
 
     Returns:
-        The copy, or another file; what SQLite finds wrong with the copy; and what of the application's tables could not
-        be read.
+        The copy, or another file.
     """
     with copy.open("r+b") as file:
         header = file.read(HEADER)
-        restored = restored_header(header, os.fstat(file.fileno()).st_size)
+        length = os.fstat(file.fileno()).st_size
+        restored = restored_header(header, length)
         if restored != header:
             file.seek(0)
             file.write(restored)
     problems = _integrity(copy)
     if not problems:
-        return copy, [], []
+        return Salvage(copy)
     readable = folder / "readable.db"
     with closing(sqlite3.connect(readable, isolation_level=None)) as database:
         database.execute("PRAGMA trusted_schema = OFF")
@@ -63,7 +81,7 @@ def read_all(copy: Path, folder: Path) -> tuple[Path, list[str], list[str]]:
         _read_log_rows(copy, database)
         lost = _copy_foreign_tables(copy, database)
         database.execute("COMMIT")
-    return readable, problems, lost
+    return Salvage(readable, problems, lost, missing_pages(header, length))
 
 
 def _read_log_rows(copy: Path, database: sqlite3.Connection) -> None:

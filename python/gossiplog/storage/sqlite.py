@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import CorruptLog, LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.files import explain_denial
-from gossiplog.reprs import counted, shell_path
+from gossiplog.reprs import shell_path
 from gossiplog.storage.base import (
     SCHEMA,
     DiskFailure,
@@ -32,7 +32,7 @@ from gossiplog.storage.base import (
     check_same_topic,
     closing,
 )
-from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     MEMORY,
@@ -289,12 +289,10 @@ class SQLiteStorage(Storage):
         if not self._accept_loss:
             self._close_leaving_log(connection)
             place = shell_path(self._path)
-            which = "acknowledged message" if lost == 1 else counted(lost, "acknowledged message")
-            lost_messages = f"{which} of {self._path} {'is' if lost == 1 else 'are'}"
             back = "it" if lost == 1 else "them"
             raise CorruptLog(
                 [
-                    f"the last {lost_messages} lost: it holds {last:,}, and"
+                    f"{describe_loss(lost, self._path)}: it holds {last:,}, and"
                     f" {self._count.path} says that {acknowledged[1]:,} were on disk. Its write-ahead log was damaged"
                     " or removed, or the file is an older copy"
                 ],
