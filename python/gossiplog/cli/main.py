@@ -6,6 +6,7 @@
 3    `sync`: the hub or the peer refuses messages of the log; one line on stderr says which, why, and what to run
 130  Ctrl-C (128 + SIGINT), except for `serve`
 141  who read the output stopped reading, as `head` does (128 + SIGPIPE)
+143  SIGTERM (128 + SIGTERM), of `sync` with a hub or a peer, which closes its connections first
 """
 
 from __future__ import annotations

@@ -151,6 +151,20 @@ def test_limits(program: Program, log: Path) -> None:
     assert 'gossiplog_network_total{event="connections"} 1.0' in metrics
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_follows_says_farewell(log: Path, number: signal.Signals, status: int) -> None:
+    """Before, SIGTERM ended the process at once, and the hub waited for what was left of the connection."""
+    with Served(log) as served:
+        command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--topic", "notes", "--follow"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
+            assert follower.stdout is not None
+            follower.stdout.readline()
+            follower.send_signal(number)
+            assert follower.wait(30) == status
+        assert served.record("disconnected")["reason"] == "the peer closed the connection"
+
+
 class Website(http.server.SimpleHTTPRequestHandler):
     """Has one page."""
 
