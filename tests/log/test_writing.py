@@ -25,7 +25,7 @@ from gossiplog import (
     core,
 )
 from gossiplog.log import applying, writing
-from gossiplog.log.state import MOST_UNINDEXED_PARENTS
+from gossiplog.log.state import INDEX_LAG, MOST_UNINDEXED_BYTES, MOST_UNINDEXED_PARENTS
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, PARENTS_OF_MANY_HEADS
 from gossiplog.storage import MemoryStorage
 from gossiplog.storage.base import Transaction
@@ -434,6 +434,27 @@ def test_parents_are_indexed_before_they_are_many(
             most = max(most, indexed)
         assert 0 < most <= MOST_UNINDEXED_PARENTS + PARENTS_OF_MANY_HEADS
         log.verify()
+
+
+@pytest.mark.parametrize("size", [60_000, 2**20])
+def test_what_is_read_again_for_the_index_of_large_messages_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, signer: Signer, size: int
+) -> None:
+    read, most, now = core.read_batch, 0, 0
+
+    def counted(values: Sequence[bytes], topic: str) -> core.Batch:
+        nonlocal now
+        now += sum(map(len, values))
+        return read(values, topic)
+
+    with gossiplog.open(MemoryStorage(), TOPIC, signer=signer) as log:
+        monkeypatch.setattr(core, "read_batch", counted)
+        for number in range(INDEX_LAG + 2):
+            now = 0
+            log.append("x" * size if number % (size // 60_000) == 0 else "x")
+            most = max(most, now)
+        # Once for the state, and once for the rows.
+        assert 0 < most < 3 * MOST_UNINDEXED_BYTES
 
 
 def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(

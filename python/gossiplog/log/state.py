@@ -46,6 +46,9 @@ that follow the heads stand in the last nodes."""
 MOST_UNINDEXED_PARENTS = 2 * INDEX_LAG
 """Parents of messages that the index does not cover yet. Each is a row of the children, and usually removes a head; 256
 messages with 256 parents each hold the lock for a third of a second."""
+MOST_UNINDEXED_BYTES = 2**18
+"""Of messages that the index does not cover yet, after which it is written with what brings more: they are read and
+parsed again, which takes 30 milliseconds for one of 4 MiB, and as long for 256 of 64 KiB."""
 
 # Messages of other processes that are always replayed. For more, the index is read again where it has fewer rows than
 # _ROWS_PER_ARRIVAL for each: replaying a message that stands alone on its page of the tree takes as long.

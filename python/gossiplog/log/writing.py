@@ -14,7 +14,14 @@ from gossiplog.log.applying import WORKING_SECONDS, Applier, valid
 from gossiplog.log.heads import Heads
 from gossiplog.log.reading import raise_damage, raising_corrupt_log, write
 from gossiplog.log.results import without_frames
-from gossiplog.log.state import INDEX_LAG, MOST_SCATTERED, MOST_UNINDEXED_PARENTS, State, States
+from gossiplog.log.state import (
+    INDEX_LAG,
+    MOST_SCATTERED,
+    MOST_UNINDEXED_BYTES,
+    MOST_UNINDEXED_PARENTS,
+    State,
+    States,
+)
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.signer import Signer
@@ -78,7 +85,7 @@ class Writer:
         # Nodes of the tree that this process has written messages into, several at a time, since it wrote the index.
         self._scattered: set[tuple[bytes, bytes]] = set()
         # How many parents the messages have that this process has written since then.
-        self._unindexed_parents = 0
+        self._unindexed_parents = self._unindexed_bytes = 0
         # What the last write left, and whether nobody else wrote between the last two appends.
         self._left: _Written | None = None
         self._is_alone = False
@@ -291,13 +298,16 @@ class Writer:
         state: State | None = None
         self._unindexed_parents += len(parents)
         is_due = count - indexed > INDEX_LAG or self._unindexed_parents > MOST_UNINDEXED_PARENTS
+        if not is_due:
+            self._unindexed_bytes += sum(len(value) for _, value, _ in plan.messages)
+            is_due = self._unindexed_bytes > MOST_UNINDEXED_BYTES
         if not is_due and len(plan.order) > 1:
             # What comes alone writes as little as it can.
             self._scattered.update(self._states.scattered(plan))
             is_due = len(self._scattered) > MOST_SCATTERED
         if is_due:
             self._scattered.clear()
-            self._unindexed_parents = 0
+            self._unindexed_parents = self._unindexed_bytes = 0
             state = self._states.index(transaction, position, plan, duplicates)
             heads, indexed = state.heads, count
         else:
