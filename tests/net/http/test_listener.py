@@ -43,6 +43,22 @@ async def test_an_address_that_cannot_be_used_is_said_in_words() -> None:
         bind("192.0.2.1", 0)
 
 
+async def test_a_small_message_after_a_large_one_is_sent_at_once() -> None:
+    """Without TCP_NODELAY it waits for an acknowledgement that a client which only reads delays by 40 ms."""
+    found = asyncio.get_running_loop().create_future()
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            connection = transport.get_extra_info("socket")
+            found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            transport.close()
+
+    listener = bind("127.0.0.1", 0)
+    async with await asyncio.get_running_loop().create_server(Accepted, sock=listener):
+        with socket.create_connection(listener.getsockname()[:2]):
+            assert await found
+
+
 @pytest.mark.parametrize(
     ("host", "port", "reason"),
     [

@@ -67,7 +67,9 @@ def bind(host: str, port: int) -> Listener:
     listener = None
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        listener = Listener(family, socket.SOCK_STREAM)
+        # With the protocol named: asyncio sets TCP_NODELAY on no other connections, and then what follows a large
+        # message waits for its acknowledgement, which a client that only reads delays by 40 ms.
+        listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":
             # As servers do, to listen again at once after their end; on Windows others could take the port as well.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
