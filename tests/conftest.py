@@ -68,11 +68,17 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return f"{text.encode('unicode_escape').decode()} and so on to {len(val)}"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Collect no garbage while all is imported and collected that stays: a tenth of the time."""
+    gc.disable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of later garbage collections: it takes each a quarter of a second."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
