@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -145,6 +145,40 @@ def test_content_ids_of_what_is_not_there(opened: Callable[..., Log]) -> None:
     assert len(errors) == 1
     with pytest.raises(UnknownMessage):
         log.content_id(core.verify(VALUES[4], TOPIC).id)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE gossiplog_alternatives SET content = (SELECT key FROM gossiplog_leaves WHERE seq = 1)",
+        "DELETE FROM gossiplog_alternatives",
+        "UPDATE gossiplog_messages SET value = (SELECT value FROM gossiplog_messages WHERE seq = 1)",
+    ],
+)
+def test_apply_gets_no_content_id_from_a_damaged_row(tmp_path: Path, signer: Signer, sql: str) -> None:
+    """Before, it got that of another message, or the parent's own id."""
+    path = tmp_path / "log.db"
+    found: list[str] = []
+
+    def apply(message: SignedMessage, transaction: ApplyTransaction) -> None:
+        found.extend(transaction.content_id(parent) for parent in message.parents)
+
+    with gossiplog.open(path, TOPIC, signer=signer) as log:
+        log.append({"n": 1})
+        message = log.append({"n": 2})
+        log.insert(alternative(message.value))
+    other = core.verify(alternative(message.value), TOPIC)
+    _, value = signer.sign(TOPIC, other.clock + 1, [other.id], {"n": 3})
+    with gossiplog.open(path, apply=apply) as log:
+        found.clear()
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(sql)
+        try:
+            log.insert(value)
+        except CorruptLog:
+            assert "messages" in sql
+        else:
+            assert found == [message.id]
 
 
 def test_an_append_follows_one_encoding_of_a_message(opened: Callable[..., Log]) -> None:

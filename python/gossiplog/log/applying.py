@@ -20,13 +20,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import ApplicationMismatch, CorruptLog, InvalidMessage, RefusedMessage, StorageError
 from gossiplog.log import encodings
 from gossiplog.log.callbacks import check_runs
-from gossiplog.log.reading import read, read_arrivals, write
+from gossiplog.log.reading import read, read_arrivals, read_message, write
 from gossiplog.message import SignedMessage
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
@@ -207,6 +208,7 @@ class Applier:
         if not reason:
             return False
         if application.setup is not None:
+            transaction.expect({}, partial(self._content_id, transaction))
             with transaction.savepoint():
                 application.setup(transaction)
         elif position.applied:
@@ -258,7 +260,7 @@ class Applier:
         seen = None if known is None else set(known)
         # Of the messages before the one that `apply` is called for.
         passed: dict[bytes, bytes] = {}
-        transaction.expect(passed)
+        transaction.expect(passed, partial(self._content_id, transaction))
         for position, index in enumerate(plan.order):
             message = valid(batch[index])
             if lost and not lost.isdisjoint(message.parents):
@@ -285,6 +287,7 @@ class Applier:
     ) -> tuple[int, RefusedMessage | None]:
         """Run `apply` over stored messages; return how far it has come, and what ended it."""
         deadline = time.monotonic() + WORKING_SECONDS
+        transaction.expect({}, partial(self._content_id, transaction))
         applied = position.applied
         failure: RefusedMessage | None = None
         try:
@@ -314,6 +317,11 @@ class Applier:
         if applied > position.applied:
             transaction.set_applied(applied)
         return applied, failure
+
+    def _content_id(self, transaction: Transaction, key: bytes) -> str | None:
+        # As the message says: a stored row may have rotted.
+        message = read_message(transaction, self._topic, key, MAX_INTEGER)
+        return None if message is None else message.content_id
 
     def _duplicates(
         self, transaction: Transaction, position: Position, messages: Sequence[tuple[int, SignedMessage]]

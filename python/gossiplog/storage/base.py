@@ -247,11 +247,6 @@ class Reader(ABC):
             position: of this state.
         """
 
-    def content_key(self, key: bytes) -> bytes | None:
-        """Return the key of a message's canonical encoding, None where the message is not in the log."""
-        sequence = self.sequences([key]).get(key)
-        return None if sequence is None else self.contents([sequence]).get(sequence, key)
-
 
 class ApplyTransaction(Protocol):
     """What `apply` is given: the transaction that stores the message."""
@@ -282,6 +277,7 @@ class ApplyTransaction(Protocol):
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is neither in the log nor in the transaction before this one.
+            CorruptLog: the stored message is damaged.
         """
 
 
@@ -289,21 +285,26 @@ class Transaction(Reader, ApplyTransaction):
     """A state that is being changed: the only one at a time, over all threads and processes."""
 
     _planned: Mapping[bytes, bytes] = MappingProxyType({})
+    _find_stored: Callable[[bytes], str | None] = staticmethod(lambda key: None)
 
-    def expect(self, contents: Mapping[bytes, bytes]) -> None:
-        """Name messages that `apply` runs over before they are written.
+    def expect(self, contents: Mapping[bytes, bytes], find_stored: Callable[[bytes], str | None]) -> None:
+        """Set what `content_id` answers.
 
         Args:
-            contents: by the messages' keys, those of their canonical encodings.
+            contents: by the keys of messages that `apply` runs over before they are written, those of their canonical
+                encodings.
+            find_stored: returns the content id of a stored message by its key, None where there is none.
         """
         self._planned = contents
+        self._find_stored = find_stored
 
     def content_id(self, id: str, /) -> str:
         key = decode_id(id)
-        content = self._planned.get(key) or self.content_key(key)
+        planned = self._planned.get(key)
+        content = self._find_stored(key) if planned is None else encode_id(planned)
         if content is None:
             raise UnknownMessage(id)
-        return encode_id(content)
+        return content
 
     @abstractmethod
     def write(self, plan: WritePlan) -> None:
