@@ -215,6 +215,36 @@ def test_the_type_of_an_automatic_index(tmp_path: Path) -> None:
         assert connection.execute("SELECT id FROM notes WHERE id = 'one'").fetchall() == [("one",)]
 
 
+@pytest.mark.parametrize("pragma", ["encoding = 'UTF-16le'", "auto_vacuum = FULL", "auto_vacuum = INCREMENTAL"])
+@pytest.mark.parametrize("offset", [None, 59, 67])
+def test_the_settings_of_an_application_s_database(tmp_path: Path, pragma: str, offset: int | None) -> None:
+    """Before, its encoding was taken for UTF-8, and then it had no tables; and it was not vacuumed any more."""
+    path, source = tmp_path / "log.db", tmp_path / "source.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA {pragma}")
+        connection.execute("CREATE TABLE notes(text)")
+        connection.executemany("INSERT INTO notes VALUES (?)", [("ä" * number,) for number in range(90)])
+    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32))) as log, gossiplog.open(source, TOPIC) as other:
+        log.append_many(range(60))
+        other.pull(log)
+        root = log.root
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 20")
+        settings = [connection.execute(f"PRAGMA {name}").fetchone() for name in ("encoding", "auto_vacuum")]
+        connection.execute("PRAGMA journal_mode = DELETE")
+    if offset is not None:
+        content = bytearray(path.read_bytes())
+        content[offset] ^= 1
+        path.write_bytes(content)
+    assert repair(path, source).root == root
+    with closing(sqlite3.connect(path)) as connection:
+        found = [connection.execute(f"PRAGMA {name}").fetchone() for name in ("encoding", "auto_vacuum")]
+        assert connection.execute("SELECT text FROM notes").fetchall() == [("ä" * number,) for number in range(90)]
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    if offset != 67:
+        assert found == settings
+
+
 @pytest.mark.parametrize("part", [0.1, 0.3, 0.6, 0.9])
 def test_a_file_that_was_cut_off(path: Path, intact: Path, part: float) -> None:
     """Before, what was left of it, or nothing, was taken for the log where no replica was named."""

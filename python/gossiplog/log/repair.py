@@ -210,17 +210,19 @@ class _Repair:
         if remains.tables:
             new = readable
             base.execute("PRAGMA synchronous = OFF")
-            base.execute("ATTACH ? AS built", (str(built),))
             base.execute("BEGIN IMMEDIATE")
             names = [made.name for made in map(TableStatement.of, TABLES) if made.kind == "table"]
             for name in names:
-                base.execute(f"DROP TABLE IF EXISTS main.{name}")
+                base.execute(f"DROP TABLE IF EXISTS {name}")
             for statement in TABLES:
                 base.execute(statement)
-            for name in names:
-                base.execute(f"INSERT INTO main.{name} SELECT * FROM built.{name}")
+            # Not attached: the encodings of the two may differ.
+            with closing(_connection(built)) as made:
+                for name in names:
+                    made_rows = made.execute(f"SELECT * FROM {name}")
+                    marks = ",".join("?" * len(made_rows.description))
+                    base.executemany(f"INSERT INTO {name} VALUES ({marks})", made_rows)
             base.execute("COMMIT")
-            base.execute("DETACH built")
         base.close()
         with closing(_connection(new)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,6 +23,8 @@ _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 _INTERIOR_INDEX, _INTERIOR_TABLE, _LEAF_INDEX, _LEAF_TABLE = 2, 5, 10, 13
 # In a sound file no two cells share bytes. Damage may make some do; a hostile file would have all of them do.
 _MOST_SHARED = 4
+_ENCODINGS: Final = {1: "utf-8", 2: "utf-16-le", 3: "utf-16-be"}
+_PRAGMA_NAMES: Final = {"utf-8": "UTF-8", "utf-16-le": "UTF-16le", "utf-16-be": "UTF-16be"}
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
@@ -41,6 +44,13 @@ def is_writable(header: bytes) -> bool:
     return header[18:19] <= b"\2"
 
 
+def initial_settings(header: bytes) -> Sequence[str]:
+    """Return the statements that make an empty database one with the encoding and the vacuum of a header."""
+    codec = _ENCODINGS.get(int.from_bytes(header[56:60]), _ENCODINGS[1])
+    vacuum = ("INCREMENTAL" if any(header[64:68]) else "FULL") if any(header[52:56]) else "NONE"
+    return f"PRAGMA encoding = '{_PRAGMA_NAMES[codec]}'", f"PRAGMA auto_vacuum = {vacuum}"
+
+
 def missing_pages(header: bytes, length: int) -> int:
     """Return how many pages a file lacks of those that its header counts ("In-header database size").
 
@@ -51,13 +61,14 @@ def missing_pages(header: bytes, length: int) -> int:
     return max(int.from_bytes(header[28:32]) - length // page_size(header), 0)
 
 
-def restored_header(header: bytes, length: int) -> bytes:
-    """Return the header of a log's database with what is known of it in its place.
+def restored_header(path: Path) -> tuple[bytes, bytes]:
+    """Return the header of a database with a log, as it is and with what is known of it in its place.
 
-    Args:
-        header: the first 100 bytes of the file.
-        length: of the file, in bytes.
+    The database may be an application's: its encoding is that in which its schema can be read, and whether it is
+    vacuumed automatically, its second page says, which then maps others ("Pointer Map or Ptrmap Pages").
     """
+    with closing(Pages(path)) as pages:
+        header, length, encoding, is_mapped = pages.header, pages.length, pages.encoding(), pages.is_mapped
     size = page_size(header)
     restored = bytearray(header)
     restored[0:16] = _MAGIC
@@ -65,13 +76,13 @@ def restored_header(header: bytes, length: int) -> bytes:
     # Write-ahead log, no reserved space, the fractions that never change.
     restored[18:24] = bytes([2, 2, 0, 64, 32, 32])
     restored[28:32] = (length // size).to_bytes(4)
-    # The schema's format, and UTF-8; no incremental vacuum.
+    # The schema's format.
     restored[44:48] = (4).to_bytes(4)
-    restored[52:56] = bytes(4)
-    restored[56:60] = (1).to_bytes(4)
-    restored[64:68] = bytes(4)
+    restored[56:60] = encoding.to_bytes(4)
+    if not is_mapped:
+        restored[52:56] = restored[64:68] = bytes(4)
     restored[72:92] = bytes(20)
-    return bytes(restored)
+    return header, bytes(restored)
 
 
 class Pages:
@@ -79,18 +90,41 @@ class Pages:
 
     Args:
         path: of the file.
+
+    Attributes:
+        header: its first 100 bytes, as far as it has them.
+        length: of the file, in bytes.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
-        self._size = page_size(self._file.read(HEADER))
-        self._count = self._file.seek(0, 2) // self._size
+        self.header = self._file.read(HEADER)
+        self.length = self._file.seek(0, 2)
+        self._size = page_size(self.header)
+        self._count = self.length // self._size
+        self._codec = _ENCODINGS.get(int.from_bytes(self.header[56:60]), _ENCODINGS[1])
         # How many overflow pages may still be read.
         self._overflow_left = _MOST_SHARED * self._count
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the second page maps others: that the third is the root of a table or an index."""
+        return self._count > 1 and self._page(2)[:5] == b"\1\0\0\0\0"
+
+    def encoding(self) -> int:
+        """Return the number of the encoding ("Text Encoding") in which the schema can be read, and read texts in it."""
+        stored = self._codec
+        for self._codec in dict.fromkeys([stored, *_ENCODINGS.values()]):
+            texts = (value for _, values in self.rows() for value in values if isinstance(value, str))
+            if any(text.startswith("CREATE ") for text in texts):
+                break
+        else:
+            self._codec = stored
+        return next(number for number, codec in _ENCODINGS.items() if codec == self._codec)
 
     def rows(self) -> Iterator[tuple[int | None, Sequence[Value]]]:
         """Yield the rows of all tables: their rowids, None in those without, and the values of their columns.
@@ -113,7 +147,7 @@ class Pages:
                     left -= own
                     if left < 0:
                         break
-                    yield rowid, _record(payload)
+                    yield rowid, _record(payload, self._codec)
                 except (_Damaged, IndexError, UnicodeDecodeError):
                     continue
 
@@ -173,7 +207,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value - (1 << 64 if value >> 63 else 0), at + 9
 
 
-def _record(payload: bytes) -> list[Value]:
+def _record(payload: bytes, codec: str) -> list[Value]:
     """Read the values of a record ("Record Format")."""
     end, at = _varint(payload, 0)
     kinds = []
@@ -195,7 +229,7 @@ def _record(payload: bytes) -> list[Value]:
             at += _INTEGERS[kind]
         elif kind >= 12:
             part = _cut(payload, at, (kind - 12) // 2)
-            values.append(part.decode() if kind % 2 else part)
+            values.append(part.decode(codec) if kind % 2 else part)
             at += len(part)
         else:
             raise _Damaged

@@ -7,7 +7,6 @@ that is complete takes the place of the log.
 from __future__ import annotations
 
 import glob
-import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -17,7 +16,7 @@ from typing import Any
 
 from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
-from gossiplog.storage.pages import HEADER, Pages, missing_pages, restored_header
+from gossiplog.storage.pages import Pages, initial_settings, missing_pages, restored_header
 from gossiplog.storage.replacement import put_in_place
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems
@@ -63,12 +62,9 @@ def read_all(copy: Path, folder: Path) -> Salvage:
     Returns:
         The copy, or another file.
     """
-    with copy.open("r+b") as file:
-        header = file.read(HEADER)
-        length = os.fstat(file.fileno()).st_size
-        restored = restored_header(header, length)
-        if restored != header:
-            file.seek(0)
+    header, restored = restored_header(copy)
+    if restored != header:
+        with copy.open("r+b") as file:
             file.write(restored)
     problems = _integrity(copy)
     if not problems:
@@ -77,11 +73,13 @@ def read_all(copy: Path, folder: Path) -> Salvage:
     with closing(sqlite3.connect(readable, isolation_level=None)) as database:
         database.execute("PRAGMA trusted_schema = OFF")
         database.execute("PRAGMA synchronous = OFF")
+        for pragma in initial_settings(restored):
+            database.execute(pragma)
         database.execute("BEGIN")
         _read_log_rows(copy, database)
         lost = _copy_foreign_tables(copy, database)
         database.execute("COMMIT")
-    return Salvage(readable, problems, lost, missing_pages(header, length))
+    return Salvage(readable, problems, lost, missing_pages(header, copy.stat().st_size))
 
 
 def _read_log_rows(copy: Path, database: sqlite3.Connection) -> None:
