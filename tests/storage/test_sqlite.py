@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sqlite3
 import struct
 import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,34 +15,11 @@ import pytest
 
 import gossiplog
 from benches import write_ahead_log
-from gossiplog import (
-    CorruptLog,
-    LogClosed,
-    NewerSchema,
-    NotALog,
-    OlderSchema,
-    Signer,
-    SQLiteStorage,
-    StorageError,
-    core,
-)
+from gossiplog import CorruptLog, LogClosed, Signer, SQLiteStorage, StorageError, core
 from gossiplog.storage import sqlite
-from gossiplog.storage.base import SCHEMA, Transaction
-from gossiplog.storage.sqlite_tables import SQLiteReader, SQLiteTransaction
+from gossiplog.storage.base import Transaction
+from gossiplog.storage.sqlite_tables import SQLiteReader
 from tests.storage.damage import damage
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.db"
-
-
-@pytest.fixture
-def storage(path: Path) -> Any:
-    storage = SQLiteStorage(path)
-    storage.open("topic", True)
-    yield storage
-    storage.close()
 
 
 def test_the_file_is_in_wal_mode_and_waits_for_the_disk(storage: SQLiteStorage, path: Path) -> None:
@@ -84,52 +60,6 @@ def test_synchronous_is_checked() -> None:
         SQLiteStorage(":memory:", synchronous="fully")  # type: ignore[arg-type]
 
 
-def test_a_missing_file_is_not_made_without_a_topic(path: Path) -> None:
-    with pytest.raises(NotALog, match="there is no log"):
-        SQLiteStorage(path).open(None, True)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("content", [b"no database" * 100, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_another_file_is_not_a_log(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with pytest.raises(StorageError, match=r"log\.db"):
-        SQLiteStorage(path).open("topic", True)
-    assert path.read_bytes() == content
-
-
-@pytest.fixture
-def application(path: Path) -> Path:
-    """An application's database, with a table, and a view that reads it."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE notes (text)")
-        connection.execute("INSERT INTO notes VALUES ('mine')")
-        connection.execute("CREATE VIEW all_notes AS SELECT * FROM notes")
-    return path
-
-
-def test_an_applications_database_is_no_log_and_stays_as_it_is(application: Path) -> None:
-    before = application.read_bytes()
-    for topic, create in ((None, True), ("topic", False)):
-        with pytest.raises(NotALog, match=r"log\.db holds no log: give a topic to make one in it"):
-            SQLiteStorage(application).open(topic, create)
-    assert application.read_bytes() == before
-
-
-def test_a_log_is_made_in_an_applications_database(application: Path) -> None:
-    storage = SQLiteStorage(application)
-    assert storage.open("topic", True) == "topic"
-    with storage.transaction() as transaction, transaction.savepoint():
-        transaction.execute("INSERT INTO notes VALUES ('by the log')")
-    with closing(sqlite3.connect(application)) as connection, connection:
-        connection.execute("INSERT INTO notes VALUES ('beside the log')")
-        assert connection.execute("SELECT count(*) FROM all_notes").fetchone() == (3,)
-    storage.close()
-    assert storage.open(None, False) == "topic"
-    assert storage.check() == []
-    storage.close()
-
-
 def test_an_application_makes_its_tables_in_a_log(storage: SQLiteStorage, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE notes (text)")
@@ -137,60 +67,6 @@ def test_an_application_makes_its_tables_in_a_log(storage: SQLiteStorage, path: 
     assert storage.open("topic", True) == "topic"
     with storage.transaction() as transaction, transaction.savepoint():
         transaction.execute("INSERT INTO notes VALUES ('by the log')")
-
-
-@pytest.mark.parametrize(
-    "made", ["TABLE gossiplog_heads (key)", "TABLE GossipLog_mine (a)", "VIEW gossiplog_v AS SELECT 1"]
-)
-def test_the_logs_names_are_not_for_others(path: Path, made: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"CREATE {made}")
-    before = path.read_bytes()
-    with pytest.raises(NotALog, match=r"(?i)log\.db holds no log, but gossiplog_.*: gossiplog repair "):
-        SQLiteStorage(path).open("topic", True)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("schema", ["none", "'one'"])
-def test_meta_of_something_else_is_not_a_log(storage: SQLiteStorage, path: Path, schema: str) -> None:
-    storage.close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM gossiplog_meta WHERE name = 'schema'")
-        if schema != "none":
-            connection.execute(f"INSERT INTO gossiplog_meta VALUES ('schema', {schema})")
-    with pytest.raises(NotALog, match="gossiplog_meta"):
-        SQLiteStorage(path).open(None, False)
-
-
-def test_a_newer_schema_is_refused(storage: SQLiteStorage, path: Path) -> None:
-    storage.close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
-    with pytest.raises(NewerSchema, match=f"schema 99, this one reads {SCHEMA}"):
-        SQLiteStorage(path).open(None, False)
-
-
-@pytest.mark.parametrize("create", [False, True])
-def test_an_older_schema_is_refused_and_left_as_it_is(storage: SQLiteStorage, path: Path, create: bool) -> None:
-    storage.close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE gossiplog_meta SET value = 1 WHERE name = 'schema'")
-        # As the first layout was.
-        connection.execute("DELETE FROM gossiplog_meta WHERE name = 'indexed'")
-        before = list(connection.iterdump())
-    with pytest.raises(OlderSchema, match=rf"log\.db .* \(schema 1, .* 2 to {SCHEMA}\): move it away, .* anew"):
-        SQLiteStorage(path).open("topic", create)
-    with closing(sqlite3.connect(path)) as connection:
-        assert list(connection.iterdump()) == before
-
-
-def test_an_empty_database_that_a_crash_left_becomes_a_log(path: Path) -> None:
-    path.touch()
-    with pytest.raises(NotALog, match="holds no log"):
-        SQLiteStorage(path).open(None, True)
-    storage = SQLiteStorage(path)
-    assert storage.open("topic", True) == "topic"
-    storage.close()
 
 
 @pytest.mark.parametrize(
@@ -258,37 +134,9 @@ def test_a_cursor_that_is_not_exhausted_does_not_keep_its_snapshot(storage: SQLi
         assert transaction.execute("SELECT count(*) FROM mine").fetchone() == (4,)
 
 
-@pytest.mark.parametrize("more", [True, False])
-def test_nothing_is_committed_after_a_statement_that_rolled_back(storage: SQLiteStorage, more: bool) -> None:
-    def roll_back() -> None:
-        with storage.transaction() as transaction, transaction.savepoint():
-            transaction.execute("CREATE TABLE mine (a UNIQUE)")
-            transaction.execute("INSERT INTO mine VALUES (1)")
-            with pytest.raises(sqlite3.IntegrityError):
-                transaction.execute("INSERT OR ROLLBACK INTO mine VALUES (1)")
-            if more:
-                transaction.execute("CREATE TABLE mine (a)")
-
-    with pytest.raises(StorageError, match="ended the transaction"):
-        roll_back()
-    with storage.transaction() as transaction:
-        assert transaction.execute("SELECT name FROM sqlite_schema WHERE name = 'mine'").fetchone() is None
-
-
-@pytest.mark.parametrize("path", ["", "file::memory:", "file:?mode=memory"])
-def test_a_location_without_a_file_is_refused(path: str) -> None:
-    with pytest.raises(StorageError, match="names no file"):
-        SQLiteStorage(path).open("topic", True)
-
-
 def test_a_location_is_text() -> None:
     with pytest.raises(TypeError, match="text or a path, not bytes"):
         SQLiteStorage(b"log.db")  # type: ignore[arg-type]
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"there is no folder .*nowhere; make it first"):
-        SQLiteStorage(tmp_path / "nowhere" / "log.db").open("topic", True)
 
 
 def test_errors_of_an_application_are_the_drivers_own(storage: SQLiteStorage) -> None:
@@ -318,45 +166,6 @@ def test_a_transaction_that_has_ended_executes_nothing(storage: SQLiteStorage) -
         pass
     with pytest.raises(StorageError, match="has ended"):
         transaction.execute("SELECT 1")
-
-
-def test_a_full_database_is_a_clear_error_and_leaves_the_log_usable(storage: SQLiteStorage) -> None:
-    def fill() -> None:
-        with storage.transaction() as transaction:
-            pages = transaction.execute("PRAGMA page_count").fetchone()[0]
-            transaction.execute(f"PRAGMA max_page_count = {pages + 2}")
-            with transaction.savepoint():
-                transaction.execute("CREATE TABLE mine (a)")
-                transaction.execute("INSERT INTO mine VALUES (randomblob(100000))")
-
-    with pytest.raises(StorageError, match="the disk is full"):
-        fill()
-    with storage.transaction() as transaction:
-        transaction.execute("PRAGMA max_page_count = 1000000")
-        transaction.execute("CREATE TABLE mine (a)")
-
-
-def test_readers_see_a_state_of_before_while_a_transaction_is_open(storage: SQLiteStorage) -> None:
-    with storage.transaction() as transaction:
-        transaction.set_applied(3)
-        with storage.reader() as reader:
-            assert reader.position().applied == 0
-    with storage.reader() as reader:
-        assert reader.position().applied == 3
-
-
-def test_a_lock_that_another_process_holds_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.storage.sqlite._PATIENCE", 0.01)
-    storage = SQLiteStorage(path)
-    storage.open("topic", True)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StorageError, match="did not release its lock"), storage.transaction():
-            pass
-        other.execute("ROLLBACK")
-    with storage.transaction() as transaction:
-        assert isinstance(transaction, SQLiteTransaction)
-    storage.close()
 
 
 def test_a_forked_process_is_told_to_open_the_log_again(
@@ -448,17 +257,6 @@ def test_what_is_opened_to_be_read_is_not_written(tmp_path: Path, name: str, as_
     assert path.read_bytes() == before
     # Nor beside it: files of another user could keep the owner out.
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_is_opened_to_be_read_is_not_made(application: Path, path: Path) -> None:
-    before = application.read_bytes()
-    with pytest.raises(NotALog, match=r"log\.db holds no log$"):
-        SQLiteStorage(application, read_only=True).open("topic", True)
-    assert application.read_bytes() == before
-    path.unlink()
-    with pytest.raises(NotALog, match=r"there is no log .*log\.db$"):
-        SQLiteStorage(path, read_only=True).open("topic", True)
-    assert not path.exists()
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -570,47 +368,6 @@ def test_a_file_is_known_after_a_change_of_the_working_folder(
     with gossiplog.open("log.db", "topic", signer=signer) as log:
         monkeypatch.chdir(tmp_path / "folder")
         log.append("first")
-
-
-def test_a_transaction_over_a_file_that_goes_meanwhile_is_rolled_back(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
-    storage = SQLiteStorage(path)
-    storage.open("topic", True)
-    with closing(storage):
-        moved = tmp_path / "moved.db"
-
-        def write_and_move() -> None:
-            with storage.transaction() as transaction:
-                transaction.execute("CREATE TABLE mine(n)")
-                path.rename(moved)
-
-        with pytest.raises(StorageError, match="was deleted"):
-            write_and_move()
-        moved.rename(path)
-        with storage.transaction() as transaction:
-            transaction.execute("CREATE TABLE mine(n)")
-
-
-def test_too_many_open_files_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
-    gossiplog.open(path, "topic").close()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
-    # Where connections of other tests are kept, descriptors below the limit are free still.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 4, hard))
-    try:
-        with suppress(OSError):
-            while True:
-                taken.append(os.dup(0))
-        os.close(taken.pop())
-        with pytest.raises(StorageError, match=r"too many files open; raise the limit, as `ulimit -n \d+`") as raised:
-            gossiplog.open(path)
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert "immutable" not in str(raised.value)
-    gossiplog.open(path).close()
 
 
 def test_the_write_ahead_log_is_kept_short(storage: SQLiteStorage, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -340,13 +340,16 @@ def check_newest(reader: Reader, topic: str) -> None:
     Raises:
         CorruptLog: the last message has another sequence; or its value is damaged, and no leaf has its sequence.
     """
-    for sequence, value in filter(None, [reader.newest()]):
-        sequences = reader.sequences([key for key in core.read_batch([value], topic).keys if key])
-        for key, own in sequences.items():
-            if own != sequence:
-                raise _damaged(core.encode_id(key), f"its sequence is {own}, and it stands at {sequence}")
-        if not sequences and not keys_at(reader, [sequence]):
-            raise _damaged(f"of sequence {sequence}", "no leaf has its sequence")
+    newest = reader.newest()
+    if newest is None:
+        return
+    sequence, value = newest
+    sequences = reader.sequences([key for key in core.read_batch([value], topic).keys if key])
+    for key, own in sequences.items():
+        if own != sequence:
+            raise _damaged(core.encode_id(key), f"its sequence is {own}, and it stands at {sequence}")
+    if not sequences and not keys_at(reader, [sequence]):
+        raise _damaged(f"of sequence {sequence}", "no leaf has its sequence")
 
 
 def ids_of_sequences(reader: Reader, topic: str, rows: Iterable[Row]) -> tuple[str, ...]:

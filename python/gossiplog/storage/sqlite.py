@@ -2,8 +2,8 @@
 
 One connection writes, guarded by a lock that a thread may hold; SQLite's own lock (BEGIN IMMEDIATE) keeps other
 processes out. Readers have connections of their own, so that they never wait for a writer; a database in memory has
-only one connection for both. The statements that read and write messages are in `sqlite_tables`,
-those of the log's settings in `sqlite_meta`.
+only one connection for both. How a log is found, made and upgraded is in `sqlite_opening`; the statements that read and
+write messages are in `sqlite_tables`, those of the log's settings in `sqlite_meta`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from contextlib import closing as closing_connection
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
-from gossiplog.errors import CorruptLog, LogClosed, NewerSchema, NotALog, OlderSchema, StorageError
-from gossiplog.files import explain_denial
+from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
 from gossiplog.reprs import shell_path
 from gossiplog.storage.base import (
     SCHEMA,
@@ -29,7 +26,6 @@ from gossiplog.storage.base import (
     Reader,
     Storage,
     Transaction,
-    check_same_topic,
     closing,
 )
 from gossiplog.storage.commit_count import CommitCount, describe_loss
@@ -45,31 +41,22 @@ from gossiplog.storage.sqlite_files import (
     file_of,
     text_path,
 )
-from gossiplog.storage.sqlite_meta import new_meta, stored_identity
+from gossiplog.storage.sqlite_meta import stored_identity
+from gossiplog.storage.sqlite_opening import PATIENCE, Opening, close_leaving_log
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
-    OURS,
-    PREFIX,
-    TABLES,
     Guard,
     SQLiteReader,
-    SQLiteTransaction,
-    check_tables,
     error_code,
     integrity_problems,
-    is_read_only,
-    schema_of_log,
-    storage_error,
-    undecodable,
 )
-from gossiplog.storage.sqlite_upgrades import OLDEST, FormerContents, former_reader, tables_of, upgrade
+from gossiplog.storage.sqlite_transactions import Ending, Errors, Writing
+from gossiplog.storage.sqlite_upgrades import FormerContents, former_reader
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 # With these a commit that has returned is on disk.
 _DURABLE = ("full", "extra")
 
-# Seconds to wait for another process's lock.
-_PATIENCE = 30.0
 # Bytes of the write-ahead log from which a commit has it begin anew; how long that waits for readers, in milliseconds;
 # and the seconds after which it is tried again where they went on. Its size is looked at once in so many small commits.
 _LOG_BYTES = 16 * 2**20
@@ -107,8 +94,7 @@ class SQLiteStorage(Storage):
         if synchronous not in get_args(Synchronous):
             raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
         self._path = text_path(path)
-        self._synchronous = synchronous
-        self._read_only = read_only
+        self._opening = Opening(self._path, read_only, synchronous)
         self._accept_loss = accept_loss
         # None in memory.
         self._count = None if self._path == MEMORY else CommitCount(file_of(self._path))
@@ -156,14 +142,14 @@ class SQLiteStorage(Storage):
 
     @property
     def read_only(self) -> bool:
-        return self._read_only or READ_ONLY_URI.match(self._path) is not None
+        return self._opening.read_only or READ_ONLY_URI.match(self._path) is not None
 
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
-        create = create and not self._read_only
+        create = create and not self._opening.read_only
         with self._lock:
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
-            self._check_there(create and topic is not None)
+            self._opening.check_there(create and topic is not None)
             try:
                 connection, stored = self._open_once(topic, create, progress)
             except (CorruptLog, DiskFailure, NotALog):
@@ -182,8 +168,8 @@ class SQLiteStorage(Storage):
             self._file_id = file_id(self._file) if before is None else before
             self._wal_path = os.path.realpath(self._file) + "-wal"
             with self._errors("open"):
-                self._check_place(connection)
-                stored = self._open(connection, topic, create, progress)
+                stored, self._schema = self._opening.run(connection, topic, create, progress)
+                self._former = FormerContents(stored)
                 self._check_count(connection, acknowledged)
             self._check_file()
         except BaseException:
@@ -193,73 +179,6 @@ class SQLiteStorage(Storage):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
         connection.set_authorizer(self._guard)
         return connection, stored
-
-    def _check_there(self, create: bool) -> None:
-        if self._path == MEMORY or self._path.startswith("file:"):
-            return
-        if os.path.exists(self._path):
-            if not os.access(self._path, os.R_OK):
-                raise StorageError(f"cannot open {self._path}: {explain_denial(self._path, 'read')}")
-            return
-        if not create:
-            raise NotALog(f"there is no log {self._path}{self._advice}")
-        folder = os.path.dirname(self._path) or "."
-        if not os.path.isdir(folder):
-            raise StorageError(f"cannot open {self._path}: there is no folder {folder}; make it first")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise StorageError(f"cannot make {self._path} in the folder {folder}: {explain_denial(folder, 'write to')}")
-
-    @property
-    def _advice(self) -> str:
-        return "" if self._read_only else ": give a topic to make one"
-
-    def _check_place(self, connection: sqlite3.Connection) -> None:
-        # The name need not be UTF-8. The table-valued pragma would read the file, which may be no database.
-        connection.text_factory = bytes
-        (_, _, file) = connection.execute("PRAGMA database_list").fetchone()
-        connection.text_factory = str
-        if not file and self._path != MEMORY:
-            raise StorageError(
-                f"{self._path!r} names no file, so each connection would see a database of its own: expected the path"
-                f" of a file, or {MEMORY!r} for a log in memory"
-            )
-
-    def _open(self, connection: sqlite3.Connection, topic: str | None, create: bool, progress: Progress | None) -> str:
-        found = self._stored(connection)
-        if found is None:
-            if topic is None or not create:
-                raise NotALog(f"{self._path} holds no log{self._advice}{' in it' if self._advice else ''}")
-            found = self._create(connection, topic)
-        stored, self._schema = found
-        self._check_header(connection)
-        check_same_topic(self._path, stored, topic)
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        if self._path != MEMORY and not self._read_only:
-            self._use_write_ahead_log(connection)
-        if self._schema < SCHEMA:
-            self._former = FormerContents(stored)
-            if not self._read_only:
-                self._upgrade(connection, progress)
-        return stored
-
-    @staticmethod
-    def _check_header(connection: sqlite3.Connection) -> None:
-        """Refuse a database whose header would have SQLite write other things over its second page.
-
-        Raises:
-            CorruptLog: the header says that the database is vacuumed automatically. Such a one has no table there.
-        """
-        (auto_vacuum,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-        if auto_vacuum and connection.execute("SELECT 1 FROM sqlite_schema WHERE rootpage = 2").fetchone():
-            raise CorruptLog(["the header of the database says that it is vacuumed automatically, which it is not"])
-
-    def is_marked_read_only(self, error: sqlite3.Error) -> bool:
-        """Return whether SQLite does not write a file that can be written: its header has an unknown write version."""
-        return (
-            not self.read_only
-            and getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
-            and all(os.access(place, os.W_OK) for place in (self._file, os.path.dirname(self._file)))
-        )
 
     def _check_count(self, connection: sqlite3.Connection, acknowledged: tuple[bytes, int] | None) -> None:
         """Refuse a log that has fewer messages than were acknowledged.
@@ -287,7 +206,7 @@ class SQLiteStorage(Storage):
         if not lost:
             return
         if not self._accept_loss:
-            self._close_leaving_log(connection)
+            close_leaving_log(connection, self._path)
             place = shell_path(self._path)
             back = "it" if lost == 1 else "them"
             raise CorruptLog(
@@ -304,109 +223,6 @@ class SQLiteStorage(Storage):
         if self._counted is not None:
             self._counted.write(self._identity, last)
 
-    def _close_leaving_log(self, connection: sqlite3.Connection) -> None:
-        """Close a connection, and have SQLite leave the write-ahead log as it is.
-
-        Otherwise the last connection moves what SQLite reads of it into the file, and removes the rest, from which
-        `repair` may get back what was lost.
-        """
-        uri = f"{Path(os.path.realpath(file_of(self._path))).as_uri()}?mode=ro"
-        with suppress(sqlite3.Error), closing_connection(sqlite3.connect(uri, uri=True)) as last:
-            last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            connection.close()
-
-    def _upgrade(self, connection: sqlite3.Connection, progress: Progress | None) -> None:
-        """Bring the tables to SCHEMA; leave them as they are where the file cannot be written."""
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            with _Ended(connection):
-                found = self._stored(connection)
-                if found is None:
-                    raise NotALog(f"{self._path} no longer holds a log")
-                topic, schema = found
-                if schema < SCHEMA:
-                    upgrade(connection, schema, topic, progress)
-        except sqlite3.OperationalError as error:
-            if not is_read_only(error):
-                raise
-        else:
-            self._schema = SCHEMA
-
-    def _stored(self, connection: sqlite3.Connection) -> tuple[str, int] | None:
-        """Return the topic and the schema of the log in the database, None where there is none.
-
-        Tables of an application do not matter.
-        """
-        try:
-            ours = schema_of_log(connection)
-        except sqlite3.DatabaseError as error:
-            if error_code(error) == sqlite3.SQLITE_NOTADB:
-                problem = f"{self._path} is not a log: it is not an SQLite database"
-                raise NotALog(problem, self._repair()) from error
-            raise
-        meta_table = [row for row in ours if row[1] == "gossiplog_meta"]
-        if not meta_table:
-            if ours:
-                problem = f"{self._path} holds no log, but {ours[0][1]}: names that begin with {PREFIX} are for a log's"
-                raise NotALog(problem, self._repair())
-            return None
-        check_tables(meta_table, TABLES[:1])
-        meta = dict(
-            connection.execute("SELECT name, value FROM gossiplog_meta WHERE name IN ('schema', 'topic') LIMIT 2")
-        )
-        schema, topic = meta.get("schema"), meta.get("topic")
-        if not isinstance(schema, int) or not isinstance(topic, str):
-            raise NotALog(f"{self._path} is not a log of this package: its table gossiplog_meta says something else")
-        if schema > SCHEMA:
-            raise NewerSchema(
-                f"{self._path} was written by a newer version of this package (schema {schema}, this one reads"
-                f" {SCHEMA}): upgrade gossiplog"
-            )
-        if schema < OLDEST:
-            raise OlderSchema(
-                f"{self._path} was written by an older version of this package (schema {schema}, this one reads"
-                f" {OLDEST} to {SCHEMA}): move it away, and get its messages into a new log from where they came, by"
-                " gossiplog sync with another peer, or by importing them anew"
-            )
-        check_tables(ours, tables_of(schema))
-        return topic, schema
-
-    def _repair(self) -> str:
-        """Return how an error ends where the first page or the table of settings of a log may be damaged."""
-        return f"; if it was a log: gossiplog repair {shell_path(self._path)} --from SOURCE"
-
-    def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
-        """Make a log in a database, beside what an application has there, unless another process was quicker."""
-        connection.execute("BEGIN IMMEDIATE")
-        with _Ended(connection):
-            found = self._stored(connection)
-            if found is not None:
-                return found
-            for table in TABLES:
-                connection.execute(table)
-            connection.executemany(
-                "INSERT INTO gossiplog_meta(name, value) VALUES (?, ?)",
-                [("schema", SCHEMA), ("topic", topic), ("applied", 0), ("indexed", 0), *new_meta().items()],
-            )
-        return topic, SCHEMA
-
-    @staticmethod
-    def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                # A file that cannot be written, or shared, stays as it is, and can be read all the same.
-                connection.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.OperationalError as error:
-                if is_read_only(error):
-                    return
-                # SQLite does not wait for this lock by itself.
-                if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
-
     @contextmanager
     def reader(self, *, single: bool = False) -> Iterator[Reader]:
         with self._reading() as connection:
@@ -414,7 +230,7 @@ class SQLiteStorage(Storage):
                 yield self._reader_of(connection)
                 return
             connection.execute("BEGIN")
-            with _Ended(connection):
+            with Ending(connection):
                 yield self._reader_of(connection)
 
     def _reader_of(self, connection: sqlite3.Connection) -> Reader:
@@ -448,14 +264,14 @@ class SQLiteStorage(Storage):
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         self._check_open()
-        if self._read_only:
+        if self._opening.read_only:
             raise StorageError(f"cannot write to {self._path}: it was opened read-only")
         if self._schema < SCHEMA:
             raise StorageError(
                 f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its"
                 f" log still has schema {self._schema}; make it writable, and open it again"
             )
-        return _Writing(
+        return Writing(
             self._lock,
             self._open_writer,
             self._renew,
@@ -499,7 +315,7 @@ class SQLiteStorage(Storage):
                 if busy:
                     self._next_look = time.monotonic() + _RETRY_SECONDS
             finally:
-                connection.execute(f"PRAGMA busy_timeout = {int(_PATIENCE * 1000)}")
+                connection.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
 
     def size(self) -> int:
         self._check_open()
@@ -521,7 +337,7 @@ class SQLiteStorage(Storage):
             except OSError as error:
                 raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
             connection.execute("BEGIN")
-            with _Ended(connection):
+            with Ending(connection):
                 count = self._reader_of(connection).position().count
                 back_up(connection, target, mode, progress)
         return count
@@ -559,10 +375,10 @@ class SQLiteStorage(Storage):
             check_journal(self._path)
             check_unlocked(self._path)
         with self._errors("open"):
-            name = existing_uri(self._path) if self._read_only else self._path
+            name = existing_uri(self._path) if self._opening.read_only else self._path
             connection = sqlite3.connect(
                 name,
-                timeout=_PATIENCE,
+                timeout=PATIENCE,
                 isolation_level=None,
                 check_same_thread=False,
                 uri=name.startswith("file:"),
@@ -571,7 +387,7 @@ class SQLiteStorage(Storage):
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
-            if self._read_only:
+            if self._opening.read_only:
                 connection.execute("PRAGMA query_only = ON")
         return connection
 
@@ -614,7 +430,7 @@ class SQLiteStorage(Storage):
             try:
                 self._check_file()
                 with self._errors("write to"):
-                    connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                    connection.execute(f"PRAGMA synchronous = {self._opening.synchronous}")
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
                 connection.set_authorizer(self._guard)
             except BaseException:
@@ -656,158 +472,5 @@ class SQLiteStorage(Storage):
                 f"{self._path} was opened before this process was forked: SQLite does not survive that; open it again"
             )
 
-    def _errors(self, doing: str) -> _Errors:
-        return _Errors(self, doing)
-
-
-class _Errors:
-    """A block whose errors of the driver are raised as StorageError. A class for the same reason as `_Ended`."""
-
-    __slots__ = ("_doing", "_storage")
-
-    def __init__(self, storage: SQLiteStorage, doing: str) -> None:
-        self._storage = storage
-        self._doing = doing
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
-            return
-        if isinstance(error, sqlite3.Error):
-            found = storage_error(self._storage.place, self._doing, error)
-            if self._storage.is_marked_read_only(error):
-                problem = f"cannot {self._doing} {self._storage.place}: its header says that SQLite must not write it"
-                found = CorruptLog([problem])
-            raise self._located(found) from error
-        if isinstance(error, UnicodeDecodeError):
-            raise self._located(undecodable(self._storage.place, self._doing, error)) from error
-        if isinstance(error, CorruptLog):
-            self._located(error)
-
-    def _located(self, error: StorageError) -> StorageError:
-        if isinstance(error, CorruptLog):
-            error.locate(self._storage.file)
-        return error
-
-
-class _Writing:
-    """A block that is a transaction, the only one at a time. A class for the same reason as `_Ended`.
-
-    Args:
-        lock: that keeps other threads out.
-        writer: returns the connection; called under the lock.
-        renew: is called under the lock after a transaction that met what looks like damage.
-        guard: of the connection.
-        errors: that the driver's errors are raised as.
-        check_file: raises StorageError before a commit that nobody would find.
-        committed: is called under the lock, after a commit that added messages: with the connection, and the sequences
-            of the first and the last.
-    """
-
-    __slots__ = (
-        "_check_file",
-        "_committed",
-        "_connection",
-        "_ended",
-        "_errors",
-        "_guard",
-        "_lock",
-        "_renew",
-        "_transaction",
-        "_writer",
-    )
-
-    def __init__(
-        self,
-        lock: threading.RLock,
-        writer: Callable[[], sqlite3.Connection],
-        renew: Callable[[], None],
-        guard: Guard,
-        errors: _Errors,
-        check_file: Callable[[], None],
-        committed: Callable[[sqlite3.Connection, int, int], None],
-    ) -> None:
-        self._check_file = check_file
-        self._committed = committed
-        self._lock = lock
-        self._writer = writer
-        self._renew = renew
-        self._guard = guard
-        self._errors = errors
-
-    def __enter__(self) -> Transaction:
-        self._lock.acquire()
-        try:
-            connection = self._connection = self._writer()
-            if connection.in_transaction:
-                raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
-            self._ended = _Ended(connection, self._check_file)
-            self._transaction = SQLiteTransaction(connection, self._guard)
-            with self._errors:
-                connection.execute("BEGIN IMMEDIATE")
-        except BaseException as error:
-            self._check(error)
-            self._lock.release()
-            raise
-        return self._transaction
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            with self._errors:
-                self._ended.__exit__(kind, error, traceback)
-            if error is None:
-                self._transaction.committed()
-                if self._transaction.written is not None:
-                    self._committed(self._connection, *self._transaction.written)
-            else:
-                # What the block itself raised.
-                self._errors.__exit__(kind, error, traceback)
-        except StorageError as failure:
-            self._check(failure)
-            raise
-        finally:
-            try:
-                self._transaction.end()
-            finally:
-                if error is not None:
-                    self._check(error)
-                self._lock.release()
-
-    def _check(self, error: BaseException) -> None:
-        if isinstance(error, (CorruptLog, DiskFailure)):
-            self._renew()
-
-
-class _Ended:
-    """A block that ends the transaction: commits it, or rolls it back where the block or the commit raises.
-
-    A class, because a generator costs each append microseconds.
-    """
-
-    __slots__ = ("_before_commit", "_connection")
-
-    def __init__(self, connection: sqlite3.Connection, before_commit: Callable[[], None] | None = None) -> None:
-        self._connection = connection
-        self._before_commit = before_commit
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                if self._before_commit is not None:
-                    self._before_commit()
-                self._connection.execute("COMMIT" + OURS)
-        finally:
-            # After some errors, as a full disk, SQLite has rolled back by itself.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK" + OURS)
+    def _errors(self, doing: str) -> Errors:
+        return Errors(self, doing)
