@@ -15,14 +15,19 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
+
+from pyspark.sql.types import StructType
 
 import gossiplog
 from gossiplog import Log, core
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, StorageError
 from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.row_check import check_rows
+from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, read_options
+from gossiplog.spark.source.reader import LogReader
 from tests.rot.cells import Cell, Unchanged
 from tests.rot.shapes import SIGNER, Shape
 
@@ -357,12 +362,27 @@ class _Judgement:
                     self._named(error, name)
 
     def pipeline(self) -> None:
-        """What `gossiplog pipeline verify` reads beside the messages."""
+        """What `gossiplog pipeline verify` reads beside the messages, and a read of all of them in four partitions."""
         location = str(self._path)
         try:
             check_rows(_Inline(), location, log_metadata(location))  # type: ignore[arg-type]
         except StorageError as error:
             self._refused(error)
+        options = read_options({"path": location, "partitions": "4"}, BATCH_OPTIONS)
+        reader = LogReader(options, StructType([field for field in SCHEMA if field.name == "id"]))
+        read: list[str | None] = []
+        try:
+            for batch in chain.from_iterable(map(reader.read, reader.partitions())):
+                read += batch["id"].to_pylist()
+                if len(read) > 2 * self._known.count:
+                    break
+        except StorageError as error:
+            self._refused(error)
+        ids = [id for id in read if id is not None]
+        if len({*ids}) < len(ids):
+            self._fail("a message is read twice by Spark")
+        if not {core.decode_id(id) for id in ids} <= self._known.keys:
+            self._fail("a message is read by Spark that there was not")
 
     def repair(self) -> None:
         """Repair the log from the replica."""

@@ -420,3 +420,21 @@ def test_an_opening_while_the_file_is_replaced_reads_the_new_file(
     with gossiplog.open(path) as log:
         assert log.topic == "new"
         log.append(1, signer=Signer(bytes(32)))
+
+
+def test_keys_of_a_damaged_tree_divide_a_range(path: Path) -> None:
+    """One that is smaller than those before it stood among them, so that two parts had the same messages."""
+    with gossiplog.open(path, "topic", signer=Signer(bytes(32)), synchronous="off") as log:
+        log.append_many(range(600))
+    with closing(sqlite3.connect(path)) as connection:
+        key = SQLiteReader(connection).split_keys(b"", None, 1000)[3]
+        connection.execute("PRAGMA journal_mode = DELETE")
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'gossiplog_tree'").fetchone()
+    content = bytearray(path.read_bytes())
+    at = content.index(key, (root - 1) * 4096, root * 4096)
+    content[at : at + 8] = bytes(8)
+    path.write_bytes(content)
+    with closing(sqlite3.connect(path)) as connection:
+        found = SQLiteReader(connection).split_keys(b"", None, 1000)
+    assert found == sorted({*found})
+    assert len(found) > 2

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from operator import ge
 from typing import Any, Self, TypeAlias
 
@@ -478,7 +478,10 @@ class SQLiteReader(Reader):
             f"SELECT {_KEY} FROM gossiplog_tree WHERE {condition} ORDER BY key", (*bounds, start)
         )
         with closing(rows):
-            return [key for index, (key,) in enumerate(rows) if index in wanted]
+            found = [key for index, (key,) in enumerate(rows) if index in wanted]
+        # In a damaged tree they may not ascend; any that do divide the range.
+        ascending = [key for key, greatest in zip(found, accumulate(found, max), strict=True) if key == greatest]
+        return [key for key in dict.fromkeys(ascending) if key > start and (end is None or key < end)]
 
     def number(self, after: bytes | None, before: bytes | None, count: int) -> int:
         condition, bounds = _between(after, before)

@@ -19,6 +19,7 @@ from gossiplog import CorruptLog, Signer, core
 from gossiplog.spark.source.data_source import GossipLogSource
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, pruned, read_options
 from gossiplog.spark.source.reader import LogReader, number_of_partitions
+from tests.rot.cells import Cell
 from tests.strategies import longer_author
 
 MakeLog = Callable[..., Path]
@@ -33,6 +34,20 @@ def rows(reader: LogReader) -> list[dict[str, Any]]:
     """All rows, the partitions travelling as they do to executors."""
     partitions = pickle.loads(pickle.dumps(reader.partitions()))
     return [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(("table", "row"), [("leaves", "last"), ("leaves", "middle"), ("tree", "middle")])
+def test_a_read_of_a_damaged_tree_ends(make_log: MakeLog, tmp_path: Path, table: str, row: str) -> None:
+    """A key that reads as null: before, a read that met it last began anew, without end."""
+    path = make_log(messages=600)
+    Cell("", f"gossiplog_{table}", "key", row, "null").apply(tmp_path)
+    read = LogReader(read_options({"path": str(path), "partitions": "4"}, BATCH_OPTIONS), pruned(["id"]))
+    ids: list[str] = []
+    for partition in read.partitions():
+        for batch in read.read(partition):
+            ids += filter(None, batch["id"].to_pylist())
+            assert len(ids) <= 600
+    assert len({*ids}) == len(ids) >= 599
 
 
 def test_every_column(make_log: MakeLog) -> None:

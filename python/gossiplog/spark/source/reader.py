@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -149,8 +150,10 @@ class LogReader(DataSourceReader):
                 with storage.reader(single=True) as reader:
                     with reader.scan(columns.scanned, start, partition.end, partition.count) as rows:
                         stored = gathered(rows, columns.scanned)
-                    if not len(stored):
+                    # In a damaged tree the last key may be smaller, and the next page would be this one.
+                    last = pc.max(stored["key"]).as_py()
+                    if last is None or last < start:
                         return
                     batch = columns.batch(partition.name, partition.topic, stored, reader)
                 yield batch
-                start = stored["key"][-1].as_py() + b"\0"
+                start = last + b"\0"
