@@ -41,8 +41,8 @@ REQUEST_SECONDS = 10.0
 GRACE_SECONDS = 1
 """How long connections may take to end once the server is to stop; then their tasks are cancelled."""
 ACCEPTED_AT_ONCE = 1
-"""New connections in a turn of the event loop. Each takes a third of a millisecond, and its handshake as much in several
-turns after that, for all that were accepted together: with 8, a crowd of clients made turns of 20 ms."""
+"""New connections in a turn of the event loop. Each takes a third of a millisecond, and so does each of several turns
+of its handshake, for all that were accepted together: with 8, what others sent waited 15 to 27 ms behind a crowd."""
 # How long tasks that are cancelled may take to end, before they are left behind.
 _CANCELLATION_SECONDS = 0.5
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
