@@ -369,16 +369,17 @@ class _Judgement:
         except StorageError as error:
             self._refused(error)
         options = read_options({"path": location, "partitions": "4"}, BATCH_OPTIONS)
-        reader = LogReader(options, StructType([field for field in SCHEMA if field.name == "id"]))
-        read: list[str | None] = []
+        reader = LogReader(options, StructType([field for field in SCHEMA if field.name in ("id", "author")]))
+        read: list[dict[str, str | None]] = []
         try:
             for batch in chain.from_iterable(map(reader.read, reader.partitions())):
-                read += batch["id"].to_pylist()
+                read += batch.to_pylist()
                 if len(read) > 2 * self._known.count:
                     break
         except StorageError as error:
             self._refused(error)
-        ids = [id for id in read if id is not None]
+        # Of a damaged message, what its value says is null.
+        ids = [row["id"] for row in read if row["id"] is not None and row["author"] is not None]
         if len({*ids}) < len(ids):
             self._fail("a message is read twice by Spark")
         if not {core.decode_id(id) for id in ids} <= self._known.keys:

@@ -41,6 +41,7 @@ def test_every_column_may_have_any_value(tmp_path: Path) -> None:
     [
         # Two leaves of one key; one value at two sequences; the last two messages at one sequence.
         "linear:gossiplog_leaves.key:middle:other",
+        "linear:gossiplog_messages.seq:last:other",
         "wide:gossiplog_messages.value:first:other",
         "unindexed:gossiplog_messages.seq:last:other",
         # Keys of no message, in the leaves and in the tree.

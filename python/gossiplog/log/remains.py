@@ -140,7 +140,7 @@ class _Reading:
             order=[key for _, key in rows],
             places={key: sequence for sequence, key in rows},
             hashes={key: hashes[key, sequence] for sequence, key in rows if key not in self._rows},
-            unknown=max(acknowledged, least, max(slots, default=0)) - len(slots),
+            unknown=max(acknowledged, least, len(rows), max(slots, default=0)) - len(rows),
             incomplete=incomplete,
             missing_pages=missing_pages,
             tables=tables,
