@@ -96,6 +96,8 @@ def test_columns_that_were_not_named(tmp_path: Path, cell: str) -> None:
         # A text of the schema that is no Unicode any more.
         Flip("linear", "log.db", 3084, 7),
         Flip("upgraded", "log.db", 3224, 7),
+        # A statement of the schema that is no text.
+        Flip("encodings", "log.db", 3121, 7),
     ],
     ids=str,
 )

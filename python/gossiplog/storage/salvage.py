@@ -115,8 +115,9 @@ def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> list[str]:
             try:
                 if str(sql).upper().startswith("CREATE VIRTUAL"):
                     raise sqlite3.NotSupportedError("a virtual table")
-                database.execute(sql)
-                if kind == "table" and not _copy_rows(damaged, database, quoted(name)):
+                # What is no text is no statement, and is named as lost.
+                database.execute(str(sql))
+                if kind == "table" and not _copy_rows(damaged, database, quoted(str(name))):
                     lost.append(f"rows of the table {name} cannot be read, and are lost")
             except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
                 lost.append(f"the {kind} {name} cannot be read: {error}")
