@@ -31,8 +31,10 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    that does not read) it blames without the machine: see `PeerSession.blame`.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is sent our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it.
-12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
-    is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
+12. *Orphans* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and is tried
+    again when they are there. So does one that came by push while its source is synced with, to the end of that: what
+    was appended meanwhile follows what the sync brings. Only then, or when too many wait, an orphan is ignored, and
+    calls for a sync.
 
 The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
 remembers of a peer at most `BroadcastConfig.advertised` keys and twice `BroadcastConfig.skipped`, which go when the
@@ -254,8 +256,10 @@ class Broadcast:
                 self._answer(delivery, GossipAnswer.ACCEPT)
             case Verdict.ORPHAN:
                 refused = any(parent in self._rejected for parent in event.missing)
-                waits = delivery.ticket is not None and not refused
-                if not waits or not self._orphans.add(delivery, event.missing, now):
+                if not refused and delivery.key in self._orphans:
+                    # It came by push and by gossip, and the first waits.
+                    self._answer(delivery, GossipAnswer.IGNORE)
+                elif refused or not self._wait(delivery, event.missing, now):
                     self._give_up(delivery, event.missing, now)
             case Verdict.REFUSED:
                 self._answer(delivery, GossipAnswer.IGNORE)
@@ -264,6 +268,11 @@ class Broadcast:
                 self._answer(delivery, GossipAnswer.REJECT)
                 if delivery.ticket is None:
                     self._blame(delivery.source, f"it pushed an invalid message: {event.reason}", now)
+
+    def _wait(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> bool:
+        """Have an orphan wait for its parents where they may be on their way; return whether it does."""
+        is_on_way = orphan.ticket is not None or self._schedule.has_sync(orphan.source)
+        return is_on_way and self._orphans.add(orphan, missing, now)
 
     def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
         """Give up an orphan: its parents are not on their way."""
@@ -361,7 +370,8 @@ class Broadcast:
                     self._retry([peer], now)
             case OrphansDue():
                 for orphan, missing in self._orphans.expire(now):
-                    self._give_up(orphan, missing, now)
+                    if orphan.ticket is not None or not self._wait(orphan, missing, now):
+                        self._give_up(orphan, missing, now)
             case AnnounceDue():
                 self._announcing = False
                 self._update(peer for peer, state in self._peers.items() if state.gossips)
