@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-# A row of each: NULL, each storage class, and what another row has.
+# SQL expressions for the values of `VALUES` that an UPDATE can set.
 _SQL: Mapping[str, str] = {
     "text": "CAST({column} AS TEXT) || 'x'",
     "integer": "7",

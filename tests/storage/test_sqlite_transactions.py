@@ -10,7 +10,7 @@ import pytest
 
 import gossiplog
 from gossiplog import SQLiteStorage, StorageError
-from gossiplog.storage.sqlite_tables import SQLiteTransaction
+from gossiplog.storage.sqlite_transactions import SQLiteTransaction
 
 
 @pytest.mark.parametrize("more", [True, False])
@@ -56,7 +56,7 @@ def test_readers_see_a_state_of_before_while_a_transaction_is_open(storage: SQLi
 
 
 def test_a_lock_that_another_process_holds_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.storage.sqlite.PATIENCE", 0.01)
+    monkeypatch.setattr("gossiplog.storage.sqlite.LOCK_TIMEOUT", 0.01)
     storage = SQLiteStorage(path)
     storage.open("topic", True)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

@@ -359,7 +359,8 @@ def recover(
             output.show(printable("sequence {sequence}: {error}".format_map(refusal)))
         output.show(f"{new} holds {counted(recovered.inserted, 'message')} of {path}.")
         if recovered.lost:
-            output.show(f"{describe_loss(recovered.lost).capitalize()}.")
+            loss = describe_loss(recovered.lost)
+            output.show(f"{loss[0].upper()}{loss[1:]}.")
     if refused:
         raise ValuesRefused(
             f"{counted(len(damaged), f'message of {path} is damaged', f'messages of {path} are damaged')}, and"

@@ -18,7 +18,7 @@ The rules of `apply`:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -208,7 +208,7 @@ class Applier:
         if not reason:
             return False
         if application.setup is not None:
-            transaction.expect({}, partial(self._content_id, transaction))
+            self._set_content_ids(transaction, {})
             with transaction.savepoint():
                 application.setup(transaction)
         elif position.applied:
@@ -260,7 +260,7 @@ class Applier:
         seen = None if known is None else set(known)
         # Of the messages before the one that `apply` is called for.
         passed: dict[bytes, bytes] = {}
-        transaction.expect(passed, partial(self._content_id, transaction))
+        self._set_content_ids(transaction, passed)
         for position, index in enumerate(plan.order):
             message = valid(batch[index])
             if lost and not lost.isdisjoint(message.parents):
@@ -287,7 +287,7 @@ class Applier:
     ) -> tuple[int, RefusedMessage | None]:
         """Run `apply` over stored messages; return how far it has come, and what ended it."""
         deadline = time.monotonic() + WORKING_SECONDS
-        transaction.expect({}, partial(self._content_id, transaction))
+        self._set_content_ids(transaction, {})
         applied = position.applied
         failure: RefusedMessage | None = None
         try:
@@ -317,6 +317,9 @@ class Applier:
         if applied > position.applied:
             transaction.set_applied(applied)
         return applied, failure
+
+    def _set_content_ids(self, transaction: Transaction, planned: Mapping[bytes, bytes]) -> None:
+        transaction.set_content_ids(planned, partial(self._content_id, transaction))
 
     def _content_id(self, transaction: Transaction, key: bytes) -> str | None:
         # As the message says: a stored row may have rotted.

@@ -272,11 +272,16 @@ class Log:
         return is_found
 
     def __len__(self) -> int:
-        """Return how many messages there are."""
+        """Return how many messages there are.
+
+        Raises:
+            CorruptLog: the last message has another sequence than its leaf.
+        """
         return read(self._storage, self._count)
 
     def _count(self, reader: Reader) -> int:
         count = reader.position().count
+        # It is the last row's sequence, which may be damaged; a known one was checked.
         if count != self._states.count:
             check_newest(reader, self.topic)
         return count

@@ -175,7 +175,7 @@ def read_leaves(
     """Return leaves as `Reader.leaves` does.
 
     Raises:
-        CorruptLog: one has a key that is none.
+        CorruptLog: a key has a wrong length.
     """
     leaves = reader.leaves(start, end, count, limit)
     for key, _ in leaves:
@@ -333,9 +333,9 @@ def read_arrivals(reader: Reader, topic: str, after: int, limit: int) -> list[tu
 
 
 def check_newest(reader: Reader, topic: str) -> None:
-    """Compare the last sequence, which is the number of messages, with that of the message at it.
+    """Check that the last stored message has its own sequence, which is taken for the number of messages.
 
-    The sequence of a damaged row may be any number, and then it stands among others that are sound.
+    In a damaged row it may be any number.
 
     Raises:
         CorruptLog: the last message has another sequence; or its value is damaged, and no leaf has its sequence.
@@ -385,7 +385,7 @@ def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[i
     keys = batch.keys
     stored = reader.sequences([key for key in keys if key])
     invalid = dict(batch.invalid[:1])
-    # A value may stand there more than once.
+    # Compared as lists: a value may be stored twice.
     if not invalid and [*map(stored.get, keys)] == [sequence for sequence, _ in rows]:
         return len(rows), None
     for index, ((sequence, _), key) in enumerate(zip(rows, keys, strict=True)):

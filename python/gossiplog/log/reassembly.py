@@ -76,8 +76,8 @@ class ReplicaValues:
             if not isinstance(verdict, InvalidMessage) and verdict.key == key
         }
 
-    def names(self, lost: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-        """Return the keys that messages have, by those that damaged leaves have for them.
+    def keys_by_hash(self, lost: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+        """Find lost messages by their leaf hashes; return their keys by the damaged keys.
 
         Args:
             lost: leaf hashes by keys, some of which may be damaged.
@@ -224,7 +224,7 @@ class Reassembly:
         hashes = self._remains.hashes
         if self._source is None or not hashes:
             return order
-        names = self._source.names(hashes)
+        names = self._source.keys_by_hash(hashes)
         for former, key in names.items():
             self._places[key] = self._places.pop(former)
         return [names.get(key, key) for key in order]

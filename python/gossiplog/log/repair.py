@@ -164,7 +164,7 @@ class _Repair:
                 base,
                 None if replica is None else replica.topic,
                 incomplete=bool(salvaged.problems),
-                missing_pages=salvaged.missing,
+                missing_pages=salvaged.missing_pages,
                 acknowledged=acknowledged,
                 progress=self._progress,
             )

@@ -47,8 +47,8 @@ MOST_UNINDEXED_PARENTS = 2 * INDEX_LAG
 """Parents of messages that the index does not cover yet. Each is a row of the children, and usually removes a head; 256
 messages with 256 parents each hold the lock for a third of a second."""
 MOST_UNINDEXED_BYTES = 2**18
-"""Of messages that the index does not cover yet, after which it is written with what brings more: they are read and
-parsed again, which takes 30 milliseconds for one of 4 MiB, and as long for 256 of 64 KiB."""
+"""Bytes that this process may write before it writes the index. The index reads and parses them again, with the lock
+held: 30 milliseconds for one message of 4 MiB, 40 to 50 for 256 of 64 KiB."""
 
 # Messages of other processes that are always replayed. For more, the index is read again where it has fewer rows than
 # _ROWS_PER_ARRIVAL for each: replaying a message that stands alone on its page of the tree takes as long.
@@ -120,7 +120,7 @@ class States:
 
     @property
     def count(self) -> int:
-        """How many messages the newest heads are of that are known; they were compared with what is stored."""
+        """The number of messages at the newest known heads; checked against the last stored message."""
         return self._tip[0]
 
     def current(self) -> State:

@@ -84,7 +84,7 @@ class Writer:
         self._first_children: dict[int, int] = {}
         # Nodes of the tree that this process has written messages into, several at a time, since it wrote the index.
         self._scattered: set[tuple[bytes, bytes]] = set()
-        # How many parents the messages have that this process has written since then.
+        # Parents and bytes of the messages that this process has written since then.
         self._unindexed_parents = self._unindexed_bytes = 0
         # What the last write left, and whether nobody else wrote between the last two appends.
         self._left: _Written | None = None
@@ -185,10 +185,10 @@ class Writer:
                 return self._appended(written, signer, messages)
 
     def _write(self, call: Callable[[Transaction], _Result]) -> _Result:
-        """Call a function in a transaction, in which it reads the position first.
+        """Call a function in a transaction; it must read the position first.
 
         Raises:
-            CorruptLog: the log has messages behind the last.
+            CorruptLog: a message has a sequence above the count.
         """
         try:
             return write(self._storage, call)

@@ -72,7 +72,7 @@ class InsertOutcome:
         refused: indices, and errors of `apply` or of the payload check.
         duplicates: number of messages that were in the log before, or stand in the batch twice.
         sequences: of the inserted messages; one range for each transaction.
-        work: seconds of processor time of the thread that inserted; 0 where that was not measured.
+        cpu_seconds: processor time of the thread that inserted; 0 where that was not measured.
     """
 
     batch: VerifiedBatch
@@ -81,7 +81,7 @@ class InsertOutcome:
     refused: Mapping[int, RefusedMessage]
     duplicates: int
     sequences: Sequence[range]
-    work: float = 0.0
+    cpu_seconds: float = 0.0
 
     @property
     def keys(self) -> Sequence[bytes]:

@@ -203,7 +203,13 @@ class Reader(ABC):
 
     @abstractmethod
     def arrivals(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
-        """Return messages (sequence, value), ascending, after a sequence; limited as in `page`."""
+        """Return messages (sequence, value), ascending, after a sequence; limited as in `page`.
+
+        In a damaged file they end before the first that does not ascend.
+
+        Raises:
+            CorruptLog: that is the first one.
+        """
 
     @abstractmethod
     def newest(self) -> tuple[int, bytes] | None:
@@ -287,7 +293,7 @@ class Transaction(Reader, ApplyTransaction):
     _planned: Mapping[bytes, bytes] = MappingProxyType({})
     _find_stored: Callable[[bytes], str | None] = staticmethod(lambda key: None)
 
-    def expect(self, contents: Mapping[bytes, bytes], find_stored: Callable[[bytes], str | None]) -> None:
+    def set_content_ids(self, contents: Mapping[bytes, bytes], find_stored: Callable[[bytes], str | None]) -> None:
         """Set what `content_id` answers.
 
         Args:

@@ -32,7 +32,7 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def describe_loss(lost: int, place: str = "") -> str:
-    """Return that so many acknowledged messages are lost, of the log at a place."""
+    """Return a clause: "the last 2 acknowledged messages of log.db are lost"."""
     of = f" of {place}" if place else ""
     return f"the {last_counted(lost, 'acknowledged message')}{of} {'is' if lost == 1 else 'are'} lost"
 

@@ -68,7 +68,7 @@ def restored_header(path: Path) -> tuple[bytes, bytes]:
     vacuumed automatically, its second page says, which then maps others ("Pointer Map or Ptrmap Pages").
     """
     with closing(Pages(path)) as pages:
-        header, length, encoding, is_mapped = pages.header, pages.length, pages.encoding(), pages.is_mapped
+        header, length, encoding, is_mapped = pages.header, pages.length, pages.detect_encoding(), pages.is_mapped
     size = page_size(header)
     restored = bytearray(header)
     restored[0:16] = _MAGIC
@@ -115,7 +115,7 @@ class Pages:
         """Whether the second page maps others: that the third is the root of a table or an index."""
         return self._count > 1 and self._page(2)[:5] == b"\1\0\0\0\0"
 
-    def encoding(self) -> int:
+    def detect_encoding(self) -> int:
         """Return the number of the encoding ("Text Encoding") in which the schema can be read, and read texts in it."""
         stored = self._codec
         for self._codec in dict.fromkeys([stored, *_ENCODINGS.values()]):

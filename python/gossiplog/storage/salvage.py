@@ -43,13 +43,13 @@ class Salvage:
         path: of it.
         problems: what SQLite finds wrong with the damaged one.
         lost: what of the application's tables could not be read.
-        missing: pages that the damaged one lacks at its end.
+        missing_pages: how many the damaged one lacks at its end.
     """
 
     path: Path
     problems: Sequence[str] = ()
     lost: Sequence[str] = ()
-    missing: int = 0
+    missing_pages: int = 0
 
 
 def read_all(copy: Path, folder: Path) -> Salvage:

@@ -2,8 +2,9 @@
 
 One connection writes, guarded by a lock that a thread may hold; SQLite's own lock (BEGIN IMMEDIATE) keeps other
 processes out. Readers have connections of their own, so that they never wait for a writer; a database in memory has
-only one connection for both. How a log is found, made and upgraded is in `sqlite_opening`; the statements that read and
-write messages are in `sqlite_tables`, those of the log's settings in `sqlite_meta`.
+only one connection for both. How a log is found, made and upgraded is in `sqlite_opening`, how a
+transaction begins and ends in `sqlite_transactions`; the statements that read and write messages are in
+`sqlite_tables`, those of the log's settings in `sqlite_meta`.
 """
 
 from __future__ import annotations
@@ -42,15 +43,14 @@ from gossiplog.storage.sqlite_files import (
     text_path,
 )
 from gossiplog.storage.sqlite_meta import stored_identity
-from gossiplog.storage.sqlite_opening import PATIENCE, Opening, close_leaving_log
+from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening, close_leaving_log
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
-    Guard,
     SQLiteReader,
     error_code,
     integrity_problems,
 )
-from gossiplog.storage.sqlite_transactions import Ending, Errors, Writing
+from gossiplog.storage.sqlite_transactions import CommitOrRollback, Guard, StorageErrors, WriteTransaction
 from gossiplog.storage.sqlite_upgrades import FormerContents, former_reader
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
@@ -230,7 +230,7 @@ class SQLiteStorage(Storage):
                 yield self._reader_of(connection)
                 return
             connection.execute("BEGIN")
-            with Ending(connection):
+            with CommitOrRollback(connection):
                 yield self._reader_of(connection)
 
     def _reader_of(self, connection: sqlite3.Connection) -> Reader:
@@ -271,7 +271,7 @@ class SQLiteStorage(Storage):
                 f"cannot write to {self._path}: the file or its folder was read-only when it was opened, so that its"
                 f" log still has schema {self._schema}; make it writable, and open it again"
             )
-        return Writing(
+        return WriteTransaction(
             self._lock,
             self._open_writer,
             self._renew,
@@ -315,7 +315,7 @@ class SQLiteStorage(Storage):
                 if busy:
                     self._next_look = time.monotonic() + _RETRY_SECONDS
             finally:
-                connection.execute(f"PRAGMA busy_timeout = {int(PATIENCE * 1000)}")
+                connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT * 1000)}")
 
     def size(self) -> int:
         self._check_open()
@@ -337,7 +337,7 @@ class SQLiteStorage(Storage):
             except OSError as error:
                 raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
             connection.execute("BEGIN")
-            with Ending(connection):
+            with CommitOrRollback(connection):
                 count = self._reader_of(connection).position().count
                 back_up(connection, target, mode, progress)
         return count
@@ -378,7 +378,7 @@ class SQLiteStorage(Storage):
             name = existing_uri(self._path) if self._opening.read_only else self._path
             connection = sqlite3.connect(
                 name,
-                timeout=PATIENCE,
+                timeout=LOCK_TIMEOUT,
                 isolation_level=None,
                 check_same_thread=False,
                 uri=name.startswith("file:"),
@@ -472,5 +472,5 @@ class SQLiteStorage(Storage):
                 f"{self._path} was opened before this process was forked: SQLite does not survive that; open it again"
             )
 
-    def _errors(self, doing: str) -> Errors:
-        return Errors(self, doing)
+    def _errors(self, doing: str) -> StorageErrors:
+        return StorageErrors(self, doing)

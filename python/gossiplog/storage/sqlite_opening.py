@@ -26,10 +26,10 @@ from gossiplog.storage.sqlite_tables import (
     is_read_only,
     schema_of_log,
 )
-from gossiplog.storage.sqlite_transactions import Ending
+from gossiplog.storage.sqlite_transactions import CommitOrRollback
 from gossiplog.storage.sqlite_upgrades import OLDEST, tables_of, upgrade
 
-PATIENCE = 30.0
+LOCK_TIMEOUT = 30.0
 """Seconds to wait for another process's lock."""
 
 
@@ -76,7 +76,7 @@ class Opening:
     def run(
         self, connection: sqlite3.Connection, topic: str | None, create: bool, progress: Progress | None
     ) -> tuple[str, int]:
-        """Return the topic of the log, and its schema, which is below SCHEMA where the file cannot be written.
+        """Return the topic and the schema of the log; one that is read-only keeps an older schema.
 
         Args:
             connection: to the database.
@@ -161,7 +161,7 @@ class Opening:
     def _create(self, connection: sqlite3.Connection, topic: str) -> tuple[str, int]:
         """Make a log in a database, beside what an application has there, unless another process was quicker."""
         connection.execute("BEGIN IMMEDIATE")
-        with Ending(connection):
+        with CommitOrRollback(connection):
             found = self._find(connection)
             if found is not None:
                 return found
@@ -177,7 +177,7 @@ class Opening:
         """Bring the tables to SCHEMA; leave them as they are where the file cannot be written. Return their schema."""
         try:
             connection.execute("BEGIN IMMEDIATE")
-            with Ending(connection):
+            with CommitOrRollback(connection):
                 found = self._find(connection)
                 if found is None:
                     raise NotALog(f"{self.path} no longer holds a log")
@@ -203,7 +203,7 @@ def _check_header(connection: sqlite3.Connection) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             # A file that cannot be written, or shared, stays as it is, and can be read all the same.

@@ -15,40 +15,29 @@ import re
 import reprlib
 import sqlite3
 import sys
-import weakref
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from operator import ge
 from typing import Any, Self, TypeAlias
 
-from gossiplog.core import WritePlan
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     PAGE_BYTES,
-    REBUILD_REQUESTED,
     SCHEMA,
-    ApplicationTables,
     DiskFailure,
     Position,
     Reader,
     ScanColumn,
-    SequencesTaken,
-    Transaction,
     divisions,
 )
 from gossiplog.storage.commit_count import COUNT_SUFFIX
 from gossiplog.storage.sqlite_meta import (
     POSITION_ADDED,
-    put_meta,
-    read_has_setup,
     read_position,
-    read_tables,
     read_text,
-    set_meta,
-    write_tables,
 )
 
 ALTERNATIVES = (
@@ -104,9 +93,6 @@ COMPANIONS = ("-wal", "-shm", "-journal")
 """How the names of SQLite's files beside a database end."""
 BESIDE = (*COMPANIONS, COUNT_SUFFIX)
 """How the names of all files beside the database of a log end."""
-# Of the text that ends transactions: the application's own COMMIT is another text, so no prepared statement of ours
-# serves it, and the authorizer sees it.
-OURS = " /* gossiplog */"
 # The file is not what SQLite wrote.
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 # Nor is it what a log has, whose values are shorter.
@@ -126,16 +112,6 @@ _WRITING = frozenset(
         sqlite3.SQLITE_IOERR_TRUNCATE,
     }
 )
-# What an application cannot go on from (https://sqlite.org/rescode.html): its exceptions are no verdict on a message.
-_BROKEN = DAMAGE | frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOMEM,
-    }
-)
 _CAUSES = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only",
@@ -147,48 +123,6 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: "the disk cannot be read or written, or is full",
     sqlite3.SQLITE_PERM: "access is denied",
 }
-# Of the two arguments that come with an action (https://sqlite.org/c3ref/c_alter_table.html), the one that names the
-# table: an index or a trigger on one of ours changes what our own statements do.
-_CHANGED_FIRST = frozenset(
-    {
-        sqlite3.SQLITE_INSERT,
-        sqlite3.SQLITE_UPDATE,
-        sqlite3.SQLITE_DELETE,
-        sqlite3.SQLITE_CREATE_TABLE,
-        sqlite3.SQLITE_CREATE_TEMP_TABLE,
-        sqlite3.SQLITE_CREATE_VIEW,
-        sqlite3.SQLITE_CREATE_TEMP_VIEW,
-        sqlite3.SQLITE_CREATE_VTABLE,
-        sqlite3.SQLITE_DROP_TABLE,
-    }
-)
-_CHANGED_SECOND = frozenset(
-    {
-        sqlite3.SQLITE_ALTER_TABLE,
-        sqlite3.SQLITE_CREATE_INDEX,
-        sqlite3.SQLITE_CREATE_TEMP_INDEX,
-        sqlite3.SQLITE_CREATE_TRIGGER,
-        sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
-        sqlite3.SQLITE_DROP_INDEX,
-    }
-)
-# That change rows of the table that the first argument names, or make it.
-_WRITTEN_FIRST = frozenset(
-    {
-        sqlite3.SQLITE_INSERT,
-        sqlite3.SQLITE_UPDATE,
-        sqlite3.SQLITE_DELETE,
-        sqlite3.SQLITE_CREATE_TABLE,
-        sqlite3.SQLITE_CREATE_VTABLE,
-    }
-)
-# Pragmas whose argument is what to describe; those of others are settings.
-_DESCRIPTIONS = frozenset(
-    {"foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list", "table_xinfo"}
-)
-_CONTROL = frozenset(
-    {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
-)
 
 
 def error_code(error: sqlite3.Error) -> int:
@@ -315,36 +249,6 @@ def check_tables(found: Sequence[SchemaRow], expected: Sequence[str]) -> None:
     problems += [f"the {kind} {name} is missing" for kind, name in statements if (kind, name) not in own]
     if problems:
         raise CorruptLog(problems)
-
-
-class Guard:
-    """Keeps an application's statements from the log's tables and from the transaction, while it is active.
-
-    It is the connection's authorizer (https://sqlite.org/c3ref/set_authorizer.html) from the start: setting one expires
-    every prepared statement. SQLite asks it when it prepares a statement.
-
-    Attributes:
-        active: whether statements are the application's.
-        written: names of tables that statements write to that were prepared since the last commit which noted them.
-    """
-
-    def __init__(self) -> None:
-        self.active = False
-        self.written: set[str] = set()
-
-    def __call__(
-        self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
-    ) -> int:
-        if not self.active:
-            return sqlite3.SQLITE_OK
-        changed = first if action in _CHANGED_FIRST else second if action in _CHANGED_SECOND else None
-        ours = changed is not None and changed.lower().startswith(PREFIX)
-        settings = action == sqlite3.SQLITE_PRAGMA and second is not None and first not in _DESCRIPTIONS
-        if action in _CONTROL or settings or ours:
-            return sqlite3.SQLITE_DENY
-        if action in _WRITTEN_FIRST and database == "main" and first is not None and not first.startswith("sqlite_"):
-            self.written.add(first)
-        return sqlite3.SQLITE_OK
 
 
 class SQLiteReader(Reader):
@@ -619,144 +523,3 @@ def _take(rows: Iterable[Any]) -> list[Any]:
         if size > PAGE_BYTES:
             break
     return taken
-
-
-class SQLiteTransaction(SQLiteReader, Transaction):
-    """Reads and writes within a transaction that its maker begins and ends.
-
-    Attributes:
-        written: the sequences of the first and the last message that it has written, None for none.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
-        super().__init__(connection)
-        self._guard = guard
-        self._ended = False
-        self.written: tuple[int, int] | None = None
-        # Of `Guard.written`, which a commit makes known.
-        self._noted: frozenset[str] = frozenset()
-        # Those that the application still holds: one that is not exhausted keeps its snapshot, and so the next
-        # transaction from beginning.
-        self._cursors: weakref.WeakSet[sqlite3.Cursor] | None = None
-
-    def write(self, plan: WritePlan) -> None:
-        many = self._connection.executemany
-        messages = plan.messages
-        try:
-            many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages)
-        except sqlite3.IntegrityError as error:
-            raise SequencesTaken from error
-        self.written = (messages[0][0], messages[-1][0]) if messages else None
-        many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
-        if plan.alternatives:
-            many("INSERT INTO gossiplog_alternatives(seq, content) VALUES (?, ?)", plan.alternatives)
-
-    def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
-        many = self._connection.executemany
-        many("INSERT INTO gossiplog_children(parent, child) VALUES (?, ?)", plan.children)
-        many("DELETE FROM gossiplog_heads WHERE key = ?", ((key,) for key in plan.heads_removed))
-        many("INSERT INTO gossiplog_heads(key, seq) VALUES (?, ?)", plan.heads_added)
-        many(
-            "INSERT INTO gossiplog_tree(key, hash) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET hash = excluded.hash",
-            level1,
-        )
-        set_meta(self._connection, "indexed", indexed)
-
-    def set_index_fingerprint(self, text: str) -> None:
-        put_meta(self._connection, "index_fingerprint", text)
-
-    def set_applied(self, sequence: int) -> None:
-        set_meta(self._connection, "applied", sequence)
-        self._note_tables()
-
-    def application_tables(self) -> ApplicationTables:
-        names = read_tables(self._connection)
-        return ApplicationTables(read_has_setup(self._connection), sorted(names - self._existing(names)))
-
-    def request_rebuild(self) -> None:
-        set_meta(self._connection, "rebuild", REBUILD_REQUESTED)
-
-    def begin_rebuild(self, version: int, *, has_setup: bool) -> None:
-        for name, value in {
-            "applied": 0,
-            "apply_version": version,
-            "rebuild": self.last_sequence(),
-            "setup": int(has_setup),
-        }.items():
-            set_meta(self._connection, name, value)
-        self._note_tables()
-
-    def _note_tables(self) -> None:
-        """Store the names of the tables that the application has written to, so that a missing one is noticed."""
-        # SQLite asks the guard for each statement once, when it prepares it: nearly always there is no new name.
-        if not self._guard.written:
-            return
-        self._noted = frozenset(self._guard.written)
-        # Those that the application dropped in this transaction are forgotten.
-        write_tables(self._connection, self._existing(read_tables(self._connection) | self._noted))
-
-    def _existing(self, names: Collection[str]) -> frozenset[str]:
-        rows = self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        return frozenset(names) & {name for (name,) in rows}
-
-    def committed(self) -> None:
-        """Take over what the transaction has stored, now that it is committed."""
-        if self._noted:
-            self._guard.written -= self._noted
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        self._connection.execute("SAVEPOINT gossiplog_apply" + OURS)
-        self._guard.active = True
-        try:
-            yield
-        except BaseException as error:
-            self._guard.active = False
-            self._close_cursors()
-            if not self._connection.in_transaction:
-                if isinstance(error, StorageError):
-                    raise
-                raise StorageError("the database gave up the transaction while `apply` ran") from error
-            self._connection.execute("ROLLBACK TO gossiplog_apply" + OURS)
-            self._connection.execute("RELEASE gossiplog_apply" + OURS)
-            raise
-        self._guard.active = False
-        self._close_cursors()
-        self._check_not_given_up()
-        self._connection.execute("RELEASE gossiplog_apply" + OURS)
-
-    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        if self._ended:
-            raise StorageError("the transaction that `apply` was given has ended")
-        self._check_not_given_up()
-        try:
-            cursor = self._connection.execute(sql, parameters)
-        except sqlite3.Error as error:
-            if error_code(error) == sqlite3.SQLITE_AUTH:
-                raise StorageError(
-                    "`apply` and `setup` must not end the transaction, attach databases or change"
-                    f" {PREFIX} tables: {sql}"
-                ) from error
-            if error_code(error) in _BROKEN:
-                raise storage_error("the database", "execute a statement in", error) from error
-            raise
-        if self._cursors is None:
-            self._cursors = weakref.WeakSet()
-        self._cursors.add(cursor)
-        return cursor
-
-    def end(self) -> None:
-        """Make `execute` refuse from now on, and end what it gave out."""
-        self._ended = True
-        self._close_cursors()
-
-    def _close_cursors(self) -> None:
-        if self._cursors is not None:
-            for cursor in list(self._cursors):
-                cursor.close()
-            self._cursors = None
-
-    def _check_not_given_up(self) -> None:
-        # As after INSERT OR ROLLBACK: what followed would be committed by itself.
-        if not self._connection.in_transaction:
-            raise StorageError("a statement of `apply` ended the transaction")

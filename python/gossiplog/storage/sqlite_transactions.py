@@ -1,6 +1,6 @@
-"""A log's transactions in SQLite: their ends, their errors, and the one that writes.
+"""Transactions of a log in SQLite: how one writes, how it ends, and how the driver's errors are translated.
 
-Blocks are classes here, because a generator costs each append microseconds.
+The context managers are classes: a generator costs each append microseconds.
 """
 
 from __future__ import annotations
@@ -8,15 +8,261 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
+from gossiplog.core import WritePlan
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.storage.base import DiskFailure, Storage, Transaction
-from gossiplog.storage.sqlite_tables import OURS, Guard, SQLiteTransaction, error_code, storage_error, undecodable
+from gossiplog.storage.base import (
+    REBUILD_REQUESTED,
+    ApplicationTables,
+    DiskFailure,
+    SequencesTaken,
+    Storage,
+    Transaction,
+)
+from gossiplog.storage.sqlite_meta import put_meta, read_has_setup, read_tables, set_meta, write_tables
+from gossiplog.storage.sqlite_tables import (
+    DAMAGE,
+    PREFIX,
+    SQLiteReader,
+    error_code,
+    storage_error,
+    undecodable,
+)
+
+# Of the text that ends transactions: the application's own COMMIT is another text, so no prepared statement of ours
+# serves it, and the authorizer sees it.
+OURS = " /* gossiplog */"
+# What an application cannot go on from (https://sqlite.org/rescode.html): its exceptions are no verdict on a message.
+_BROKEN = DAMAGE | frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+# Of the two arguments that come with an action (https://sqlite.org/c3ref/c_alter_table.html), the one that names the
+# table: an index or a trigger on one of ours changes what our own statements do.
+_CHANGED_FIRST = frozenset(
+    {
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_TEMP_TABLE,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_CREATE_TEMP_VIEW,
+        sqlite3.SQLITE_CREATE_VTABLE,
+        sqlite3.SQLITE_DROP_TABLE,
+    }
+)
+_CHANGED_SECOND = frozenset(
+    {
+        sqlite3.SQLITE_ALTER_TABLE,
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_TEMP_INDEX,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_CREATE_TEMP_TRIGGER,
+        sqlite3.SQLITE_DROP_INDEX,
+    }
+)
+# That change rows of the table that the first argument names, or make it.
+_WRITTEN_FIRST = frozenset(
+    {
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_VTABLE,
+    }
+)
+# Pragmas whose argument is what to describe; those of others are settings.
+_DESCRIPTIONS = frozenset(
+    {"foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list", "table_xinfo"}
+)
+_CONTROL = frozenset(
+    {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
+)
 
 
-class Errors:
+class Guard:
+    """Keeps an application's statements from the log's tables and from the transaction, while it is active.
+
+    It is the connection's authorizer (https://sqlite.org/c3ref/set_authorizer.html) from the start: setting one expires
+    every prepared statement. SQLite asks it when it prepares a statement.
+
+    Attributes:
+        active: whether statements are the application's.
+        written: names of tables that statements write to that were prepared since the last commit which noted them.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.written: set[str] = set()
+
+    def __call__(
+        self, action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
+    ) -> int:
+        if not self.active:
+            return sqlite3.SQLITE_OK
+        changed = first if action in _CHANGED_FIRST else second if action in _CHANGED_SECOND else None
+        ours = changed is not None and changed.lower().startswith(PREFIX)
+        settings = action == sqlite3.SQLITE_PRAGMA and second is not None and first not in _DESCRIPTIONS
+        if action in _CONTROL or settings or ours:
+            return sqlite3.SQLITE_DENY
+        if action in _WRITTEN_FIRST and database == "main" and first is not None and not first.startswith("sqlite_"):
+            self.written.add(first)
+        return sqlite3.SQLITE_OK
+
+
+class SQLiteTransaction(SQLiteReader, Transaction):
+    """Reads and writes within a transaction that its maker begins and ends.
+
+    Attributes:
+        written: the sequences of the first and the last message that it has written, None for none.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, guard: Guard) -> None:
+        super().__init__(connection)
+        self._guard = guard
+        self._ended = False
+        self.written: tuple[int, int] | None = None
+        # Of `Guard.written`, which a commit makes known.
+        self._noted: frozenset[str] = frozenset()
+        # Those that the application still holds: one that is not exhausted keeps its snapshot, and so the next
+        # transaction from beginning.
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] | None = None
+
+    def write(self, plan: WritePlan) -> None:
+        many = self._connection.executemany
+        messages = plan.messages
+        try:
+            many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages)
+        except sqlite3.IntegrityError as error:
+            raise SequencesTaken from error
+        self.written = (messages[0][0], messages[-1][0]) if messages else None
+        many("INSERT INTO gossiplog_leaves(key, hash, seq) VALUES (?, ?, ?)", plan.leaves)
+        if plan.alternatives:
+            many("INSERT INTO gossiplog_alternatives(seq, content) VALUES (?, ?)", plan.alternatives)
+
+    def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
+        many = self._connection.executemany
+        many("INSERT INTO gossiplog_children(parent, child) VALUES (?, ?)", plan.children)
+        many("DELETE FROM gossiplog_heads WHERE key = ?", ((key,) for key in plan.heads_removed))
+        many("INSERT INTO gossiplog_heads(key, seq) VALUES (?, ?)", plan.heads_added)
+        many(
+            "INSERT INTO gossiplog_tree(key, hash) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET hash = excluded.hash",
+            level1,
+        )
+        set_meta(self._connection, "indexed", indexed)
+
+    def set_index_fingerprint(self, text: str) -> None:
+        put_meta(self._connection, "index_fingerprint", text)
+
+    def set_applied(self, sequence: int) -> None:
+        set_meta(self._connection, "applied", sequence)
+        self._note_tables()
+
+    def application_tables(self) -> ApplicationTables:
+        names = read_tables(self._connection)
+        return ApplicationTables(read_has_setup(self._connection), sorted(names - self._existing(names)))
+
+    def request_rebuild(self) -> None:
+        set_meta(self._connection, "rebuild", REBUILD_REQUESTED)
+
+    def begin_rebuild(self, version: int, *, has_setup: bool) -> None:
+        for name, value in {
+            "applied": 0,
+            "apply_version": version,
+            "rebuild": self.last_sequence(),
+            "setup": int(has_setup),
+        }.items():
+            set_meta(self._connection, name, value)
+        self._note_tables()
+
+    def _note_tables(self) -> None:
+        """Store the names of the tables that the application has written to, so that a missing one is noticed."""
+        # SQLite asks the guard for each statement once, when it prepares it: nearly always there is no new name.
+        if not self._guard.written:
+            return
+        self._noted = frozenset(self._guard.written)
+        # Those that the application dropped in this transaction are forgotten.
+        write_tables(self._connection, self._existing(read_tables(self._connection) | self._noted))
+
+    def _existing(self, names: Collection[str]) -> frozenset[str]:
+        rows = self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        return frozenset(names) & {name for (name,) in rows}
+
+    def committed(self) -> None:
+        """Take over what the transaction has stored, now that it is committed."""
+        if self._noted:
+            self._guard.written -= self._noted
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        self._connection.execute("SAVEPOINT gossiplog_apply" + OURS)
+        self._guard.active = True
+        try:
+            yield
+        except BaseException as error:
+            self._guard.active = False
+            self._close_cursors()
+            if not self._connection.in_transaction:
+                if isinstance(error, StorageError):
+                    raise
+                raise StorageError("the database gave up the transaction while `apply` ran") from error
+            self._connection.execute("ROLLBACK TO gossiplog_apply" + OURS)
+            self._connection.execute("RELEASE gossiplog_apply" + OURS)
+            raise
+        self._guard.active = False
+        self._close_cursors()
+        self._check_not_given_up()
+        self._connection.execute("RELEASE gossiplog_apply" + OURS)
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if self._ended:
+            raise StorageError("the transaction that `apply` was given has ended")
+        self._check_not_given_up()
+        try:
+            cursor = self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            if error_code(error) == sqlite3.SQLITE_AUTH:
+                raise StorageError(
+                    "`apply` and `setup` must not end the transaction, attach databases or change"
+                    f" {PREFIX} tables: {sql}"
+                ) from error
+            if error_code(error) in _BROKEN:
+                raise storage_error("the database", "execute a statement in", error) from error
+            raise
+        if self._cursors is None:
+            self._cursors = weakref.WeakSet()
+        self._cursors.add(cursor)
+        return cursor
+
+    def end(self) -> None:
+        """Make `execute` refuse from now on, and end what it gave out."""
+        self._ended = True
+        self._close_cursors()
+
+    def _close_cursors(self) -> None:
+        if self._cursors is not None:
+            for cursor in list(self._cursors):
+                cursor.close()
+            self._cursors = None
+
+    def _check_not_given_up(self) -> None:
+        # As after INSERT OR ROLLBACK: what followed would be committed by itself.
+        if not self._connection.in_transaction:
+            raise StorageError("a statement of `apply` ended the transaction")
+
+
+class StorageErrors:
     """A block whose errors of the driver are raised as StorageError.
 
     Args:
@@ -65,7 +311,7 @@ class Errors:
         return error
 
 
-class Writing:
+class WriteTransaction:
     """A block that is a transaction, the only one at a time.
 
     Args:
@@ -98,7 +344,7 @@ class Writing:
         writer: Callable[[], sqlite3.Connection],
         renew: Callable[[], None],
         guard: Guard,
-        errors: Errors,
+        errors: StorageErrors,
         check_file: Callable[[], None],
         committed: Callable[[sqlite3.Connection, int, int], None],
     ) -> None:
@@ -116,7 +362,7 @@ class Writing:
             connection = self._connection = self._writer()
             if connection.in_transaction:
                 raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
-            self._ending = Ending(connection, self._check_file)
+            self._ending = CommitOrRollback(connection, self._check_file)
             self._transaction = SQLiteTransaction(connection, self._guard)
             with self._errors:
                 connection.execute("BEGIN IMMEDIATE")
@@ -155,7 +401,7 @@ class Writing:
             self._renew()
 
 
-class Ending:
+class CommitOrRollback:
     """A block that ends the transaction: commits it, or rolls it back where the block or the commit raises.
 
     Args:

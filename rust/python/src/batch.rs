@@ -66,11 +66,12 @@ pub fn read_batch(py: Python<'_>, values: Vec<PyBackedBytes>, topic: &str) -> Ba
 #[pyfunction]
 pub fn misplaced(py: Python<'_>, keys: Vec<PyBackedBytes>, values: Vec<PyBackedBytes>) -> Vec<usize> {
     let pairs: Vec<_> = keys.iter().zip(&values).collect();
-    // A hash is soon made. And here, not on the shared threads, which may be at a batch of signatures just now.
+    // On this thread: the shared ones may be busy with signatures. A hash is cheap, so the lock is kept for eight times as
+    // much as elsewhere.
     let size = pairs.iter().map(|(_, value)| value.len()).sum::<usize>();
     let is_long = pairs.len() > 8 * FEW || size > 8 * SHORT;
-    let is_other = |&(_, (key, value)): &(usize, &(&PyBackedBytes, &PyBackedBytes))| !message::has_key(value, key);
-    unlocked(py, is_long, || pairs.iter().enumerate().filter(is_other).map(|(index, _)| index).collect())
+    let is_misplaced = |&(_, (key, value)): &(usize, &(&PyBackedBytes, &PyBackedBytes))| !message::has_key(value, key);
+    unlocked(py, is_long, || pairs.iter().enumerate().filter(is_misplaced).map(|(index, _)| index).collect())
 }
 
 /// Signs messages, the first of which follows these parents (keys), and each other one the message before it: as many
@@ -265,7 +266,7 @@ fn load_links(links: &Bound<'_, PyAny>, sequences: &[u64]) -> Result<Vec<Vec<u8>
 pub struct WritePlan {
     plan: batch::WritePlan,
     values: Vec<PyBackedBytes>,
-    // Several who write or follow the log look at these.
+    // Made once: writers and followers of the log read them several times.
     messages: PyOnceLock<Py<PyList>>,
     leaves: PyOnceLock<Py<PyList>>,
 }

@@ -4,9 +4,9 @@ A writer is an origin of messages: an address, or one connection where the addre
 from taking the hub from the others:
 
 - *Turns*. Each writer has a queue of its own. A turn takes a part of TURN_BYTES at most from each, and of as many
-  messages as take TURN_WORK to store, by what the writer's last ones took: from TURN_MESSAGES to MOST_TURN_MESSAGES. A
-  message waits for one such part of every other writer. Long messages have turns of their own, one writer a turn: to
-  verify one takes as long as a thousand short ones, and short ones do not wait for that.
+  messages as take TURN_CPU_SECONDS to store, by what the writer's last ones took: from LEAST_TURN_MESSAGES to
+  MOST_TURN_MESSAGES. A message waits for one such part of every other writer. Long messages have turns of their own,
+  one writer a turn: to verify one takes as long as a thousand short ones, and short ones do not wait for that.
 - *Shares*. What a part costs is a debt of its writer, which it pays off at the rate of its share. While a writer owes
   more than BURST_SECONDS, its messages wait. It is a leaky bucket of seconds, as GCRA is one of cells (ITU-T I.371,
   Annex A): the queue of a writer that sends less than its share is short, whatever others send.
@@ -44,9 +44,9 @@ BURST_SECONDS = 0.25
 """What a writer may owe before it waits."""
 MOST_SECONDS = 1.0
 """What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
-TURN_MESSAGES = 8
+LEAST_TURN_MESSAGES = 8
 MOST_TURN_MESSAGES = 32
-TURN_WORK = 0.002
+TURN_CPU_SECONDS = 0.002
 """Seconds of processor time for storing a part."""
 TURN_BYTES = 2**16
 MOST_MESSAGES = 1024
@@ -59,24 +59,24 @@ MESSAGE_SECONDS = 0.0003
 """and each message in it,"""
 BYTE_SECONDS = 1e-7
 """and each byte."""
-WORK_FACTOR = 4
+CPU_FACTOR = 4
 """What the processor time of storing a part counts: others store it, too."""
 
 
-def cost(values: Sequence[bytes], work: float = 0.0) -> float:
+def cost(values: Sequence[bytes], cpu_seconds: float = 0.0) -> float:
     """Return the seconds that a part of a turn counts at least, here and where it is passed on.
 
     Args:
         values: of the part.
-        work: seconds of processor time that storing it took.
+        cpu_seconds: processor time that storing it took.
     """
-    stored = max(TURN_SECONDS + MESSAGE_SECONDS * len(values), WORK_FACTOR * work)
+    stored = max(TURN_SECONDS + MESSAGE_SECONDS * len(values), CPU_FACTOR * cpu_seconds)
     return stored + BYTE_SECONDS * sum(map(len, values))
 
 
 def parts(values: Sequence[bytes]) -> float:
-    """Return how many smallest parts of a turn some messages are: their number or their bytes, whichever is more."""
-    return max(len(values) / TURN_MESSAGES, sum(map(len, values)) / TURN_BYTES)
+    """Return how many of the smallest parts of a turn some messages fill: by number or by bytes, whichever is more."""
+    return max(len(values) / LEAST_TURN_MESSAGES, sum(map(len, values)) / TURN_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class FairQueue:
         # Whose turn was longest ago is the first.
         self._lanes: dict[str, _Lane] = {}
         # Processor time of each writer's last messages, in seconds a message.
-        self._work: dict[str, float] = {}
+        self._cpu_seconds: dict[str, float] = {}
 
     def add(self, writer: str, delivery: Delivery) -> None:
         """Put a message at the end of its writer's queue."""
@@ -204,23 +204,25 @@ class FairQueue:
         ready = (writer for writer, lane in self._lanes.items() if self._is_ready(writer, lane, now, long=long))
         return min((self._due(writer, now) for writer in ready), default=math.inf)
 
-    def finish(self, turn: Mapping[str, Sequence[Delivery]], seconds: float, now: float, work: float = 0.0) -> None:
+    def finish(
+        self, turn: Mapping[str, Sequence[Delivery]], seconds: float, now: float, cpu_seconds: float = 0.0
+    ) -> None:
         """End a turn, and charge its writers with what their parts of it cost.
 
         Args:
             turn: that `take` returned.
             seconds: that it took.
             now: the time.
-            work: seconds of processor time that storing it took; 0 where that is not known.
+            cpu_seconds: processor time that storing it took; 0 where that is not known.
         """
         values = {writer: [delivery.value for delivery in part] for writer, part in turn.items()}
         filled = {writer: parts(part) for writer, part in values.items()}
         total = sum(filled.values())
         for writer, part in values.items():
-            own = work * filled[writer] / total
+            own = cpu_seconds * filled[writer] / total
             owed = max(seconds * filled[writer] / max(1.0, total), cost(part, own))
-            if work:
-                keep_latest(self._work, writer, own / len(part))
+            if cpu_seconds:
+                keep_latest(self._cpu_seconds, writer, own / len(part))
             self._shares.charge(writer, owed, now, self._read_share)
             lane = self._lanes[writer]
             lane.is_busy = False
@@ -241,8 +243,8 @@ class FairQueue:
         """Return the most messages, and bytes, of a writer in one turn."""
         if not self._is_limited(writer, now):
             return MOST_MESSAGES, MOST_BYTES
-        messages = int(TURN_WORK / self._work.get(writer, TURN_WORK))
-        return min(max(messages, TURN_MESSAGES), MOST_TURN_MESSAGES), TURN_BYTES
+        messages = int(TURN_CPU_SECONDS / self._cpu_seconds.get(writer, TURN_CPU_SECONDS))
+        return min(max(messages, LEAST_TURN_MESSAGES), MOST_TURN_MESSAGES), TURN_BYTES
 
     def _is_long(self, writer: str, delivery: Delivery, now: float) -> bool:
         return len(delivery.value) > TURN_BYTES and self._is_limited(writer, now)

@@ -25,16 +25,16 @@ from gossiplog.replication.verdicts import Judgement, parents_first, report_deli
 
 
 @dataclass(slots=True)
-class _Turn:
-    """How a turn goes.
+class _Progress:
+    """What storing a turn has shown so far.
 
     Attributes:
         faulty: peers whose deliveries brought a defect to light; nothing more of theirs is stored.
-        work: seconds of processor time that storing took.
+        cpu_seconds: processor time that storing took.
     """
 
     faulty: set[broadcast.PeerId] = field(default_factory=set)
-    work: float = 0.0
+    cpu_seconds: float = 0.0
 
 
 class InsertQueue:
@@ -98,41 +98,41 @@ class InsertQueue:
                 continue
             began = anyio.current_time()
             # Also where several batches were made of them: parents are forwarded before what follows them.
-            taken = _Turn()
-            reports = parents_first(await self._judge(list(chain(*turn.values())), taken))
+            progress = _Progress()
+            reports = parents_first(await self._judge(list(chain(*turn.values())), progress))
             time_slice, count = TimeSlice(), self._telemetry.most_at_once
             # Not one by one: a router is given the answers of a report together.
             for start in range(0, len(reports), count):
                 await time_slice.rest()
                 self._report(*reports[start : start + count])
             now = anyio.current_time()
-            self._queue.finish(turn, now - began, now, taken.work)
+            self._queue.finish(turn, now - began, now, progress.cpu_seconds)
             self._changed.set()
 
-    async def _judge(self, deliveries: Sequence[Delivery], turn: _Turn) -> Sequence[Judgement]:
+    async def _judge(self, deliveries: Sequence[Delivery], progress: _Progress) -> Sequence[Judgement]:
         """Store deliveries together; where a defect prevents that, halve them until it is known whose it is."""
         try:
-            return await self._store(deliveries, turn)
+            return await self._store(deliveries, progress)
         except BaseException as error:
             defect = defect_in(error)
             if defect is None:
                 raise
             if len(deliveries) == 1:
-                turn.faulty.add(deliveries[0].source)
+                progress.faulty.add(deliveries[0].source)
                 self._defect(deliveries[0], defect)
                 return []
         reports: list[Judgement] = []
         half = len(deliveries) // 2
         for part in (deliveries[:half], deliveries[half:]):
-            rest = [delivery for delivery in part if delivery.source not in turn.faulty]
+            rest = [delivery for delivery in part if delivery.source not in progress.faulty]
             for delivery in part:
-                if delivery.source in turn.faulty:
+                if delivery.source in progress.faulty:
                     self._defect(delivery, None)
             if rest:
-                reports += await self._judge(rest, turn)
+                reports += await self._judge(rest, progress)
         return reports
 
-    async def _store(self, deliveries: Sequence[Delivery], turn: _Turn) -> Sequence[Judgement]:
+    async def _store(self, deliveries: Sequence[Delivery], progress: _Progress) -> Sequence[Judgement]:
         began = anyio.current_time()
         try:
             with span("store") as describe:
@@ -143,7 +143,7 @@ class InsertQueue:
         except (CorruptLog, StorageError, RefusedMessage) as error:
             self._telemetry.emit(events.Failed("storing what peers sent", error))
             return report_failure(deliveries)
-        turn.work += outcome.work
+        progress.cpu_seconds += outcome.cpu_seconds
         self._telemetry.observe("storing", anyio.current_time() - began)
         for source, count in Counter(deliveries[index].source for index in outcome.inserted).items():
             self._telemetry.brought(self._name(source), count)

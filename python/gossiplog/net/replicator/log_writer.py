@@ -59,7 +59,7 @@ class LogWriter:
     async def _insert(self, call: Callable[[], InsertOutcome]) -> InsertOutcome:
         def measured() -> InsertOutcome:
             began = time.thread_time()
-            return replace(call(), work=time.thread_time() - began)
+            return replace(call(), cpu_seconds=time.thread_time() - began)
 
         async with self._feed.writing:
             outcome = await self._write(measured)

@@ -170,7 +170,7 @@ class Pushes:
             peer.connection.close()
 
     async def _read(self, peer: PeerSession, stream: Stream, machine: Push, data: bytes) -> None:
-        """Take what a peer pushed; where there is no room in time only the keys, and the peer is synced with."""
+        """Queue what a peer pushed; report only the keys of what finds no room in time, so that a sync brings it."""
         due = anyio.current_time() + READ_SECONDS * len(data) / CHUNK
         found, error = await self._workers.read(collect, machine.receive(data))
         stream.reserve_memory(
@@ -189,7 +189,7 @@ class Pushes:
                     self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
         if late:
             self._report(broadcast.HeadsReceived(peer.number, tuple(late), 0))
-        # What is left in the queue is a turn's, and not worth counting.
+        # What still waits is bounded by the writer's queue, and is not counted: reading goes on when the time is up.
         await self._inserts.room(peer.writer, due)
         stream.reserve_memory(machine.held)
         if isinstance(error, ProtocolError):

@@ -54,7 +54,7 @@ _Part: TypeAlias = tuple[VerifiedBatch, float]
 _WRITE_SECONDS = 30.0
 """How long a client may take to read 64 KiB of an answer before its stream is given up."""
 _READ_SECONDS = _WRITE_SECONDS / 3
-"""How long this side lets a source wait for what it has brought to be stored, before it goes on with another stream."""
+"""How long batches of one read may wait to be stored before the stream is ended; the next sync goes on."""
 _ROOT_SECONDS = 30.0
 """How long a peer may take to answer with its root."""
 _RESET = "the peer gave it up; if it happens again its log may be damaged: run `gossiplog doctor` on its machine"
@@ -214,7 +214,7 @@ class Syncs:
                         await batches.send(received)
                     if waiting.cancelled_caught:
                         # Its source may neither count as stalled nor find this side silent.
-                        sync.end(SyncResult.ABORTED, "it brings more than this log stores in time: the rest comes next")
+                        sync.end(SyncResult.ABORTED, "it sends faster than this log stores: the rest comes next")
                         return
                 case Aborted() | Finished() as end:
                     sync.note_end(end)

@@ -11,9 +11,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
 3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what was inserted, and
    nothing else. So a peer that receives an orphan from us can get its ancestors from us.
-4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
-   time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
-   more at most, after it, and not at all if the log has come to hold everything by then.
+4. *Syncs.* An orphan that does not wait (12), or an Update with unknown heads, calls for a sync with the peer that
+   sent it: one a peer at a time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while
+   one runs calls for one more at most, after it, and not at all if the log has come to hold everything by then.
 5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
    found nodes below which nothing is missing, since it need not walk them again (ours).
 6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had advertised, is followed by a pause that
@@ -32,9 +32,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is sent our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it.
 12. *Orphans* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and is tried
-    again when they are there. So does one that came by push while its source is synced with, to the end of that: what
-    was appended meanwhile follows what the sync brings. Only then, or when too many wait, an orphan is ignored, and
-    calls for a sync.
+    again when they are there. A pushed orphan waits while a sync with its source runs or is queued: what the source
+    appended meanwhile follows what the sync brings. An orphan whose wait is over, or that finds no room, is ignored,
+    and calls for a sync.
 
 The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
 remembers of a peer at most `BroadcastConfig.advertised` keys and twice `BroadcastConfig.skipped`, which go when the
@@ -257,7 +257,7 @@ class Broadcast:
             case Verdict.ORPHAN:
                 refused = any(parent in self._rejected for parent in event.missing)
                 if not refused and delivery.key in self._orphans:
-                    # It came by push and by gossip, and the first waits.
+                    # It came before, by another way or from another peer, and waits already.
                     self._answer(delivery, GossipAnswer.IGNORE)
                 elif refused or not self._wait(delivery, event.missing, now):
                     self._give_up(delivery, event.missing, now)
