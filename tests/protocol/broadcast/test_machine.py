@@ -341,7 +341,6 @@ EVENTS = st.one_of(
             st.builds(SyncDue, st.sampled_from(PEERS)),
             st.builds(SyncCheck, SYNCS),
             st.builds(RetryDue, st.sampled_from(PEERS)),
-            st.just(OrphansDue()),
             st.just(AnnounceDue()),
         ),
     ),

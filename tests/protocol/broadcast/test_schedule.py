@@ -118,77 +118,22 @@ def test_heads_that_were_not_looked_up_call_for_a_sync() -> None:
     assert Bench("a").tell(HeadsReceived("a", [], 10)) == [StartSync(1, "a", (), frozenset())]
 
 
-def test_what_is_pushed_during_a_sync_follows_what_that_brings() -> None:
-    """Broadcast, 12: who joins a busy log makes one sync."""
-    config = BroadcastConfig()
-    bench = Bench("a", config=config)
-    sync = bench.sync("a", 1)
-    deliveries = [bench.receive("a", number) for number in range(2, 50)]
-    for delivery in deliveries:
-        assert bench.tell(Judged(delivery, Verdict.ORPHAN, [key(1)])) == []
-    # However long it takes.
-    bench.now = 4 * config.orphan_wait
-    assert timers(bench.all(TimerExpired(OrphansDue()))) == {OrphansDue(): 5 * config.orphan_wait}
-    assert bench.tell(SyncBrought(sync, [key(1)], 1)) == [Insert(delivery) for delivery in deliveries]
-    assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(1)])) == []
-
-
-def test_what_is_pushed_before_a_sync_that_is_to_come_waits_for_it() -> None:
-    """Broadcast, 12."""
-    bench = Bench("a", "b", config=BroadcastConfig(syncs=1))
-    sync = bench.sync("a", 1)
-    assert bench.tell(HeadsReceived("b", [key(1)])) == []
-    orphan = bench.receive("b", 2)
-    assert bench.tell(Judged(orphan, Verdict.ORPHAN, [key(1)])) == []
-    assert bench.tell(SyncBrought(sync, [key(1)], 1)) == [Insert(orphan)]
-
-
-def test_what_descends_from_a_refused_message_does_not_wait() -> None:
-    """Broadcast, 12."""
-    bench = Bench("a", gossiping=["g"])
-    assert bench.judged("a", 1, Verdict.REFUSED) == []
-    outs = bench.judged("g", 2, Verdict.ORPHAN, "ticket", missing=[key(1)])
-    assert outs == [GossipAnswered("g", "ticket", GossipAnswer.IGNORE)]
-
-
-def test_what_waits_when_a_sync_has_ended_calls_for_another() -> None:
-    """Broadcast, 4 and 12."""
+def test_orphans_during_a_sync_coalesce_into_one_more() -> None:
+    """Broadcast, 4."""
     bench = Bench("a")
     sync = bench.sync("a", 1)
-    assert bench.judged("a", 3, Verdict.ORPHAN, missing=[key(2)]) == []
-    assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(1)])) == []
-    bench.now = BroadcastConfig().orphan_wait
-    assert bench.tell(TimerExpired(OrphansDue())) == [StartSync(2, "a", (key(3),), frozenset())]
-
-
-def test_orphans_without_room_during_a_sync_coalesce_into_one_more() -> None:
-    """Broadcast, 4."""
-    bench = Bench("a", config=BroadcastConfig(orphans=1))
-    sync = bench.sync("a", 1)
     for number in range(2, 50):
-        assert bench.judged("a", number, Verdict.ORPHAN, missing=[key(0)]) == []
+        assert bench.judged("a", number, Verdict.ORPHAN, missing=[key(1)]) == []
     outs = bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(1)]))
-    assert outs == [StartSync(2, "a", tuple(map(key, range(3, 50))), frozenset())]
-    assert bench.tell(SyncEnded(2, SyncResult.FINISHED, list(map(key, range(3, 50))))) == []
-
-
-@pytest.mark.parametrize("tickets", [("ticket", None), (None, "ticket")])
-def test_an_orphan_that_came_twice_waits_once(tickets: tuple[str | None, str | None]) -> None:
-    """Broadcast, 12."""
-    bench = Bench("a", "b")
-    sync = bench.sync("a", 1)
-    first, second = (bench.receive(peer, 2, ticket) for peer, ticket in zip("ab", tickets, strict=True))
-    assert bench.tell(Judged(first, Verdict.ORPHAN, [key(1)])) == []
-    answers = [] if second.ticket is None else [GossipAnswered("b", second.ticket, GossipAnswer.IGNORE)]
-    assert bench.tell(Judged(second, Verdict.ORPHAN, [key(1)])) == answers
-    assert bench.tell(SyncBrought(sync, [key(1)], 1)) == [Insert(first)]
+    assert outs == [StartSync(2, "a", tuple(map(key, range(2, 50))), frozenset())]
+    assert bench.tell(SyncEnded(2, SyncResult.FINISHED, list(map(key, range(2, 50))))) == []
 
 
 def test_no_more_sync_when_the_first_brought_all() -> None:
     """Broadcast, 4."""
     bench = Bench("a")
     sync = bench.sync("a", 1)
-    bench.tell(HeadsReceived("a", [key(3)]))
+    bench.judged("a", 3, Verdict.ORPHAN, missing=[key(2)])
     bench.tell(SyncBrought(sync, [key(1), key(2), key(3)], 3))
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(1)])) == []
 

@@ -23,8 +23,7 @@ class BroadcastConfig:
         retry: seconds after which messages that the application refused are asked for again; doubles likewise.
         longest_retry: seconds, at most.
         announce: seconds after which peers reached by gossip are sent the heads, because gossip may be lost.
-        orphan_wait: seconds in which the parents of a message that came by gossip may follow it; a pushed one
-            waits as often as it takes for the sync with its sender to end.
+        orphan_wait: seconds in which the parents of a message that came by gossip may follow it.
         orphans: messages that wait so at a time; any further ones call for a sync at once.
         orphan_bytes: of all of their values.
     """

@@ -227,7 +227,7 @@ class AnnounceDue:
 
 @frozen
 class OrphansDue:
-    """Orphans have waited for their parents."""
+    """Orphans that came by gossip have waited for their parents."""
 
 
 Timer: TypeAlias = SyncDue | SyncCheck | RetryDue | AnnounceDue | OrphansDue

@@ -11,9 +11,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
 3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what was inserted, and
    nothing else. So a peer that receives an orphan from us can get its ancestors from us.
-4. *Syncs.* An orphan that does not wait (12), or an Update with unknown heads, calls for a sync with the peer that
-   sent it: one a peer at a time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while
-   one runs calls for one more at most, after it, and not at all if the log has come to hold everything by then.
+4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
+   time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
+   more at most, after it, and not at all if the log has come to hold everything by then.
 5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
    found nodes below which nothing is missing, since it need not walk them again (ours).
 6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had advertised, is followed by a pause that
@@ -31,10 +31,8 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    that does not read) it blames without the machine: see `PeerSession.blame`.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is sent our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it.
-12. *Orphans* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and is tried
-    again when they are there. A pushed orphan waits while a sync with its source runs or is queued: what the source
-    appended meanwhile follows what the sync brings. An orphan whose wait is over, or that finds no room, is ignored,
-    and calls for a sync.
+12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
+    is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
 
 The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
 remembers of a peer at most `BroadcastConfig.advertised` keys and twice `BroadcastConfig.skipped`, which go when the
@@ -256,10 +254,8 @@ class Broadcast:
                 self._answer(delivery, GossipAnswer.ACCEPT)
             case Verdict.ORPHAN:
                 refused = any(parent in self._rejected for parent in event.missing)
-                if not refused and delivery.key in self._orphans:
-                    # It came before, by another way or from another peer, and waits already.
-                    self._answer(delivery, GossipAnswer.IGNORE)
-                elif refused or not self._wait(delivery, event.missing, now):
+                waits = delivery.ticket is not None and not refused
+                if not waits or not self._orphans.add(delivery, event.missing, now):
                     self._give_up(delivery, event.missing, now)
             case Verdict.REFUSED:
                 self._answer(delivery, GossipAnswer.IGNORE)
@@ -268,11 +264,6 @@ class Broadcast:
                 self._answer(delivery, GossipAnswer.REJECT)
                 if delivery.ticket is None:
                     self._blame(delivery.source, f"it pushed an invalid message: {event.reason}", now)
-
-    def _wait(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> bool:
-        """Have an orphan wait for its parents where they may be on their way; return whether it does."""
-        is_on_way = orphan.ticket is not None or self._schedule.has_sync(orphan.source)
-        return is_on_way and self._orphans.add(orphan, missing, now)
 
     def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
         """Give up an orphan: its parents are not on their way."""
@@ -370,8 +361,7 @@ class Broadcast:
                     self._retry([peer], now)
             case OrphansDue():
                 for orphan, missing in self._orphans.expire(now):
-                    if orphan.ticket is not None or not self._wait(orphan, missing, now):
-                        self._give_up(orphan, missing, now)
+                    self._give_up(orphan, missing, now)
             case AnnounceDue():
                 self._announcing = False
                 self._update(peer for peer, state in self._peers.items() if state.gossips)

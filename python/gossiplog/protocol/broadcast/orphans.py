@@ -1,4 +1,4 @@
-"""Messages that came before their parents, which are about to come: rule 12 of `machine`."""
+"""Messages that came by gossip before their parents, which are about to come: rule 12 of `machine`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ class Orphans:
         # The orphans that wait for a message.
         self._children: dict[bytes, list[bytes]] = {}
         self._size = 0
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._orphans
 
     def add(self, delivery: Delivery, missing: Sequence[bytes], now: float) -> bool:
         """Keep an orphan; return False if there is no room, or if it is there already.

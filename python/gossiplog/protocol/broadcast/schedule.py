@@ -127,11 +127,6 @@ class Schedule:
         """Return a sync that has not ended."""
         return self._running.get(number)
 
-    def has_sync(self, peer: PeerId) -> bool:
-        """Return whether a sync with a peer runs, or begins when there is room."""
-        source = self._sources.get(peer)
-        return source is not None and (source.syncing or source.queued)
-
     def request(
         self, peer: PeerId, keys: Iterable[bytes], now: float, *, more: bool = False, retry: bool = False
     ) -> None:
