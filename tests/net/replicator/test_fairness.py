@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.net.replicator.fairness import (
+    ALL_CPU_SECONDS,
     BURST_SECONDS,
     CPU_FACTOR,
     LEAST_TURN_MESSAGES,
@@ -121,6 +122,22 @@ def test_a_part_has_what_is_stored_in_little_time_by_what_the_last_one_took(work
         each = work / count if work else each
         waiting.finish(turn, 0.0, now, work)
         now = waiting.next_due(now, long=False) + 1e-9
+
+
+@pytest.mark.parametrize("writers", [1, 8, 32, 100])
+def test_the_parts_of_many_writers_are_no_larger_together_than_those_of_few(writers: int) -> None:
+    """A lone message waits for a turn of all."""
+    names = [f"w{number}" for number in range(writers)]
+    waiting, now = FairQueue(shares(*names), lambda: True), 0.0
+    for name in names * 200:
+        waiting.add(name, Delivery(1, bytes(20), b"x"))
+    for _ in range(2):
+        turn = waiting.take(now, long=False)
+        count = sum(counts(turn).values())
+        waiting.finish(turn, 0.0, now, 0.00005 * count)
+        now += 1.0
+    assert count <= max(ALL_CPU_SECONDS / 0.00005, LEAST_TURN_MESSAGES * writers)
+    assert count >= min(writers, 8) * MOST_TURN_MESSAGES
 
 
 def test_the_work_of_a_turn_is_its_writers_by_what_they_had_in_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ import trio.testing
 
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
-from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.errors import CorruptLog, StorageError, StreamReset
 from gossiplog.log import writing
 from gossiplog.net.replicator.fairness import Shares
 from gossiplog.net.replicator.refusals import Refusals
@@ -236,6 +236,41 @@ async def test_a_log_that_stores_slowly_keeps_no_source_waiting(
         assert (len(counts) > 2) == (seconds > 10)
 
 
+@pytest.mark.parametrize(
+    ("last", "result", "cooldown"),
+    [
+        (b"\xff" * 16, SyncResult.VIOLATION, 0.0),
+        (wire.encode_answer(wire.Abort(30_000)), SyncResult.ABORTED, 30.0),
+        (b"", SyncResult.ABORTED, 0.0),
+    ],
+    ids=["garbage", "abort", "nothing"],
+)
+async def test_what_ends_a_sync_counts_behind_batches_that_wait(
+    opened: Open, full: Log, monkeypatch: pytest.MonkeyPatch, last: bytes, result: SyncResult, cooldown: float
+) -> None:
+    monkeypatch.setattr(client, "_BATCH_MESSAGES", 1)
+
+    async def source(end: End) -> None:
+        frames, answered = wire.FrameReader(wire.MAX_FRAME), 0
+        ours, theirs = stream()
+        async with end, ours, anyio.create_task_group() as tasks:
+            tasks.start_soon(serving(full), theirs)
+            while data := await end.receive():
+                frames.feed(data)
+                while (frame := frames.next()) is not None:
+                    request = wire.decode_request(frame)
+                    answered += isinstance(request, wire.GetValues)
+                    await ours.send(wire.encode_request(request))
+                    with suppress(StreamReset):
+                        await end.send(await ours.receive() + (last if answered > 4 else b""))
+            tasks.cancel_scope.cancel()
+
+    async with bench(opened()) as here:
+        here.seconds = 100.0
+        ended = await here.run(source)
+    assert (ended.result, ended.cooldown) == (result, cooldown)
+
+
 async def test_a_peer_that_is_gone_is_a_failure(log: Log) -> None:
     async with bench(log) as here:
         ended = await here.run(None)
@@ -256,7 +291,7 @@ async def test_a_source_that_hangs_up_is_a_failure_and_what_came_stays(opened: O
     async with bench(opened()) as here:
         ended = await here.run(until(full, wire.GetValues, one_answer))
         assert (ended.result, ended.reason) == (SyncResult.FAILED, "the source closed the stream")
-        assert len(here.log) == answered > 0
+        assert len(here.log) == answered > 4
         assert await here.run(serving(full)) == here.reports[-1]
         assert here.log.root == full.root
 

@@ -47,7 +47,9 @@ MOST_SECONDS = 1.0
 LEAST_TURN_MESSAGES = 8
 MOST_TURN_MESSAGES = 32
 TURN_CPU_SECONDS = 0.002
-"""Seconds of processor time for storing a part."""
+"""Seconds of processor time for storing a part, where few write,"""
+ALL_CPU_SECONDS = 0.016
+"""and for those of all writers, as long as their parts have more than LEAST_TURN_MESSAGES."""
 TURN_BYTES = 2**16
 MOST_MESSAGES = 1024
 """In a turn of all writers, and in the queue of one that is not limited; others' queues have four turns."""
@@ -183,15 +185,19 @@ class FairQueue:
         """
         turn: dict[str, Sequence[Delivery]] = {}
         messages, size = MOST_MESSAGES, MOST_BYTES
-        for writer, lane in self._lanes.items():
-            if self._is_ready(writer, lane, now, long=long) and self._due(writer, now) <= now:
-                turn[writer] = part = self._first(
-                    writer, lane, now, min(messages, self._part(writer, now)[0]), long=long
-                )
-                messages -= len(part)
-                size -= sum(len(delivery.value) for delivery in part)
-                if long or messages <= 0 or size <= 0:
-                    break
+        ready = [
+            (writer, lane)
+            for writer, lane in self._lanes.items()
+            if self._is_ready(writer, lane, now, long=long) and self._due(writer, now) <= now
+        ]
+        cpu_seconds = min(TURN_CPU_SECONDS, ALL_CPU_SECONDS / max(1, len(ready)))
+        for writer, lane in ready:
+            most = min(messages, self._part(writer, now, cpu_seconds)[0])
+            turn[writer] = part = self._first(writer, lane, now, most, long=long)
+            messages -= len(part)
+            size -= sum(len(delivery.value) for delivery in part)
+            if long or messages <= 0 or size <= 0:
+                break
         for writer in turn:
             lane = self._lanes[writer] = self._lanes.pop(writer)
             lane.is_busy = True
@@ -239,11 +245,11 @@ class FairQueue:
     def _due(self, writer: str, now: float) -> float:
         return self._shares.due(writer, now, self._read_share)
 
-    def _part(self, writer: str, now: float) -> tuple[int, int]:
-        """Return the most messages, and bytes, of a writer in one turn."""
+    def _part(self, writer: str, now: float, cpu_seconds: float = TURN_CPU_SECONDS) -> tuple[int, int]:
+        """Return the most messages, and bytes, of a writer in one turn, which take so long to store."""
         if not self._is_limited(writer, now):
             return MOST_MESSAGES, MOST_BYTES
-        messages = int(TURN_CPU_SECONDS / self._cpu_seconds.get(writer, TURN_CPU_SECONDS))
+        messages = int(cpu_seconds / self._cpu_seconds.get(writer, cpu_seconds))
         return min(max(messages, LEAST_TURN_MESSAGES), MOST_TURN_MESSAGES), TURN_BYTES
 
     def _is_long(self, writer: str, delivery: Delivery, now: float) -> bool:

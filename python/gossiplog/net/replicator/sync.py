@@ -203,7 +203,7 @@ class Syncs:
         stream.reserve_memory(client.held)
         sync.pending.extend(events)
         self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
-        due = anyio.current_time() + _READ_SECONDS
+        due, is_late = anyio.current_time() + _READ_SECONDS, False
         while sync.pending:
             # Taken out when it is done: the walk may be ended meanwhile.
             match sync.pending[0]:
@@ -213,9 +213,8 @@ class Syncs:
                     with anyio.move_on_at(due) as waiting:
                         await batches.send(received)
                     if waiting.cancelled_caught:
-                        # Its source may neither count as stalled nor find this side silent.
-                        sync.end(SyncResult.ABORTED, "it sends faster than this log stores: the rest comes next")
-                        return
+                        is_late = True
+                        break
                 case Aborted() | Finished() as end:
                     sync.note_end(end)
             sync.pending.popleft()
@@ -224,6 +223,13 @@ class Syncs:
         elif error is not None:
             self._fail("syncing", error)
             sync.end(SyncResult.FAILED, str(error))
+        elif is_late:
+            # Its source may neither count as stalled nor find this side silent.
+            for event in sync.pending:
+                if isinstance(event, Aborted):
+                    sync.note_end(event)
+                    return
+            sync.end(SyncResult.ABORTED, "it sends faster than this log stores: the rest comes next")
 
     async def _verify(self, writer: str, count: int, received: Receiver[Received], batches: Sender[_Part]) -> None:
         async with received, batches:
