@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gossiplog
+from gossiplog import Signer
 from gossiplog.errors import CorruptLog, CorruptSource
 from gossiplog.log import Log
 from gossiplog.log.repair import repair_file as repair
@@ -265,7 +266,9 @@ def test_an_older_count_is_no_loss(killed: dict[str, bytes], tmp_path: Path) -> 
 
 
 def test_a_count_of_another_database_is_overwritten(killed: dict[str, bytes], tmp_path: Path) -> None:
-    path = put(tmp_path / "log.db", {"-count": killed["-count"]})
+    path = tmp_path / "log.db"
+    opened(path).close()
+    Path(f"{path}-count").write_bytes(killed["-count"])
     with opened(path) as log:
         assert count_of(path) == COUNT
         log.append("on")
@@ -406,3 +409,26 @@ def test_write_after_close(tmp_path: Path) -> None:
         assert count.read() == (IDENTITY, number)
         count.close()
     count.close()
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_no_log_is_made_in_the_place_of_one_with_messages(tmp_path: Path, signer: Signer, left: str) -> None:
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, signer=signer) as log:
+        log.append_many(range(20))
+    path.unlink()
+    if left == "an empty file":
+        path.touch()
+    with pytest.raises(CorruptLog, match=r"log\.db-count says that a log with 20 messages was there") as caught:
+        gossiplog.open(path, TOPIC)
+    assert f"run gossiplog sync {path} SOURCE --topic TOPIC" in str(caught.value)
+    assert path.exists() == (left == "an empty file")
+    with gossiplog.open(path, TOPIC, accept_loss=True) as log:
+        assert len(log) == 0
+    # What an empty log leaves is no reason.
+    path.unlink()
+    (tmp_path / "log.db-count").unlink()
+    for _ in range(2):
+        with gossiplog.open(path, TOPIC) as log:
+            assert len(log) == 0
+        path.unlink()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
-from gossiplog.reprs import shell_path
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.base import (
     SCHEMA,
     DiskFailure,
@@ -150,6 +150,7 @@ class SQLiteStorage(Storage):
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
             self._opening.check_there(create and topic is not None)
+            self._check_not_emptied()
             try:
                 connection, stored = self._open_once(topic, create, progress)
             except (CorruptLog, DiskFailure, NotALog):
@@ -179,6 +180,25 @@ class SQLiteStorage(Storage):
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
         connection.set_authorizer(self._guard)
         return connection, stored
+
+    def _check_not_emptied(self) -> None:
+        """Refuse to make a log anew in the place of one that had messages.
+
+        Raises:
+            CorruptLog: the file is gone or empty, and the count beside it is of a log with messages.
+        """
+        if self._count is None or self._accept_loss or (os.path.exists(self._file) and os.path.getsize(self._file)):
+            return
+        acknowledged = self._count.read()
+        if acknowledged is not None and acknowledged[1]:
+            messages, file = counted(acknowledged[1], "message"), self._count.path
+            raise CorruptLog(
+                [f"the file is gone or empty, and {file} says that a log with {messages} was there"],
+                advice=(
+                    f"; put the file or a backup back, or get its messages from a replica: remove {shell_path(file)},"
+                    f" and run gossiplog sync {shell_path(self._path)} SOURCE --topic TOPIC"
+                ),
+            )
 
     def _check_count(self, connection: sqlite3.Connection, acknowledged: tuple[bytes, int] | None) -> None:
         """Refuse a log that has fewer messages than were acknowledged.
