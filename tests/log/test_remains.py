@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import gossiplog
+from gossiplog import Signer
 from gossiplog.errors import NotALog, TopicMismatch
 from gossiplog.log.remains import Remains, SoundValues, read_remains
 from tests.damage import TOPIC, make_log
@@ -28,7 +30,7 @@ def base(intact: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def read(base: sqlite3.Connection, topic: str | None = None, acknowledged: int = 0) -> Remains:
-    return read_remains(base, topic, incomplete=False, missing_pages=0, acknowledged=acknowledged)
+    return read_remains(base, topic, incomplete=False, missing_pages=0, size=0, acknowledged=acknowledged)
 
 
 def keys(base: sqlite3.Connection) -> list[bytes]:
@@ -67,6 +69,21 @@ def test_a_sound_value_stands_where_its_leaf_says(base: sqlite3.Connection) -> N
     for number in (10**6, 7):
         base.execute("UPDATE gossiplog_messages SET seq = ? WHERE seq = ?", (10**9 - number, number))
     assert read(base).order == order
+
+
+@pytest.mark.parametrize(("more", "believed"), [(0, True), (1, True), (2**40, False)])
+def test_the_count_of_the_index_is_believed_up_to_what_the_file_holds(
+    tmp_path: Path, more: int, believed: bool
+) -> None:
+    """Of the smallest messages: before, any number was believed."""
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, "t", signer=Signer(bytes(32))) as log:
+        log.append_many([0] * 500)
+    with closing(sqlite3.connect(path, isolation_level=None)) as base:
+        base.execute("UPDATE gossiplog_meta SET value = value + ? WHERE name = 'indexed'", (more,))
+        size = path.stat().st_size
+        found = read_remains(base, None, incomplete=True, missing_pages=0, size=size, acknowledged=0)
+    assert found.indexed == (500 + more if believed else 0)
 
 
 def test_tables_and_views_of_others_are_noticed(base: sqlite3.Connection) -> None:

@@ -260,6 +260,42 @@ def test_a_file_that_was_cut_off(path: Path, intact: Path, part: float) -> None:
         assert repair(path, intact).root == sound.root
 
 
+@pytest.mark.parametrize("bit", [0, 1, 4, 8, 12, 28])
+def test_a_damaged_count_of_pages_is_no_loss(path: Path, intact: Path, bit: int) -> None:
+    """Before, the pages that it counted beyond the end of the file were taken for lost ones."""
+    damage_page(path, "gossiplog_tree")
+    content = bytearray(path.read_bytes())
+    content[28:32] = (int.from_bytes(content[28:32]) ^ 1 << bit).to_bytes(4)
+    path.write_bytes(content)
+    with gossiplog.open(intact) as sound:
+        assert repair(path).root == sound.root
+
+
+@pytest.mark.parametrize("more", [1, 50])
+def test_a_damaged_count_of_the_index_is_no_loss(path: Path, intact: Path, more: int) -> None:
+    """Before, messages that it counted beyond those of the log and of a complete replica were taken for lost ones."""
+    damage_page(path, "gossiplog_tree")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = value + ? WHERE name = 'indexed'", (more,))
+    # Without one, they may be lost without a trace.
+    with pytest.raises(CorruptLog, match=f"{more} messages? (is|are) lost, of which not even"):
+        repair(path)
+    with gossiplog.open(intact) as sound:
+        repaired = repair(path, intact)
+        assert repaired.root == sound.root
+    assert any("may hide messages" in note for note in repaired.notes)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["no source", "source"])
+def test_a_count_of_the_index_that_no_file_of_the_size_reaches(path: Path, intact: Path, named: bool) -> None:
+    """Before, the messages up to that count were taken for lost ones."""
+    damage_page(path, "gossiplog_tree")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = value + 1099511627776 WHERE name = 'indexed'")
+    with gossiplog.open(intact) as sound:
+        assert repair(path, intact if named else None).root == sound.root
+
+
 def test_what_is_left_of_a_file_that_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     with gossiplog.open(path, TOPIC, signer=Signer(bytes(32)), synchronous="off") as log:

@@ -42,6 +42,17 @@ def rows(content: bytes) -> list[tuple[int | None, Sequence[Value]]]:
             return [*pages.rows()]
 
 
+def missing(content: bytes, counted: int) -> int:
+    """How many pages are missing of a file whose header counts so many."""
+    header = bytearray(content[:100])
+    header[28:32] = counted.to_bytes(4)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "read.db")
+        path.write_bytes(content)
+        with closing(Pages(path)) as pages:
+            return pages.missing(bytes(header))
+
+
 def size_of(found: Sequence[tuple[int | None, Sequence[Value]]]) -> int:
     return sum(len(value) for _, values in found for value in values if isinstance(value, (bytes, str)))
 
@@ -53,6 +64,23 @@ def test_all_rows_of_a_sound_database() -> None:
     # Those that pages were split for stand in two of them.
     others = {tuple(values) for rowid, values in found if rowid is None}
     assert others == {(bytes([n]) * 300, n) for n in range(40)}
+
+
+def test_pages_that_are_missing_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "made.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        connection.execute("CREATE TABLE a(seq INTEGER PRIMARY KEY, value BLOB)")
+        connection.execute("CREATE TABLE b(key BLOB PRIMARY KEY, seq) WITHOUT ROWID")
+        for number in range(200):
+            connection.execute("INSERT INTO a VALUES (?, zeroblob(80))", (number,))
+            connection.execute("INSERT INTO b VALUES (?, ?)", (number.to_bytes(20), number))
+    content = path.read_bytes()
+    count = len(content) // PAGE
+    for left in range(1, count + 1):
+        assert missing(content[: left * PAGE], count) == count - left
+    # A damaged count: no page refers to what it counts beyond the end.
+    assert {missing(content, count ^ 1 << bit) for bit in range(32)} == {0}
 
 
 def leaf(kind: int, cell: bytes) -> bytes:

@@ -199,20 +199,25 @@ class Reassembly:
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
         """Return the order with messages of the source in the places of those that are unknown."""
         remains = self._remains
+        unknown = max(remains.unknown, remains.indexed - len(order))
         if self._source is None and remains.incomplete:
-            self._check_hidden()
-        if not remains.unknown and (self._source is None or not remains.incomplete):
+            self._check_hidden(unknown)
+        if not unknown and (self._source is None or not remains.incomplete):
             return order
         known = set(order)
         others = [] if self._source is None else [key for key in self._source.all_keys() if key not in known]
-        if len(others) < remains.unknown:
+        # Where there is a source, the count of the index alone says of no message that it is lost: it may be damaged.
+        lost = (unknown if self._source is None else remains.unknown) - len(others)
+        if lost > 0:
             where = "" if self._source is None else " here and in the source"
-            are = counted(remains.unknown - len(others), "message is", "messages are")
+            are = counted(lost, "message is", "messages are")
             self._check_accepted(f"{are} lost{where}, of which not even the ids are left")
+        elif unknown > len(others):
+            self._note_hidden()
         places = self._places
         taken = set(places.values())
         gaps = (sequence for sequence in count_up(1) if sequence not in taken)
-        found, rest = others[: remains.unknown], others[remains.unknown :]
+        found, rest = others[:unknown], others[unknown:]
         places.update(zip(found, gaps, strict=False))
         return [*sorted(places, key=places.__getitem__), *rest]
 
@@ -229,19 +234,25 @@ class Reassembly:
             self._places[key] = self._places.pop(former)
         return [names.get(key, key) for key in order]
 
-    def _check_hidden(self) -> None:
+    def _check_hidden(self, unknown: int) -> None:
         """Note that messages may be lost of which nothing is left, and of which no replica was named.
+
+        Args:
+            unknown: how many are lost by what counts them.
 
         Raises:
             CorruptLog: that is likely, and not accepted.
         """
         remains = self._remains
         # Where so many are known to be lost, their number is named.
-        if remains.missing_pages and not remains.unknown:
+        if remains.missing_pages and not unknown:
             pages = counted(remains.missing_pages, "page of the file is", "pages of the file are")
             self._check_accepted(f"{pages} missing at its end, and the messages that were there are lost")
-        elif not remains.order and not remains.unknown:
+        elif not remains.order and not unknown:
             self._check_accepted("no message is left in the file")
+        self._note_hidden()
+
+    def _note_hidden(self) -> None:
         self.notes.append(
             "the file is damaged in a way that may hide messages:"
             f" gossiplog sync {shell_path(self._path)} REPLICA brings what it lacks"

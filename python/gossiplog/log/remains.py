@@ -14,6 +14,8 @@ from gossiplog.storage import salvage
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
 
 _PAGE = 1024
+# What a message takes in a file at least: its signature, its author's did:key and its leaf.
+_LEAST_BYTES = 150
 # Looked at for the topic.
 _LOOKED_AT = 64
 
@@ -30,6 +32,7 @@ class Remains:
         places: by key, the sequence that the message had.
         hashes: the leaf hashes of messages that are lost, by the keys that their leaves have.
         unknown: how many messages were lost of which not even the key is left.
+        indexed: how many messages there were if the index counted right: the count may be damaged, too.
         incomplete: whether there may have been others.
         missing_pages: of the file, which may have held others.
         tables: whether there are others' tables in the database.
@@ -42,6 +45,7 @@ class Remains:
     places: Mapping[bytes, int]
     hashes: Mapping[bytes, bytes]
     unknown: int
+    indexed: int
     incomplete: bool
     missing_pages: int
     tables: bool
@@ -53,6 +57,7 @@ def read_remains(
     *,
     incomplete: bool,
     missing_pages: int,
+    size: int,
     acknowledged: int,
     progress: Callable[[int], object] | None = None,
 ) -> Remains:
@@ -63,6 +68,7 @@ def read_remains(
         topic: of the source, None where there is none.
         incomplete: whether there may have been messages of which nothing is left.
         missing_pages: of the file.
+        size: of the file with these, in bytes.
         acknowledged: how many messages there were at least.
         progress: called with the number of messages read since it was called before.
 
@@ -70,7 +76,7 @@ def read_remains(
         TopicMismatch: the messages have another topic than the source.
         NotALog: no message is left, nor the topic.
     """
-    return _Reading(base, topic, progress).read(incomplete, missing_pages, acknowledged)
+    return _Reading(base, topic, progress).read(incomplete, missing_pages, size, acknowledged)
 
 
 class SoundValues:
@@ -115,7 +121,7 @@ class _Reading:
         self._found: dict[bytes, int] = {}
         self._rows: dict[bytes, int] = {}
 
-    def read(self, incomplete: bool, missing_pages: int, acknowledged: int) -> Remains:
+    def read(self, incomplete: bool, missing_pages: int, size: int, acknowledged: int) -> Remains:
         """Read it."""
         tables = bool(foreign_objects(self._base))
         if not self._has("gossiplog_messages", "seq", "value"):
@@ -130,9 +136,9 @@ class _Reading:
         leaves, again = [*hashes], self._read_values(topic)
         slots, displaced = self._arrange(leaves, again)
         rows = sorted([*slots.items(), *displaced])
-        # What the index covers was there.
-        indexed = meta.get("indexed")
-        least = indexed if incomplete and isinstance(indexed, int) else 0
+        # What the index covers was there, unless no file of this size holds so many.
+        indexed = meta.get("indexed", 0)
+        is_likely = incomplete and isinstance(indexed, int) and indexed <= size // _LEAST_BYTES
         return Remains(
             topic=topic,
             meta=meta,
@@ -140,7 +146,8 @@ class _Reading:
             order=[key for _, key in rows],
             places={key: sequence for sequence, key in rows},
             hashes={key: hashes[key, sequence] for sequence, key in rows if key not in self._rows},
-            unknown=max(acknowledged, least, len(rows), max(slots, default=0)) - len(rows),
+            unknown=max(acknowledged, len(rows), max(slots, default=0)) - len(rows),
+            indexed=indexed if is_likely else 0,
             incomplete=incomplete,
             missing_pages=missing_pages,
             tables=tables,

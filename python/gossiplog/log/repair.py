@@ -165,6 +165,7 @@ class _Repair:
                 None if replica is None else replica.topic,
                 incomplete=bool(salvaged.problems),
                 missing_pages=salvaged.missing_pages,
+                size=salvaged.size,
                 acknowledged=acknowledged,
                 progress=self._progress,
             )

@@ -21,6 +21,7 @@ _MAGIC = b"SQLite format 3\0"
 _DEFAULT_PAGE = 4096
 _PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
 _INTERIOR_INDEX, _INTERIOR_TABLE, _LEAF_INDEX, _LEAF_TABLE = 2, 5, 10, 13
+_INTERIOR: Final = (_INTERIOR_INDEX, _INTERIOR_TABLE)
 # In a sound file no two cells share bytes. Damage may make some do; a hostile file would have all of them do.
 _MOST_SHARED = 4
 _ENCODINGS: Final = {1: "utf-8", 2: "utf-16-le", 3: "utf-16-be"}
@@ -49,16 +50,6 @@ def initial_settings(header: bytes) -> Sequence[str]:
     codec = _ENCODINGS.get(int.from_bytes(header[56:60]), _ENCODINGS[1])
     vacuum = ("INCREMENTAL" if any(header[64:68]) else "FULL") if any(header[52:56]) else "NONE"
     return f"PRAGMA encoding = '{_PRAGMA_NAMES[codec]}'", f"PRAGMA auto_vacuum = {vacuum}"
-
-
-def missing_pages(header: bytes, length: int) -> int:
-    """Return how many pages a file lacks of those that its header counts ("In-header database size").
-
-    Args:
-        header: the first 100 bytes of the file.
-        length: of the file, in bytes.
-    """
-    return max(int.from_bytes(header[28:32]) - length // page_size(header), 0)
 
 
 def restored_header(path: Path) -> tuple[bytes, bytes]:
@@ -126,22 +117,41 @@ class Pages:
             self._codec = stored
         return next(number for number, codec in _ENCODINGS.items() if codec == self._codec)
 
+    def missing(self, header: bytes) -> int:
+        """Return how many pages the file lacks of those that a header counts ("In-header database size").
+
+        The count itself may be damaged: it is believed if one of these pages is the root of a table or the child of a
+        page that is there. Of pages that others overflow to, rows are left that name what is lost.
+
+        Args:
+            header: the first 100 bytes of the file, as they were found.
+        """
+        counted = int.from_bytes(header[28:32])
+        if counted <= self._count or not any(self._count < number <= counted for number in self._references()):
+            return 0
+        return counted - self._count
+
+    def _references(self) -> Iterator[int]:
+        """Yield the numbers of the pages that the schema and interior pages name: roots and children."""
+        for _, values in self.rows():
+            match values:
+                case [str(), str(), str(), int(root), _]:
+                    yield root
+        for page, start, cells in self._trees():
+            if page[start] in _INTERIOR:
+                yield from (int.from_bytes(page[at : at + 4]) for at in (start + 8, *cells))
+
     def rows(self) -> Iterator[tuple[int | None, Sequence[Value]]]:
         """Yield the rows of all tables: their rowids, None in those without, and the values of their columns.
 
         The rows of a hostile file have up to eight times as many bytes as the file.
         """
-        for number in range(1, self._count + 1):
-            page = self._page(number)
-            start = HEADER if number == 1 else 0
-            kind, cells = page[start], int.from_bytes(page[start + 3 : start + 5])
-            if kind not in (_INTERIOR_INDEX, _LEAF_INDEX, _LEAF_TABLE):
+        for page, start, cells in self._trees():
+            kind = page[start]
+            if kind == _INTERIOR_TABLE:
                 continue
-            first = start + (12 if kind == _INTERIOR_INDEX else 8)
             left = _MOST_SHARED * self._size
-            for index in range(min(cells, self._size // 4)):
-                pointer = first + 2 * index
-                at = int.from_bytes(page[pointer : pointer + 2])
+            for at in cells:
                 try:
                     rowid, payload, own = self._cell(page, at, kind)
                     left -= own
@@ -150,6 +160,17 @@ class Pages:
                     yield rowid, _record(payload, self._codec)
                 except (_Damaged, IndexError, UnicodeDecodeError):
                     continue
+
+    def _trees(self) -> Iterator[tuple[bytes, int, Sequence[int]]]:
+        """Yield the pages of b-trees, with where their headers and their cells begin ("B-tree Pages")."""
+        for number in range(1, self._count + 1):
+            page = self._page(number)
+            start = HEADER if number == 1 else 0
+            kind, cells = page[start], int.from_bytes(page[start + 3 : start + 5])
+            if kind in (*_INTERIOR, _LEAF_INDEX, _LEAF_TABLE):
+                first = start + (12 if kind in _INTERIOR else 8)
+                pointers = range(first, first + 2 * min(cells, self._size // 4), 2)
+                yield page, start, [int.from_bytes(page[pointer : pointer + 2]) for pointer in pointers]
 
     def _page(self, number: int) -> bytes:
         self._file.seek((number - 1) * self._size)

@@ -16,7 +16,7 @@ from typing import Any
 
 from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
-from gossiplog.storage.pages import Pages, initial_settings, missing_pages, restored_header
+from gossiplog.storage.pages import Pages, initial_settings, page_size, restored_header
 from gossiplog.storage.replacement import put_in_place
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems
@@ -44,12 +44,14 @@ class Salvage:
         problems: what SQLite finds wrong with the damaged one.
         lost: what of the application's tables could not be read.
         missing_pages: how many the damaged one lacks at its end.
+        size: of the damaged one with these, in bytes.
     """
 
     path: Path
     problems: Sequence[str] = ()
     lost: Sequence[str] = ()
     missing_pages: int = 0
+    size: int = 0
 
 
 def read_all(copy: Path, folder: Path) -> Salvage:
@@ -79,7 +81,10 @@ def read_all(copy: Path, folder: Path) -> Salvage:
         _read_log_rows(copy, database)
         lost = _copy_foreign_tables(copy, database)
         database.execute("COMMIT")
-    return Salvage(readable, problems, lost, missing_pages(header, copy.stat().st_size))
+    with closing(Pages(copy)) as pages:
+        missing = pages.missing(header)
+        size = pages.length + missing * page_size(header)
+    return Salvage(readable, problems, lost, missing, size)
 
 
 def _read_log_rows(copy: Path, database: sqlite3.Connection) -> None:
