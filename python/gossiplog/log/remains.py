@@ -132,8 +132,9 @@ class _Reading:
         if self._has("gossiplog_meta", "name", "value"):
             meta = dict(self._base.execute("SELECT name, value FROM gossiplog_meta"))
         topic = self._topic(meta.get("topic"))
-        hashes = {(key, sequence): hash for key, sequence, hash in self._leaves()}
-        leaves, again = [*hashes], self._read_values(topic)
+        again = self._read_values(topic)
+        hashes = self._named_by_hash({(key, sequence): hash for key, sequence, hash in self._leaves()})
+        leaves = [*hashes]
         slots, displaced = self._arrange(leaves, again)
         rows = sorted([*slots.items(), *displaced])
         # What the index covers was there, unless no file of this size holds so many.
@@ -213,6 +214,28 @@ class _Reading:
         for key, sequence, hash in rows:
             if isinstance(key, bytes) and len(key) == core.KEY_LENGTH and isinstance(sequence, int) and sequence > 0:
                 yield key, sequence, hash or b""
+
+    def _named_by_hash(self, hashes: Mapping[tuple[bytes, int], bytes]) -> Mapping[tuple[bytes, int], bytes]:
+        """Return the hashes of leaves with sound messages' keys in the place of damaged ones.
+
+        A damaged key is no sound message's; the hash says which of those without a leaf it was.
+
+        Args:
+            hashes: by the keys and the sequences of the leaves.
+        """
+        known = {key for key, _ in hashes}
+        if known <= self._found.keys():
+            return hashes
+        values, others = SoundValues(self._base, self._rows), [key for key in self._found if key not in known]
+        names = {
+            core.leaf_hash(key, value): key
+            for start in range(0, len(others), _PAGE)
+            for key, value in values.of(others[start : start + _PAGE]).items()
+        }
+        return {
+            (key if key in self._found else names.get(hash, key), sequence): hash
+            for (key, sequence), hash in hashes.items()
+        }
 
     def _arrange(
         self, leaves: Collection[tuple[bytes, int]], again: Mapping[bytes, Sequence[int]]
