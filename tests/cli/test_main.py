@@ -323,6 +323,7 @@ def test_the_module_of_a_command_has_its_name() -> None:
         "sync notes.db wss://localhost:9 --ca-file X",
         "sync notes.db X",
         "recover X new.db",
+        "repair X",
         "serve notes.db --config X",
         "simulate --scenarios X --list",
         "simulate --latency X",

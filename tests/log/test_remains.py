@@ -113,3 +113,22 @@ def test_the_topic(base: sqlite3.Connection) -> None:
     base.execute("DROP TABLE gossiplog_meta")
     with pytest.raises(NotALog, match="nothing of a log is left"):
         read(base)
+
+
+def test_a_message_in_two_rows_whose_place_another_has(base: sqlite3.Connection) -> None:
+    """It was in no order before, and a repair dropped it."""
+    order = keys(base)
+    base.execute("INSERT INTO gossiplog_messages SELECT ?, links, value FROM gossiplog_messages WHERE seq = 2", (301,))
+    base.execute("DELETE FROM gossiplog_leaves WHERE seq = 2")
+    base.execute("UPDATE gossiplog_leaves SET seq = 2 WHERE seq = 3")
+    found = read(base)
+    assert set(found.order) == set(found.rows) == set(order)
+    assert found.places[order[2]] == 2
+
+
+def test_what_is_unsound_is_named_where_no_sound_message_stands(base: sqlite3.Connection) -> None:
+    count = len(keys(base))
+    base.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq IN (7, ?)", (count,))
+    base.execute("INSERT INTO gossiplog_messages VALUES (?, x'00', x'00')", (2**40,))
+    found = read(base)
+    assert (found.last, set(found.unsound)) == (count, {7, count})

@@ -550,3 +550,10 @@ def _repair_up_to(path: Path, source: Path, step: int) -> None:
         status = 0
     finally:
         os._exit(status)
+
+
+def test_a_write_ahead_log_that_is_no_file_is_not_waited_for(path: Path) -> None:
+    os.mkfifo(f"{path}-wal")
+    for way_back in (repair, lambda damaged: gossiplog.recover(damaged, f"{damaged}.new")):
+        with pytest.raises(StorageError, match="is a named pipe, where SQLite keeps a file"):
+            way_back(path)

@@ -319,11 +319,11 @@ def recover(
     accept_loss: AcceptLoss = False,
     json: Json = False,
 ) -> None:
-    """Make a log of the messages of a damaged one that are valid; end with status 1 if any is refused.
+    """Make a log of the valid messages of a damaged one that no program has open; end with status 1 if any is refused.
 
-    It verifies every message, and reads nothing else of the damaged log. Messages that are whole but descend from
-    damaged ones are counted apart; `refused` lists the first 20 damaged messages. `lost` counts acknowledged messages
-    that are gone.
+    It reads what `repair` reads, also where SQLite cannot read the file, and verifies every message. Messages that are
+    whole but descend from damaged ones are counted apart; `refused` lists the first 20 damaged messages. `lost` counts
+    acknowledged messages that are gone from the end.
     """
     output = Output(json)
     if not path.exists():

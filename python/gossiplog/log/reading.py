@@ -2,7 +2,7 @@
 
 A disk may rot under a log, so each value is held against the key that it is stored under, and nothing that fails is
 handed out. What looks like damage is read once more through a new connection before it is believed: an error of a disk
-that passes looks the same. The audit, the recovery and the Spark jobs, which look for damage, read the storage itself.
+that passes looks the same. The audit and the Spark jobs, which look for damage, read the storage itself.
 """
 
 from __future__ import annotations

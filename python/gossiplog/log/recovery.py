@@ -1,112 +1,186 @@
-"""The way back from a damaged log: its valid messages in another one."""
+"""The way back from a damaged log: its valid messages in another one.
+
+A copy of the file is read as a repair reads it, page by page where SQLite cannot read it.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from gossiplog.errors import CorruptLog
+from gossiplog import core
+from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, NotALog, OlderSchema, StorageError
+from gossiplog.files import explain_denial
+from gossiplog.log.insertion import insert_many
+from gossiplog.log.log import Log
 from gossiplog.log.opening import open
+from gossiplog.log.remains import Remains, SoundValues, connect, count_messages, is_own_schema, read_remains
 from gossiplog.log.results import RecoverResult
-from gossiplog.reprs import last_counted, shell_path
-from gossiplog.storage import Storage, write_ahead_log
+from gossiplog.reprs import counted, shell_path
+from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.commit_count import describe_loss
 from gossiplog.storage.location import storage_at
-
-_PAGE = 1024
+from gossiplog.storage.replacement import locked_alone
+from gossiplog.storage.sqlite_files import check_files, text_path
+from gossiplog.storage.sqlite_tables import storage_error
 
 
 def recover(
-    damaged: str | os.PathLike[str] | Storage,
+    damaged: str | os.PathLike[str],
     new: str | os.PathLike[str] | Storage,
     *,
     accept_loss: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> RecoverResult:
-    """Make a log of the messages of a damaged one that are valid.
+    """Make a log of the messages of a damaged one that are valid and descend from no lost one.
 
-    Nothing but the messages is read: no index, no tree. Each is verified as if a peer had sent it. So this is also the
-    way on from a log whose messages an earlier version accepted and this one refuses; what descends from them is
-    refused as well, as by every peer.
+    Each message is verified as if a peer had sent it. So this is also the way on from a log whose messages an earlier
+    version accepted and this one refuses; what descends from them is refused as well, as by every peer. A copy is
+    read, beside the new log, with its write-ahead log: where SQLite cannot read it, page by page.
 
     Args:
-        damaged: as `location` of `open`. It is not changed; a storage upgrades its schema, unless it is read-only.
+        damaged: the path of the log's file, which no program has open. It is not changed.
         new: as `location` of `open`; a log of the same topic that is there gets what it lacks.
-        accept_loss: whether to go on where the log has fewer messages than were acknowledged, or its write-ahead log is
-            damaged. SQLite then drops what comes after the damage, which `repair` reads.
+        accept_loss: whether to go on where the log has fewer messages than were acknowledged.
         progress: called with the number of messages read since it was called before.
 
     Raises:
         TopicMismatch: there is a log at `new`, of another topic.
-        NotALog: there is no log to recover.
-        CorruptLog: acknowledged messages are lost, or the write-ahead log is damaged, and the log is as it was; or
-            SQLite cannot open the damaged log, or cannot read on in it: what it read before is in the new log.
-        StorageError: one of the databases cannot be read or written.
+        NotALog: there is no log to recover, or nothing is left of it.
+        NewerSchema, OlderSchema: another version wrote the log, in tables that this one does not read.
+        CorruptLog: acknowledged messages are lost, and no new log was made.
+        StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
+            messages are in the new log, if one was made.
     """
-    if not accept_loss and not isinstance(damaged, Storage):
-        _check_write_ahead_log(os.fspath(damaged))
-    storage = damaged if isinstance(damaged, Storage) else storage_at(damaged, read_only=True, accept_loss=True)
-    try:
-        topic = storage.open(None, create=False)
-    except CorruptLog as error:
-        file = shell_path(storage.file or "LOG")
-        advice = (
-            f"; SQLite cannot read it: gossiplog repair {file} --from SOURCE reads such files. Only if that fails:"
-            " gossiplog sync NEW SOURCE makes a log of what a replica has"
-        )
-        raise CorruptLog(error.problems, advice=advice) from error
-    if storage.lost and not accept_loss:
-        storage.close()
-        raise _loss(storage)
-    place = storage_at(new).place
-    sequences: list[int] = []
-
-    def values() -> Iterator[bytes]:
-        while True:
+    path = Path(text_path(damaged)).absolute()
+    check_files(text_path(damaged))
+    if not path.is_file():
+        raise NotALog(f"there is no log {os.fspath(damaged)}")
+    target = storage_at(new)
+    with ExitStack() as stack:
+        try:
+            folder = Path(stack.enter_context(_folder_beside(target)))
+            copy = folder / "copy.db"
+            with _descriptor(path.resolve()) as descriptor:
+                write_ahead_log.copy_with_log(descriptor, path.resolve(), copy)
+            _check_schema(copy, path)
+            salvaged = salvage.read_all(copy, folder)
+            acknowledged, _ = count_messages(path, salvaged.path)
+            base = stack.enter_context(closing(connect(salvaged.path)))
+            remains = read_remains(
+                base,
+                None,
+                incomplete=bool(salvaged.problems),
+                missing_pages=salvaged.missing_pages,
+                size=salvaged.size,
+                acknowledged=acknowledged,
+                progress=progress,
+            )
+        except OSError as error:
+            raise StorageError(f"cannot copy {path} to {target.place}: {error.strerror}") from error
+        except sqlite3.Error as error:
+            raise storage_error(str(path), "read", error) from error
+        lost = max(acknowledged - remains.last, 0)
+        if lost and not accept_loss:
+            raise _loss(path, lost)
+        with open(target, remains.topic) as log:
             try:
-                with storage.reader(single=True) as reader:
-                    rows = reader.arrivals(sequences[-1] if sequences else 0, _PAGE)
-            except CorruptLog as error:
-                advice = f"; what was read before is in {place}: get the rest from a peer, a hub or a backup"
-                raise CorruptLog(
-                    error.problems, advice=f"{advice}: gossiplog sync {shell_path(place)} SOURCE"
-                ) from error
-            if not rows:
-                return
-            for sequence, value in rows:
-                sequences.append(sequence)
-                yield value
-            if progress is not None:
-                progress(len(rows))
-
-    with closing(storage), open(new, topic) as log:
-        result = log.insert_many(values())
-    refused = tuple((sequences[index], error) for index, error in result.refused)
-    return RecoverResult(result.inserted, result.duplicates, refused, storage.lost)
+                return _insert(log, SoundValues(base, remains.rows), remains, lost)
+            except (StorageError, sqlite3.Error) as error:
+                raise _stopped(log, path, target, error) from error
 
 
-def _loss(storage: Storage) -> CorruptLog:
+def _insert(log: Log, own: SoundValues, remains: Remains, lost: int) -> RecoverResult:
+    """Insert the sound messages, in the order in which they arrived."""
+    places = remains.places
+    keys = sorted(remains.rows, key=lambda key: places.get(key, math.inf))
+    result = insert_many(log.replica, own.in_order(keys), signed=True)
+    refused: list[tuple[int, GossipLogError]] = [(places[keys[index]], error) for index, error in result.refused]
+    refused += _damaged(remains).items()
+    return RecoverResult(result.inserted, result.duplicates, tuple(sorted(refused, key=lambda each: each[0])), lost)
+
+
+def _damaged(remains: Remains) -> dict[int, InvalidMessage]:
+    """Return by their sequences what is wrong with the messages that are not sound."""
+    found = dict(remains.unsound)
+    for key, sequence in remains.places.items():
+        if key not in remains.rows:
+            reason = found[sequence].reason if sequence in found else "it is lost, but for its id"
+            found[sequence] = InvalidMessage(reason, core.encode_id(key))
+    taken = {*found, *remains.places.values()}
+    # A sound message whose place another has may have been at any of the others.
+    nameless = max(remains.last - len(remains.rows) - len(found), 0)
+    gaps = [sequence for sequence in range(1, remains.last + 1) if sequence not in taken]
+    return found | {sequence: InvalidMessage("it is lost, with its id") for sequence in gaps[:nameless]}
+
+
+@contextmanager
+def _folder_beside(target: Storage) -> Iterator[str]:
+    """Provide a folder for copies beside a log that is in a file."""
+    file = target.file
+    if file is None:
+        with tempfile.TemporaryDirectory(prefix="gossiplog-recover-") as folder:
+            yield folder
+        return
+    try:
+        made = tempfile.TemporaryDirectory(prefix=f"{file.name}.recover-", dir=file.absolute().parent)
+    except PermissionError as error:
+        raise StorageError(f"cannot make {file}: {explain_denial(file.parent, 'write to')}") from error
+    except OSError as error:
+        raise StorageError(f"cannot make {file}: no folder can be made beside it: {error.strerror}") from error
+    with made as folder:
+        yield folder
+
+
+@contextmanager
+def _descriptor(path: Path) -> Iterator[int]:
+    """Provide a descriptor of a database, locked unless this user may not write to it."""
+    if os.access(path, os.W_OK):
+        with locked_alone(path) as descriptor:
+            yield descriptor
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError as error:
+        raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _check_schema(copy: Path, path: Path) -> None:
+    """Refuse a log that another version wrote in tables that are not read; damage is left to others."""
+    storage = SQLiteStorage(copy, read_only=True)
+    try:
+        storage.open(None, create=False)
+    except (NewerSchema, OlderSchema) as error:
+        if not is_own_schema(copy):
+            raise type(error)(str(error).replace(str(copy), str(path))) from error
+    except StorageError:
+        return
+    storage.close()
+
+
+def _loss(path: Path, lost: int) -> CorruptLog:
     """Return the error for a log that lacks acknowledged messages."""
-    name = shell_path(storage.file or "LOG")
+    name = shell_path(path)
     return CorruptLog(
-        [describe_loss(storage.lost)],
+        [describe_loss(lost)],
         advice=f"; gossiplog repair {name} --from SOURCE gets back what a replica has. Only if that fails: gossiplog"
         f" recover {name} NEW --accept-loss makes a log of what is left",
     )
 
 
-def _check_write_ahead_log(location: str) -> None:
-    """Raise CorruptLog where SQLite would drop transactions of the write-ahead log as it opens the log."""
-    path = Path(location).resolve()
-    wal = write_ahead_log.log_of(path)
-    lost = write_ahead_log.unread_commits(wal)
-    # A program that begins the file anew meanwhile makes it look damaged once.
-    if lost and (lost := write_ahead_log.unread_commits(wal)):
-        name = shell_path(location)
-        raise CorruptLog(
-            [f"{wal} is damaged, and SQLite would drop its {last_counted(lost, 'transaction')}"],
-            advice=f"; the log is as it was. gossiplog repair {name} --from SOURCE reads them, and takes from a replica"
-            f" what is lost. Only if that fails: gossiplog recover {name} NEW --accept-loss makes a log without them",
-        )
+def _stopped(log: Log, path: Path, target: Storage, error: Exception) -> StorageError:
+    """Return the error for a recovery that stopped on the way."""
+    holds = ""
+    # The disk may be what failed.
+    with suppress(StorageError):
+        holds = f"; {target.place} holds {counted(len(log), 'message')} of {path}"
+    return StorageError(f"{error}{holds}. Repeat the command with another NEW")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from gossiplog import core
-from gossiplog.errors import GossipLogError, NotALog, TopicMismatch
+from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog, TopicMismatch
+from gossiplog.reprs import frozen
 from gossiplog.storage import salvage
+from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
 
 _PAGE = 1024
@@ -20,7 +24,7 @@ _LEAST_BYTES = 150
 _LOOKED_AT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remains:
     """What is left of a log.
 
@@ -31,6 +35,8 @@ class Remains:
         order: the keys of all messages that are known, in the order in which they arrived.
         places: by key, the sequence that the message had.
         hashes: the leaf hashes of messages that are lost, by the keys that their leaves have.
+        last: the last sequence that a message is known to have had.
+        unsound: by sequence, what is wrong with the message that is stored there.
         unknown: how many messages were lost of which not even the key is left.
         indexed: how many messages there were if the index counted right: the count may be damaged, too.
         incomplete: whether there may have been others.
@@ -44,6 +50,8 @@ class Remains:
     order: Sequence[bytes]
     places: Mapping[bytes, int]
     hashes: Mapping[bytes, bytes]
+    last: int
+    unsound: Mapping[int, InvalidMessage]
     unknown: int
     indexed: int
     incomplete: bool
@@ -79,6 +87,39 @@ def read_remains(
     return _Reading(base, topic, progress).read(incomplete, missing_pages, size, acknowledged)
 
 
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection to a database that may be damaged or a stranger's."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    # Replace what is not UTF-8 instead of raising: a damaged text then matches no expected one.
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    return connection
+
+
+def count_messages(path: Path, copy: Path) -> tuple[int, int]:
+    """Return how many messages of a log were acknowledged, 0 where that is not known, and how many are in its copy."""
+    found = CommitCount(str(path)).read()
+    try:
+        with closing(connect(copy)) as connection:
+            (there,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+            is_own = found is not None and found[0] == stored_identity(connection)
+    # The driver cannot read what SQLite says of a schema whose text is damaged.
+    except (sqlite3.Error, UnicodeDecodeError, CorruptLog):
+        return 0, 0
+    return found[1] if found is not None and is_own else 0, there
+
+
+def is_own_schema(path: Path) -> bool:
+    """Return whether the number of a log's schema alone is wrong, where that is another version's."""
+    try:
+        with closing(connect(path)) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM gossiplog_meta")}
+    except sqlite3.Error:
+        return True
+    # Another schema has other tables, or says more of itself.
+    return names >= {*new_meta(), "topic"}
+
+
 class SoundValues:
     """The sound messages of a database by their keys, wherever they stand in it.
 
@@ -105,9 +146,14 @@ class SoundValues:
 
     def all(self) -> Iterator[bytes]:
         """Yield all values."""
-        keys = sorted(self._rows, key=self._rows.__getitem__)
+        yield from self.in_order(sorted(self._rows, key=self._rows.__getitem__))
+
+    def in_order(self, keys: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the values of keys that are sound."""
         for start in range(0, len(keys), _PAGE):
-            yield from self.of(keys[start : start + _PAGE]).values()
+            page = keys[start : start + _PAGE]
+            values = self.of(page)
+            yield from (values[key] for key in page)
 
 
 class _Reading:
@@ -120,6 +166,7 @@ class _Reading:
         # By the keys of the sound messages, the sequences that their rows have; and the rows.
         self._found: dict[bytes, int] = {}
         self._rows: dict[bytes, int] = {}
+        self._unsound: dict[int, InvalidMessage] = {}
 
     def read(self, incomplete: bool, missing_pages: int, size: int, acknowledged: int) -> Remains:
         """Read it."""
@@ -135,7 +182,14 @@ class _Reading:
         again = self._read_values(topic)
         hashes = self._named_by_hash({(key, sequence): hash for key, sequence, hash in self._leaves()})
         leaves = [*hashes]
-        slots, displaced = self._arrange(leaves, again)
+        # Behind so many there is no message: a damaged sequence may be any number.
+        limit = len(self._found) + len(leaves) + _PAGE
+        slots, displaced = self._arrange(leaves, again, limit)
+        unsound = {
+            sequence: error
+            for sequence, error in self._unsound.items()
+            if sequence <= limit and slots.get(sequence) not in self._found
+        }
         rows = sorted([*slots.items(), *displaced])
         # What the index covers was there, unless no file of this size holds so many.
         indexed = meta.get("indexed", 0)
@@ -147,6 +201,8 @@ class _Reading:
             order=[key for _, key in rows],
             places={key: sequence for sequence, key in rows},
             hashes={key: hashes[key, sequence] for sequence, key in rows if key not in self._rows},
+            last=max([*slots, *unsound], default=0),
+            unsound=unsound,
             unknown=max(acknowledged, len(rows), max(slots, default=0)) - len(rows),
             indexed=indexed if is_likely else 0,
             incomplete=incomplete,
@@ -192,11 +248,13 @@ class _Reading:
             (last, _PAGE),
         ).fetchall():
             batch = core.verify_batch([value or b"" for _, _, value in rows], topic)
-            invalid = {index for index, _ in batch.invalid}
+            invalid = dict(batch.invalid)
             for index, (key, (row, sequence, _)) in enumerate(zip(batch.keys, rows, strict=True)):
-                if index in invalid or sequence < 1:
+                if sequence < 1:
                     continue
-                if key in found:
+                if index in invalid:
+                    self._unsound.setdefault(sequence, invalid[index])
+                elif key in found:
                     again.setdefault(key, [found[key]]).append(sequence)
                 else:
                     found[key] = sequence
@@ -238,7 +296,7 @@ class _Reading:
         }
 
     def _arrange(
-        self, leaves: Collection[tuple[bytes, int]], again: Mapping[bytes, Sequence[int]]
+        self, leaves: Collection[tuple[bytes, int]], again: Mapping[bytes, Sequence[int]], limit: int
     ) -> tuple[Mapping[int, bytes], Sequence[tuple[int, bytes]]]:
         """Find out which message had which sequence; return that, and the sound ones whose places others have.
 
@@ -246,8 +304,6 @@ class _Reading:
         is known by its leaf alone.
         """
         found = self._found
-        # Behind so many there is no message: a damaged sequence may be any number.
-        limit = len(found) + len(leaves) + _PAGE
         by_sequence: dict[int, list[bytes]] = defaultdict(list)
         times = Counter(key for key, _ in leaves)
         for key, sequence in leaves:
@@ -261,9 +317,8 @@ class _Reading:
                 slots[sequence] = sound[0]
         placed = set(slots.values())
         for key, sequences in again.items():
-            if key not in placed:
+            if key not in placed and slots.setdefault(min(sequences), key) == key:
                 placed.add(key)
-                slots.setdefault(min(sequences), key)
         displaced = []
         for key, sequence in found.items():
             if key not in placed and (sequence > limit or slots.setdefault(sequence, key) != key):

@@ -32,16 +32,16 @@ from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.reassembly import Reassembly, ReplicaValues, open_source
-from gossiplog.log.remains import Remains, SoundValues, read_remains
+from gossiplog.log.remains import Remains, SoundValues, connect, count_messages, is_own_schema, read_remains
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
 from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.commit_count import describe_loss
 from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_meta import new_meta, stored_identity
+from gossiplog.storage.sqlite_files import check_files
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement
 
 Fetch: TypeAlias = Callable[[Log], object]
@@ -66,6 +66,7 @@ def repair_file(
         accept_loss: whether messages may be lost, here and in the source, that no other descends from.
     """
     path = Path(location).absolute()
+    check_files(str(path))
     if not path.is_file():
         raise NotALog(f"there is no log {os.fspath(location)}")
     path = path.resolve()
@@ -97,7 +98,7 @@ def _diagnose(path: Path) -> tuple[list[str], VerifyResult | None]:
     try:
         with _open_storage(path) as (storage, topic):
             verified = _verified(storage, topic)
-        with closing(_connection(path)) as connection:
+        with closing(connect(path)) as connection:
             # A damaged header may have SQLite read a file that it does not write.
             connection.execute("BEGIN IMMEDIATE")
         return [], verified
@@ -106,10 +107,7 @@ def _diagnose(path: Path) -> tuple[list[str], VerifyResult | None]:
     except CorruptLog as error:
         return list(error.problems), None
     except (NewerSchema, OlderSchema):
-        with closing(_connection(path)) as connection:
-            names = {name for (name,) in connection.execute("SELECT name FROM gossiplog_meta")}
-        # Another schema has other tables, or says more of itself: here the number alone is wrong.
-        if not names >= {*new_meta(), "topic"}:
+        if not is_own_schema(path):
             raise
         return ["the number of its schema is not that of its tables"], None
     except NotALog as error:
@@ -147,7 +145,7 @@ class _Repair:
         if unread := write_ahead_log.unread_commits(write_ahead_log.log_of(self._path)):
             transactions = last_counted(unread, "transaction")
             problems.append(f"the write-ahead log is damaged: SQLite does not read its {transactions}")
-        acknowledged, there = _counts(self._path, copy)
+        acknowledged, there = count_messages(self._path, copy)
         if acknowledged > there:
             problems.append(describe_loss(acknowledged - there))
         if sound is not None and not problems:
@@ -156,7 +154,7 @@ class _Repair:
         readable, lost = salvaged.path, [*salvaged.lost]
         problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in salvaged.problems)])]
         with ExitStack() as stack:
-            base = stack.enter_context(closing(_connection(readable)))
+            base = stack.enter_context(closing(connect(readable)))
             replica = None
             if source is not None and not callable(source):
                 replica = stack.enter_context(open_source(source))
@@ -218,39 +216,18 @@ class _Repair:
             for statement in TABLES:
                 base.execute(statement)
             # Not attached: the encodings of the two may differ.
-            with closing(_connection(built)) as made:
+            with closing(connect(built)) as made:
                 for name in names:
                     made_rows = made.execute(f"SELECT * FROM {name}")
                     marks = ",".join("?" * len(made_rows.description))
                     base.executemany(f"INSERT INTO {name} VALUES ({marks})", made_rows)
             base.execute("COMMIT")
         base.close()
-        with closing(_connection(new)) as connection:
+        with closing(connect(new)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             rows = reassembly.meta().items()
             connection.executemany("INSERT OR REPLACE INTO gossiplog_meta(name, value) VALUES (?, ?)", rows)
         return new
-
-
-def _counts(path: Path, copy: Path) -> tuple[int, int]:
-    """Return how many messages of a log were acknowledged, 0 where that is not known, and how many are in its copy."""
-    found = CommitCount(str(path)).read()
-    try:
-        with closing(_connection(copy)) as connection:
-            (there,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
-            is_own = found is not None and found[0] == stored_identity(connection)
-    # The driver cannot read what SQLite says of a schema whose text is damaged.
-    except (sqlite3.Error, UnicodeDecodeError, CorruptLog):
-        return 0, 0
-    return found[1] if found is not None and is_own else 0, there
-
-
-def _connection(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA trusted_schema = OFF")
-    # Replace what is not UTF-8 instead of raising: a damaged text then matches no expected one.
-    connection.text_factory = lambda text: text.decode(errors="replace")
-    return connection
 
 
 @contextmanager

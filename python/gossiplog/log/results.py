@@ -193,8 +193,9 @@ class RecoverResult:
     Attributes:
         inserted: how many are new to the other log.
         duplicates: how many that had before, or came twice.
-        refused: (sequence, error) of every other one, ascending; the error is InvalidMessage or MissingParents.
-        lost: how many acknowledged messages the damaged log lacks, as far as the count beside it says.
+        refused: (sequence, error) of every other one, ascending; the error is InvalidMessage where the message is
+            damaged or gone, MissingParents where it descends from such a one.
+        lost: how many acknowledged messages the damaged log lacks at its end, as far as the count beside it says.
     """
 
     inserted: int
