@@ -299,6 +299,29 @@ def test_as_many_payloads_are_the_same_as_both_logs_have(target: list[int], own:
                 assert theirs.get(each.same_payload).payload == each.old.payload
 
 
+def test_what_another_copy_has_rebased_is_named_although_it_was_synced(path: Path, tmp_path: Path, target: Log) -> None:
+    """A sync that ends with a refusal prints the command, and has brought the target's messages before."""
+    target.append("theirs")
+    bad, *_ = write(path, ["good", "bad", "good", "good too"])
+    copy = tmp_path / "copy.db"
+    shutil.copy(path, copy)
+    first = rebase(path, target, bad)
+    with gossiplog.open(path) as log:
+        target.pull(log)
+    with gossiplog.open(copy) as log:
+        log.pull(target)
+    planned = rebase(copy, target, bad, dry_run=True)
+    assert {*planned.same_payload.values()} == {*first.signed.values()}
+
+
+def test_an_earlier_message_with_the_payload_is_no_counterpart(path: Path, target: Log) -> None:
+    write(path, ["again"])
+    with gossiplog.open(path) as log:
+        target.pull(log)
+    write(path, ["again", "again"])
+    assert dict(rebase(path, target, dry_run=True).same_payload) == {}
+
+
 def test_what_cannot_be_dropped(path: Path, target: Log) -> None:
     write(path, ["good"])
     with pytest.raises(DecodeError):

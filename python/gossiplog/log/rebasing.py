@@ -195,25 +195,42 @@ class Rebase:
                 standing[key] = frozenset([key])
                 firsts[each.content] = key
                 follows = self._latest(parents) if not self._dropped.isdisjoint(each.parents) else parents
-                same = same_payload[_fingerprint(message)] if same_payload else None
+                same = self._take_concurrent(message, same_payload[_fingerprint(message)]) if same_payload else None
                 rebased = self._sign(message, self._new_parents(follows, heads, signed))
-                signed[key] = replace(rebased, same_payload=same.popleft() if same else None)
+                signed[key] = replace(rebased, same_payload=same)
                 yield signed[key]
 
     def _find_same_payload(self) -> defaultdict[bytes, deque[str]]:
-        """Return the ids, ascending, of what the target has beyond the log of authors whose messages are signed anew.
+        """Return the ids, ascending, of messages of the target's by authors whose messages are signed anew.
 
-        One encoding of each message is there. They are by author and payload.
+        They are as late as those, whether or not the log has got them meanwhile. One encoding of each message is there.
+        They are by author and payload.
         """
         staying = self._dropped | self._kept
         authors = {each.author for key, each in self._lacking.items() if key not in staying}
         found: defaultdict[bytes, deque[str]] = defaultdict(deque)
         contents = set()
-        for message in _messages_lacking(self._target, self._log) if authors else ():
+        for message in self._target.messages(after=self._last_common) if authors else ():
             if message.author in authors and message.content_id not in contents:
                 contents.add(message.content_id)
                 found[_fingerprint(message)].append(message.id)
         return found
+
+    @property
+    def _last_common(self) -> str | None:
+        """The id of a message of both logs from which on the target may have counterparts; None for its beginning."""
+        lacking = [each.parents for each in self._lacking.values() if self._lacking.keys().isdisjoint(each.parents)]
+        # A counterpart follows what the message follows that both have.
+        first = min((max(parents, default=b"") for parents in lacking), default=b"")
+        return core.encode_id(first) if first else None
+
+    def _take_concurrent(self, message: SignedMessage, candidates: deque[str]) -> str | None:
+        """Take the first candidate out that a message does not follow; those that it follows are earlier messages."""
+        while candidates:
+            candidate = candidates.popleft()
+            if candidate not in self._log or not self._log.is_ancestor(candidate, message.id):
+                return candidate
+        return None
 
     def _latest(self, keys: frozenset[bytes]) -> frozenset[bytes]:
         """Return those of some messages that no other of them follows."""
