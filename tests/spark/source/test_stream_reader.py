@@ -193,6 +193,7 @@ def test_a_replica_in_the_place_of_a_log(make_log: MakeLog) -> None:
     with gossiplog.open(path) as log:
         messages = list(log)
     path.unlink()
+    Path(f"{path}-count").unlink()
     make_log(messages=10)
     with gossiplog.open(path) as log:
         log.append("a message that arrived before the other's last", signer=Signer(b"\2" * 32))
