@@ -201,10 +201,10 @@ class Rebase:
                 yield signed[key]
 
     def _find_same_payload(self) -> defaultdict[bytes, deque[str]]:
-        """Return the ids, ascending, of messages of the target's by authors whose messages are signed anew.
+        """Find what may be a counterpart of a message that is signed anew: return ids, ascending, by fingerprint.
 
-        They are as late as those, whether or not the log has got them meanwhile. One encoding of each message is there.
-        They are by author and payload.
+        They are of the target's messages by the same authors after the last common one; the log may hold them by now.
+        Of each message one encoding counts.
         """
         staying = self._dropped | self._kept
         authors = {each.author for key, each in self._lacking.items() if key not in staying}

@@ -86,8 +86,8 @@ class Writer:
         self._scattered: set[tuple[bytes, bytes]] = set()
         # Parents and bytes of the messages that this process has written since then.
         self._unindexed_parents = self._unindexed_bytes = 0
-        # What the last write left, and whether nobody else wrote between the last two appends.
-        self._left: _Written | None = None
+        # The position and the heads after the last write, and whether nobody else wrote between the last two appends.
+        self._left: tuple[Position, Heads] | None = None
         self._is_alone = False
         # The author and the key of the last message that was appended.
         self._own: tuple[str, bytes] | None = None
@@ -161,14 +161,15 @@ class Writer:
         """
         payloads = payloads[start : start + _SIGNED]
         left, due = self._left, INDEX_LAG - len(payloads)
-        if self._is_alone and left is not None and left.position.count - left.position.indexed <= due:
+        if self._is_alone and left is not None and left[0].count - left[0].indexed <= due:
             # Signed before the lock is taken, after the heads that are known: nothing is read.
-            parents, batch, messages = self._sign(payloads, left.heads, signer, codec)
+            last, heads = left
+            parents, batch, messages = self._sign(payloads, heads, signer, codec)
             try:
                 written = write(
                     self._storage,
                     lambda transaction: self._store(
-                        transaction, left.position, batch, left.heads, parents, [*parents.values()], {}, patient=True
+                        transaction, last, batch, heads, parents, [*parents.values()], {}, patient=True
                     ),
                 )
             except SequencesTaken:
@@ -181,7 +182,7 @@ class Writer:
             if signed is not None:
                 before, written, messages = signed
                 # With `apply`, there is its cursor to look at each time.
-                self._is_alone = not self._applier.is_given and left is not None and left.position.count == before
+                self._is_alone = not self._applier.is_given and left is not None and left[0].count == before
                 return self._appended(written, signer, messages)
 
     def _write(self, call: Callable[[Transaction], _Result]) -> _Result:
@@ -346,5 +347,5 @@ class Writer:
                 self._first_children = {}
             self._first_children |= written.first_children
         self._states.publish_alternative(written.position.alternative)
-        self._left = written
+        self._left = written.position, written.heads
         self._committed(written.plan, written.position.count)
