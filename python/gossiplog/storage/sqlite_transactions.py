@@ -266,7 +266,7 @@ class StorageErrors:
     """A block whose errors of the driver are raised as StorageError.
 
     Args:
-        storage: of the log.
+        storage: that errors name.
         doing: what the block does, after "cannot".
     """
 
