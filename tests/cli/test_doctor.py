@@ -173,3 +173,25 @@ def test_leftovers_of_a_log_whose_name_is_a_pattern(program: Program, home: Path
         f"{kept} is the file before a repair: remove it when you no longer need it",
         shlex.join(["rm", str(kept)]),
     )
+
+
+def test_a_database_in_the_place_of_the_one_that_the_write_ahead_log_belongs_to(program: Program, home: Path) -> None:
+    path, wal = home / "log.db", home / "log.db-wal"
+    with gossiplog.open(home / "made.db", "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(300))
+        log.backup(home / "backup.db")
+        log.append_many(range(300, 600))
+        for suffix in ("-wal", "-count"):
+            Path(f"{path}{suffix}").write_bytes(Path(f"{home / 'made.db'}{suffix}").read_bytes())
+    path.write_bytes((home / "backup.db").read_bytes())
+    before = wal.read_bytes()
+    for options in ((), ("--quick",)):
+        findings = found(program, path, 1, *options)
+        severity, finding, run = findings["write-ahead log"]
+        assert (severity, run) == ("wrong", f"rm {wal}")
+        assert f"{path} was replaced, and {wal} belongs to the file that was there before" in finding
+        assert "messages" not in findings
+    assert wal.read_bytes() == before
+    assert f": rm {wal}" in program("info", path).err
+    wal.unlink()
+    assert found(program, path, 0)["messages"][1] == "300 messages, all sound"

@@ -432,3 +432,115 @@ def test_no_log_is_made_in_the_place_of_one_with_messages(tmp_path: Path, signer
         with gossiplog.open(path, TOPIC) as log:
             assert len(log) == 0
         path.unlink()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Return the files of a log but for those that only reading makes."""
+    return {suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", "-wal", "-count")}
+
+
+@pytest.fixture(scope="module")
+def replaced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files that a killed process leaves, and in the place of the database two that may be put there."""
+    path = tmp_path_factory.mktemp("replaced") / "log.db"
+    with opened(path) as log:
+        log.append_many(range(300))
+    copy = path.read_bytes()
+    with opened(path) as log:
+        log.append_many(range(300, 600))
+    with opened(path) as log:
+        for number in range(600, 620):
+            log.append(number)
+        log.backup(path.with_name("backup.db"))
+        return contents(path) | {"copy": copy, "backup": path.with_name("backup.db").read_bytes()}
+
+
+REPLACEMENTS = [
+    ("copy", "holds 300 messages, and that file had 600"),
+    ("backup", "has another identity"),
+]
+
+
+@pytest.mark.parametrize(("file", "difference"), REPLACEMENTS)
+def test_a_database_in_the_place_of_another_is_not_mixed_with_its_write_ahead_log(
+    replaced: dict[str, bytes], tmp_path: Path, file: str, difference: str
+) -> None:
+    """Issue 19: it was damage of some message, `repair` was advised, and the copy took up pages of the other file."""
+    path = put(tmp_path / "log.db", replaced | {"": replaced[file]})
+    calls: list[Callable[[], object]] = [
+        lambda: gossiplog.open(path),
+        lambda: gossiplog.open(path, read_only=True),
+        lambda: gossiplog.open(path, accept_loss=True),
+        lambda: repair(path),
+        lambda: gossiplog.recover(path, tmp_path / "new.db"),
+    ]
+    before = contents(path)
+    for call in calls:
+        with pytest.raises(CorruptLog, match=f"was replaced, and .*log.db-wal belongs to .*{difference}") as raised:
+            call()
+        assert str(raised.value).endswith(f": rm {path}-wal")
+        assert contents(path) == before
+    # As the error says.
+    path.with_name("log.db-wal").unlink()
+    if file == "backup":
+        with gossiplog.open(path) as log:
+            assert len(log) == 620
+    else:
+        with pytest.raises(CorruptLog, match="the last 320 acknowledged messages"):
+            gossiplog.open(path)
+
+
+@repeatable(20)
+@given(data=st.data())
+def test_no_earlier_copy_is_mixed_with_a_later_write_ahead_log(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A copy of the database from any moment gives the whole log with what is beside it now, or is named."""
+    path = tmp_path_factory.mktemp("copies") / "log.db"
+    copies = []
+    steps = st.lists(st.sampled_from(["append", "batch", "checkpoint", "reopen"]), min_size=2, max_size=12)
+    log = opened(path)
+    log.append("first")
+    with closing(sqlite3.connect(path)) as other:
+        for step in data.draw(steps):
+            copies.append(path.read_bytes())
+            match step:
+                case "append":
+                    log.append(len(log))
+                case "batch":
+                    log.append_many(range(len(log), len(log) + 100))
+                case "checkpoint":
+                    other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                case "reopen":
+                    log.close()
+                    log = opened(path)
+        files, count, root = contents(path), len(log), log.root
+    log.close()
+    put(path, files | {"": data.draw(st.sampled_from(copies))})
+    try:
+        reopened = opened(path)
+    except CorruptLog as error:
+        (problem,) = error.problems
+        assert "was replaced" in problem or "acknowledged" in problem
+    else:
+        with reopened:
+            assert (len(reopened), reopened.root) == (count, root)
+            reopened.verify()
+
+
+def test_a_database_that_rotted_is_not_taken_for_another(replaced: dict[str, bytes], tmp_path: Path) -> None:
+    """A flipped bit of the identity in the file, and of the count of messages: `repair` is the way back of both."""
+    identity = replaced["-count"][:16].hex().encode()
+    assert replaced[""].count(identity) == 1
+    rotten = replaced[""].replace(identity, (b"0" if identity[:1] != b"0" else b"1") + identity[1:])
+    with opened(put(tmp_path / "log.db", replaced | {"": rotten})) as log:
+        assert len(log) == 620
+    path = put(tmp_path / "log.db", replaced | {"": replaced[""][: len(replaced[""]) // 2]})
+    assert CommitCount(str(path)).find_replacement() == ""
+
+
+def test_a_count_of_an_earlier_version_ties_nothing(replaced: dict[str, bytes], tmp_path: Path) -> None:
+    earlier = replaced["-count"][:28]
+    path = put(tmp_path / "log.db", replaced | {"": replaced["backup"], "-count": earlier})
+    assert CommitCount(str(path)).find_replacement() == ""
+    assert count_of(path) == 620

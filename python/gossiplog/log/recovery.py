@@ -23,7 +23,7 @@ from gossiplog.log.remains import Remains, SoundValues, connect, count_messages,
 from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import describe_loss
+from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.location import storage_at
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_files import check_files, text_path
@@ -61,6 +61,7 @@ def recover(
     check_files(text_path(damaged))
     if not path.is_file():
         raise NotALog(f"there is no log {os.fspath(damaged)}")
+    CommitCount(str(path)).check_database()
     target = storage_at(new)
     with ExitStack() as stack:
         try:

@@ -39,7 +39,7 @@ from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
 from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import describe_loss
+from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_files import check_files
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement
@@ -70,6 +70,7 @@ def repair_file(
     if not path.is_file():
         raise NotALog(f"there is no log {os.fspath(location)}")
     path = path.resolve()
+    CommitCount(str(path)).check_database()
     with ExitStack() as stack:
         # First: what another repair has made is in use until that has ended.
         descriptor = stack.enter_context(locked_alone(path))

@@ -7,26 +7,41 @@ It is written after each commit that waits for the disk, and not flushed: after 
 earlier commit, or none, but never that of a commit which is not on disk. Two processes that commit at once may write
 their counts in the other order; then it is one commit behind until the next.
 
-The file has 28 bytes: the identity of the database (16 bytes, `identity` of gossiplog_meta), the count (8 bytes, the
-largest byte first), and the CRC-32 of both (4 bytes). What is anything else counts as no count: so a file of another
-database, which had the name before, is overwritten.
+The first 28 bytes are the count's: the identity of the database (16 bytes, `identity` of gossiplog_meta), the count
+(8 bytes, the largest byte first), and the CRC-32 of both (4 bytes). What is anything else counts as no count: so a file
+of another database, which had the name before, is overwritten.
+
+The other 20 tie the database to its write-ahead log: the salts of that (8 bytes), how many messages were in the
+database without it (8 bytes), and the CRC-32 of the identity and both (4 bytes). While the log has these salts, SQLite
+only moves pages from it into the database. So a file with another identity or with fewer messages is not the one that
+the log was written for, as a backup that was put in its place: SQLite would mix the pages of the two.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import struct
 import zlib
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 
-from gossiplog.reprs import last_counted
+from gossiplog.errors import CorruptLog
+from gossiplog.reprs import counted, last_counted, shell_path
+from gossiplog.storage.sqlite_meta import stored_identity
 
 COUNT_SUFFIX = "-count"
 """How the file's name ends; it begins with that of the database, after links."""
 
 _COUNTED = struct.Struct(">16sQ")
 _CHECKED = struct.Struct(">16sQI")
+_TIED = struct.Struct(">8sQ")
+_TIED_CHECKED = struct.Struct(">8sQI")
+# Where a write-ahead log has its salts (https://sqlite.org/fileformat2.html, "WAL File Format").
+_SALTS_AT, _SALTS = 16, 8
+# Two identities differ in some 64 bits; one that has rotted in few.
+_ROTTEN_BITS = 16
 # A link, or a pipe that nobody reads, may be a stranger's.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -47,6 +62,9 @@ class CommitCount:
     def __init__(self, database: str) -> None:
         self._database = os.path.realpath(database)
         self._descriptor: int | None = None
+        # Of the write-ahead log.
+        self._log: int | None = None
+        self._tied = (b"", 0)
 
     @property
     def path(self) -> str:
@@ -55,32 +73,82 @@ class CommitCount:
 
     def read(self) -> tuple[bytes, int] | None:
         """Return the identity of a database, and how many of its messages were acknowledged; None where none is."""
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | _FLAGS)
-        except (OSError, ValueError):
-            return None
-        try:
-            found = os.read(descriptor, _CHECKED.size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-        finally:
-            os.close(descriptor)
+        found = _read(self.path, _CHECKED.size, 0)
         if len(found) != _CHECKED.size:
             return None
         identity, count, check = _CHECKED.unpack(found)
         return (identity, count) if check == zlib.crc32(found[: _COUNTED.size]) else None
+
+    @property
+    def _log_path(self) -> str:
+        return f"{self._database}-wal"
+
+    def check_database(self) -> None:
+        """Refuse a database that took the place of the one that its write-ahead log was written for.
+
+        Raises:
+            CorruptLog: it did.
+        """
+        if problem := self.find_replacement():
+            raise CorruptLog([problem], advice=f": rm {shell_path(self._log_path)}")
+
+    def find_replacement(self) -> str:
+        """Return how the database differs from the one that its write-ahead log was written for, "" if it is that.
+
+        It has to be called before SQLite reads the two together: then it may move pages of one into the other.
+        """
+        found, tied = self.read(), _read(self.path, _TIED_CHECKED.size, _CHECKED.size)
+        if found is None or len(tied) != _TIED_CHECKED.size:
+            return ""
+        salts, base, check = _TIED_CHECKED.unpack(tied)
+        if check != zlib.crc32(found[0] + tied[: _TIED.size]) or salts != _read(self._log_path, _SALTS, _SALTS_AT):
+            return ""
+        held = _held(self._database)
+        if held is None:
+            return ""
+        identity, count = held
+        is_other = (int.from_bytes(identity) ^ int.from_bytes(found[0])).bit_count() > _ROTTEN_BITS
+        # Damage, and pages that are being moved at this moment, may look alike.
+        if not (is_other or count < base) or not _is_consistent(self._database):
+            return ""
+        fewer = f"it holds {counted(count, 'message')}, and that file had {base:,}"
+        difference = "it has another identity, as each backup has" if is_other else fewer
+        return (
+            f"{self._database} was replaced, and {self._log_path} belongs to the file that was there before:"
+            f" {difference}. Put that file back, or go on with the new one, without what is in the other's write-ahead"
+            " log"
+        )
 
     def write(self, identity: bytes, count: int) -> None:
         """Write the count. An append that is on disk does not fail because this does: then the count is behind."""
         if self._descriptor is None:
             self._descriptor = self._open()
         with suppress(OSError):
-            counted = _COUNTED.pack(identity, count)
-            os.pwrite(self._descriptor, counted + zlib.crc32(counted).to_bytes(4), 0)
+            record = _COUNTED.pack(identity, count)
+            record += zlib.crc32(record).to_bytes(4)
+            os.pwrite(self._descriptor, record + self._tie(identity), 0)
 
     def close(self) -> None:
-        """Close the file; `write` opens it again."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None and descriptor >= 0:
-            os.close(descriptor)
+        """Close the files; `write` opens them again."""
+        for descriptor in (self._descriptor, self._log):
+            if descriptor is not None and descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._log = None
+        self._tied = (b"", 0)
+
+    def _tie(self, identity: bytes) -> bytes:
+        """Return what ties the database to its write-ahead log, b"" where that is not known."""
+        try:
+            if self._log is None:
+                self._log = os.open(self._log_path, os.O_RDONLY | _FLAGS)
+            salts = os.pread(self._log, _SALTS, _SALTS_AT)
+        except OSError:
+            return b""
+        if salts != self._tied[0]:
+            held = _held(self._database)
+            self._tied = (salts, 0 if held is None else held[1])
+        tied = _TIED.pack(*self._tied)
+        return tied + zlib.crc32(identity + tied).to_bytes(4)
 
     def _open(self) -> int:
         """Return a descriptor of the file, made with the mode and the owner of the database; -1 where there is none."""
@@ -100,3 +168,54 @@ class CommitCount:
             if os.geteuid() == 0 and (found.st_uid, found.st_gid) != (database.st_uid, database.st_gid):
                 os.fchown(descriptor, database.st_uid, database.st_gid)
         return descriptor
+
+
+def _read(path: str, size: int, offset: int) -> bytes:
+    """Return bytes of a file, fewer where it ends, b"" where it is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    except (OSError, ValueError):
+        return b""
+    try:
+        return os.pread(descriptor, size, offset) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
+
+
+def _connect_without_log(database: str) -> sqlite3.Connection:
+    """Return a connection that reads a database without its write-ahead log, and without a lock."""
+    connection = sqlite3.connect(f"{Path(database).as_uri()}?immutable=1", uri=True)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    return connection
+
+
+def _held(database: str) -> tuple[bytes, int] | None:
+    """Return the identity of a database and how many messages it holds without its write-ahead log; None if unknown."""
+    try:
+        with closing(_connect_without_log(database)) as connection:
+            # The file may be a stranger's, whose views have rows without end.
+            (tables,) = connection.execute(
+                "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
+                " AND name IN ('gossiplog_messages', 'gossiplog_leaves', 'gossiplog_meta')"
+            ).fetchone()
+            if tables != 3:
+                return None
+            (count,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+            return stored_identity(connection), count
+    except (sqlite3.Error, UnicodeError, CorruptLog):
+        return None
+
+
+def _is_consistent(database: str) -> bool:
+    """Return whether a database is a sound one without its write-ahead log, with a leaf for each message."""
+    query = (
+        "SELECT count(*) = max(seq) AND count(*) = (SELECT count(*) FROM gossiplog_leaves) OR max(seq) IS NULL"
+        " FROM gossiplog_messages"
+    )
+    try:
+        with closing(_connect_without_log(database)) as connection:
+            (is_whole,) = connection.execute(query).fetchone()
+            return bool(is_whole) and connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except (sqlite3.Error, UnicodeError):
+        return False

@@ -161,8 +161,11 @@ class SQLiteStorage(Storage):
 
     def _open_once(self, topic: str | None, create: bool, progress: Progress | None) -> tuple[sqlite3.Connection, str]:
         """Return the connection that writes, and the topic of the log."""
-        # Before the log is read: others may write meanwhile.
-        acknowledged = None if self._count is None else self._count.read()
+        acknowledged = None
+        if self._count is not None:
+            self._count.check_database()
+            # Before the log is read: others may write meanwhile.
+            acknowledged = self._count.read()
         before = file_id(self._file)
         connection = self._connect()
         try:
