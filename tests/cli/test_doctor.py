@@ -46,6 +46,13 @@ def test_damage_and_the_command_that_repairs_it(program: Program, path: Path) ->
     assert "more" in finding
 
 
+def test_a_quick_look_reads_what_an_append_reads(program: Program, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 20")
+    severity, _, run = found(program, path, 1, "--quick")["damage"]
+    assert (severity, run) == ("wrong", f"gossiplog repair {path} --from SOURCE")
+
+
 def test_a_damaged_header(program: Program, path: Path) -> None:
     with path.open("r+b") as file:
         file.write(b"x")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,30 @@ async def test_a_hub_is_ready_while_it_runs(opened: Open) -> None:
         assert (answer.status, answer.body) == (200, b'{"status":"ok"}')
         assert hub.unready == ""
     assert (await call(hub, "/readyz", headers=headers)).status == 503
+
+
+async def test_a_hub_whose_log_is_damaged_is_not_ready(
+    opened: Open, signer: Signer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "log.db"
+    with opened(path, signer=signer) as log:
+        log.append_many(range(300))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 150")
+    heard = Heard()
+    hub = Hub(opened(path), access=Access(read_token=Token("a-token-0123456789")), on_event=heard)
+    reader = ("Authorization", "Bearer a-token-0123456789")
+    async with serving(hub) as url, gossiplog.connect(opened(), url, token="a-token-0123456789"):
+        await heard.wait(events.Failed)
+        assert hub.unready.startswith("the log is damaged: the tree: the leaves loaded for the node")
+        answer = await call(hub, "/readyz", headers=[("Host", "localhost"), reader])
+        assert (answer.status, answer.error) == (503, hub.unready)
+        # What is damaged names messages.
+        answer = await call(hub, "/readyz", headers=[("Host", "10.0.0.1")])
+        assert (answer.status, answer.error) == (503, "the log is damaged")
+        assert (await call(hub, "/healthz", headers=[("Host", "10.0.0.1")])).status == 200
+    (first, *_) = [text for text in caplog.messages if "damaged" in text]
+    assert f"`gossiplog repair {path} --from SOURCE`" in first
 
 
 async def test_who_is_not_let_in_is_counted(opened: Open) -> None:

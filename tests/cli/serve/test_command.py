@@ -348,6 +348,17 @@ def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> No
     assert "no longer shown, but serving goes on: nobody reads it" in complaints
 
 
+@pytest.mark.integration
+def test_a_log_to_which_nothing_can_be_appended_is_not_served(program: Program, log: Path) -> None:
+    program("append", log, "1", "2")
+    with closing(sqlite3.connect(log)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2")
+    result = program("serve", log, "--hub", "127.0.0.1:0")
+    assert (result.code, result.out) == (1, "")
+    assert f"ERROR {log}: the log is damaged: " in result.err
+    assert f"`gossiplog repair {log} --from SOURCE`" in result.err
+
+
 def answer_of(url: str, **headers: str) -> tuple[int, dict[str, Any]]:
     try:
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:

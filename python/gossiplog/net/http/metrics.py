@@ -90,17 +90,21 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         # The classic text format, which every scraper reads.
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
+    def may_read(request: Request) -> bool:
+        allowed: Allowed | None = request.scope.get(SCOPE_KEY)
+        return allowed is None or allowed.read
+
     async def health(request: Request) -> Response:
         messages = await check.messages()
         if messages is None:
             return JSONResponse({"error": "the log does not answer"}, 503)
-        allowed: Allowed | None = request.scope.get(SCOPE_KEY)
-        found = {"messages": messages} if allowed is None or allowed.read else {}
+        found = {"messages": messages} if may_read(request) else {}
         return JSONResponse({"status": "ok", **found})
 
     async def readiness(request: Request) -> Response:
         if reason := unready():
-            return JSONResponse({"error": reason}, 503)
+            # What follows the colon may name messages and files.
+            return JSONResponse({"error": reason if may_read(request) else reason.partition(":")[0]}, 503)
         return await health(request)
 
     async def connected(request: Request) -> Response:

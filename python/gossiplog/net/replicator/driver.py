@@ -109,7 +109,7 @@ class Driver(Service):
         self.peers_changed = Signal()
         self._sync_server = sync_server or SyncServerConfig()
         self._push_timeout = push_timeout
-        self.telemetry = Telemetry(on_event)
+        self.telemetry = Telemetry(on_event, self.replica.file)
         self._workers = WorkerPool()
         self._feed = ChangeFeed(
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message
@@ -420,6 +420,8 @@ class Driver(Service):
     @property
     def unready(self) -> str:
         """The reason why no messages can be taken now; "" if they can."""
+        if self.telemetry.damage:
+            return f"the log is damaged: {self.telemetry.damage}"
         return "the log cannot be written at the moment" if self.telemetry.cannot_store else ""
 
     @property

@@ -8,12 +8,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import accumulate
+from pathlib import Path
 from types import MappingProxyType
 
 import anyio
 
 from gossiplog.core import encode_id
-from gossiplog.errors import RefusedMessage
+from gossiplog.errors import CorruptLog, RefusedMessage
 from gossiplog.net import events
 from gossiplog.net.rate_limited_log import RateLimitedLog, keep_latest, one_line
 from gossiplog.replication.batches import InsertOutcome
@@ -162,14 +163,17 @@ class Telemetry:
 
     Args:
         on_event: the application's function, or None.
+        file: of the log, which errors of a damaged one name; None in memory.
 
     Attributes:
         last_refused: the key and the error of the message that the application refused last; None before.
         cannot_store: whether the database failed at the last attempt to write to the log.
+        damage: the first damage that was found in the log, "" for none.
     """
 
-    def __init__(self, on_event: Callable[[events.Event], None] | None) -> None:
+    def __init__(self, on_event: Callable[[events.Event], None] | None, file: Path | None = None) -> None:
         self._on_event = on_event
+        self._file = file
         self._waiting: deque[events.Event] = deque()
         self._due = anyio.Event()
         self._counts: Counter[str] = Counter()
@@ -185,6 +189,7 @@ class Telemetry:
         self._refused: dict[bytes, str] = {}
         self.last_refused: tuple[bytes, RefusedMessage] | None = None
         self.cannot_store = False
+        self.damage = ""
 
     @property
     def counters(self) -> Counters:
@@ -344,6 +349,10 @@ class Telemetry:
                         "a sync with %s brought %s: %s", one_line(peer), counted(inserted, "message"), one_line(error)
                     )
             case events.Failed(doing, error):
+                if isinstance(error, CorruptLog):
+                    # The protocols' machines find damage, too, and know of no file.
+                    error.locate(self._file)
+                    self.damage = self.damage or error.problems[0]
                 self._errors[type(error).__name__] += 1
                 # A database that fails does so at each attempt, and clients make as many as they like.
                 self._limited_log.note(type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing")
