@@ -366,6 +366,34 @@ def test_a_file_that_was_replaced_is_not_appended_to(tmp_path: Path, signer: Sig
         assert len(log) == 0
 
 
+@pytest.mark.parametrize("by", ["deletion", "a rename", "a copy"])
+def test_a_write_ahead_log_that_lost_its_name_is_not_appended_to(tmp_path: Path, signer: Signer, by: str) -> None:
+    """It was: a kill lost what was acknowledged from then on, and who came after got "disk I/O error"."""
+    path, wal, copy = tmp_path / "log.db", tmp_path / "log.db-wal", tmp_path / "copy"
+    with gossiplog.open(path, "topic", signer=signer) as log:
+        log.append("first")
+        copy.write_bytes(wal.read_bytes())
+        if by == "a copy":
+            copy.replace(wal)
+        elif by == "a rename":
+            wal.rename(tmp_path / "moved")
+        else:
+            wal.unlink()
+        for _ in range(2):
+            with pytest.raises(StorageError, match=rf"{wal} was deleted, moved away or replaced .*: close the log"):
+                log.append("second")
+        # Another connection, as of another program, makes a new one.
+        if by != "a copy":
+            with pytest.raises(
+                StorageError, match="its write-ahead log was deleted or cut off while .*; close the log"
+            ):
+                gossiplog.open(path)
+    # The way back that both name.
+    with gossiplog.open(path, signer=signer) as log:
+        log.append("third")
+        assert [message.payload for message in log] == ["first", "third"]
+
+
 def test_a_file_is_known_after_a_change_of_the_working_folder(
     tmp_path: Path, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

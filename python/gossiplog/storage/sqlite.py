@@ -45,6 +45,7 @@ from gossiplog.storage.sqlite_files import (
 from gossiplog.storage.sqlite_meta import stored_identity
 from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening, close_leaving_log
 from gossiplog.storage.sqlite_tables import (
+    CLOSE_IN_ORDER,
     DAMAGE,
     SQLiteReader,
     error_code,
@@ -112,6 +113,7 @@ class SQLiteStorage(Storage):
         self._file_id: tuple[int, int] | None = None
         # The write-ahead log of the file that a symbolic link leads to: SQLite puts it there.
         self._wal_path = ""
+        self._wal_id: tuple[int, int] | None = None
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -175,6 +177,7 @@ class SQLiteStorage(Storage):
                 stored, self._schema = self._opening.run(connection, topic, create, progress)
                 self._former = FormerContents(stored)
                 self._check_count(connection, acknowledged)
+            self._wal_id = file_id(self._wal_path)
             self._check_file()
         except BaseException:
             connection.close()
@@ -464,18 +467,27 @@ class SQLiteStorage(Storage):
         return self._writer
 
     def _check_file(self) -> None:
-        """Check that the path names the file that was opened: SQLite goes on with a file that has lost its name.
+        """Check that the paths name the files that were opened: SQLite goes on with a file that has lost its name.
 
         Raises:
-            StorageError: the file was deleted or moved, or another one has taken its name.
+            StorageError: the file or its write-ahead log was deleted or moved, or another one has taken its name.
         """
         found = file_id(self._file)
         if found == self._file_id:
+            if self._wal_id is not None and file_id(self._wal_path) != self._wal_id:
+                raise StorageError(
+                    f"the write-ahead log {self._wal_path} was deleted, moved away or replaced while the log was open, so"
+                    f" nothing more is written to it: {CLOSE_IN_ORDER}"
+                )
             return
         what, way = (
             ("was deleted or moved away", "move it back to go on")
             if found is None
-            else ("was replaced by another file", "close the log and open it again to go on with that one")
+            else (
+                "was replaced by another file",
+                f"to go on with that one, close the log (stop the program), rm {shell_path(self._wal_path)}, and open it"
+                " again",
+            )
         )
         raise StorageError(
             f"the file {self._file} {what} while the log was open, so nothing more is written to it: {way}. If it is"

@@ -112,6 +112,11 @@ _WRITING = frozenset(
         sqlite3.SQLITE_IOERR_TRUNCATE,
     }
 )
+CLOSE_IN_ORDER = (
+    "close the log in the program that has it open (stop the program with Ctrl-C or SIGTERM, not with SIGKILL), which"
+    " moves what it has written into the file, and open it again"
+)
+"""The way back where a write-ahead log was deleted while a program had it open."""
 _CAUSES = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only",
@@ -149,6 +154,9 @@ def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     cause = _CAUSES.get(error_code(error))
     if error_code(error) in _OPENING and _no_file_can_be_opened():
         cause = "this process has too many files open; raise the limit, as `ulimit -n 65536` does for a shell"
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ:
+        # Of the database itself SQLite takes what is missing for zeros.
+        cause = f"its write-ahead log was deleted or cut off while a program has the log open; {CLOSE_IN_ORDER}"
     if _is_moved(error):
         cause = "the file was deleted, moved away or replaced meanwhile"
     if cause is not None and doing == "open" and is_read_only(error):
