@@ -476,8 +476,8 @@ class SQLiteStorage(Storage):
         if found == self._file_id:
             if self._wal_id is not None and file_id(self._wal_path) != self._wal_id:
                 raise StorageError(
-                    f"the write-ahead log {self._wal_path} was deleted, moved away or replaced while the log was open, so"
-                    f" nothing more is written to it: {CLOSE_IN_ORDER}"
+                    f"the write-ahead log {self._wal_path} was deleted, moved away or replaced while the log was open,"
+                    f" so nothing more is written to it: {CLOSE_IN_ORDER}"
                 )
             return
         what, way = (
@@ -485,13 +485,14 @@ class SQLiteStorage(Storage):
             if found is None
             else (
                 "was replaced by another file",
-                f"to go on with that one, close the log (stop the program), rm {shell_path(self._wal_path)}, and open it"
-                " again",
+                "to go on with that one, close the log (stop the program), rm"
+                f" {shell_path(self._wal_path)}, and open it again",
             )
         )
         raise StorageError(
             f"the file {self._file} {what} while the log was open, so nothing more is written to it: {way}. If it is"
-            " lost, restore a backup, or get its messages from a peer or a hub: gossiplog sync NEW SOURCE"
+            " lost, restore a backup, or get its messages from a peer or a hub: gossiplog sync NEW SOURCE --topic"
+            " TOPIC"
         )
 
     def _renew(self) -> None:
