@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import shlex
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -62,13 +64,111 @@ def test_a_damaged_header(program: Program, path: Path) -> None:
     assert run == f"gossiplog repair {path} --from SOURCE"
 
 
+def run_as_printed(program: Program, commands: str, source: Path) -> None:
+    """Run commands that the program has printed, with a replica for SOURCE."""
+    words = {"SOURCE": str(source), "TOPIC": "org.example.test", "NEW": "new.db"}
+    for command in commands.split(" && "):
+        name, *arguments = [words.get(word, word) for word in shlex.split(command)]
+        if name == "rm":
+            for path in arguments:
+                Path(path).unlink()
+        else:
+            assert name == "gossiplog"
+            result = program(*arguments)
+            assert (result.code, result.err) == (0, "")
+
+
+def cut(size: int) -> Callable[[Path], None]:
+    return lambda path: os.truncate(path, size)
+
+
+def without_count(damage: Callable[[Path], None]) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        Path(f"{path}-count").unlink()
+        damage(path)
+
+    return change
+
+
+def flip(place: float, suffix: str = "", *, at: int = 0) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        file = Path(f"{path}{suffix}")
+        content = bytearray(file.read_bytes())
+        content[int(place * len(content)) + at] ^= 4
+        file.write_bytes(content)
+
+    return change
+
+
+def in_its_place(name: str) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(path.with_name(name).read_bytes())
+
+
+DAMAGE: dict[str, tuple[bool, Callable[[Path], None]]] = {
+    # Whether the process that wrote it was killed, and what happens to the file then.
+    **{f"{size} bytes left": (False, cut(size)) for size in (0, 1, 511, 4096, 8192)},
+    **{f"{size} bytes left, no count": (False, without_count(cut(size))) for size in (0, 511)},
+    "the header": (False, flip(0.0)),
+    "the page size": (False, flip(0.0, at=16)),
+    "a page in the middle": (False, lambda path: path.write_bytes(path.read_bytes()[:20_000] + bytes(40_000))),
+    "the write-ahead log": (True, flip(0.5, "-wal")),
+    "no write-ahead log": (True, lambda path: Path(f"{path}-wal").unlink()),
+    "an older copy": (True, in_its_place("older.db")),
+    "a backup": (True, in_its_place("backup.db")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_it_says_to_run_is_the_way_back(
+    program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
+) -> None:
+    """Issue 19: of a file of less than a page `repair` had nothing left, and of an empty one `sync` asked for more."""
+    path, new = home / "log.db", home / "new.db"
+    is_killed, change = DAMAGE[damage]
+    for name, content in files[is_killed].items():
+        (home / name).write_bytes(content)
+    change(path)
+    for _ in range(3):
+        records = program("doctor", path).records
+        wrong = [record["run"] for record in records if record["severity"] == "wrong"]
+        if not wrong:
+            break
+        run_as_printed(program, wrong[0], home / "whole.db")
+        if new.exists():
+            path = new
+    assert program("verify", path).record["messages"] >= 300
+    if damage != "a backup":
+        assert program("info", path).record["root"] == program("info", "whole.db").record["root"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, dict[str, bytes]]:
+    """The files of a log with a replica, an older copy and a backup: as it is left by a kill or in order."""
+    folder = tmp_path_factory.mktemp("files")
+    path, found = folder / "log.db", {}
+    signer = Signer(bytes(32))
+    with gossiplog.open(path, "org.example.test", signer=signer) as log:
+        log.append_many(range(300))
+        log.backup(folder / "backup.db")
+    (folder / "older.db").write_bytes(path.read_bytes())
+    with gossiplog.open(path, signer=signer) as log:
+        log.append_many(range(300))
+    with gossiplog.open(path, signer=signer) as log:
+        log.append(1)
+        log.append(2)
+        log.backup(folder / "whole.db")
+        found[True] = {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix != ".db-shm"}
+    found[False] = {file.name: file.read_bytes() for file in folder.iterdir()}
+    return found
+
+
 def test_an_empty_file(program: Program, path: Path, home: Path) -> None:
     (home / "empty.db").touch()
     _, finding, run = found(program, home / "empty.db", 1)["damage"]
     assert finding == "the file is empty: a replica has what was in it"
-    assert run == f"gossiplog sync {home / 'empty.db'} SOURCE"
+    assert run == f"gossiplog sync {home / 'empty.db'} SOURCE --topic TOPIC"
     assert run in program("recover", home / "empty.db", "new.db").err
-    assert program(*shlex.split(run.replace("SOURCE", str(path)))[1:]).record["messages"] == 20
+    assert program("sync", home / "empty.db", path, "--topic", "org.example.test").record["messages"] == 20
 
 
 def test_a_header_that_keeps_a_log_from_being_written(program: Program, path: Path) -> None:

@@ -22,7 +22,7 @@ from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
 from gossiplog.storage.commit_count import CommitCount
-from gossiplog.storage.pages import HEADER, is_writable
+from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.write_ahead_log import log_of, unread_commits
@@ -94,9 +94,13 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     yield from _permissions(path)
     yield from _header(path)
     yield from _leftovers(path)
-    if path.stat().st_size == 0 and not log_of(path.resolve()).exists():
-        run = f"gossiplog sync {shell_path(path)} SOURCE"
-        yield Finding("damage", Severity.WRONG, "the file is empty: a replica has what was in it", run)
+    if (what := _remnant(path)) and not log_of(path.resolve()).exists():
+        # The file is left as it is, unless it is empty: it may be none of a log.
+        new = "NEW" if path.stat().st_size else shell_path(path)
+        count = CommitCount(str(path))
+        remove = f"rm {shell_path(count.path)} && " if new != "NEW" and count.read() is not None else ""
+        run = f"{remove}gossiplog sync {new} SOURCE --topic TOPIC"
+        yield Finding("damage", Severity.WRONG, f"{what}: a replica has what was in it", run)
         return
     yield _disk_space(path)
     open_elsewhere = is_open_elsewhere(path)
@@ -127,6 +131,21 @@ def _header(path: Path) -> Iterator[Finding]:
     with path.open("rb") as file:
         if not is_writable(file.read(HEADER)):
             yield Finding("damage", Severity.WRONG, "its header says that SQLite must not write it", _repair(path))
+
+
+def _remnant(path: Path) -> str:
+    """Return what is left of a file that has not even the first rows of a log, "" where it may have some."""
+    size = path.stat().st_size
+    if size == 0:
+        return "the file is empty"
+    if not os.access(path, os.R_OK):
+        return ""
+    with path.open("rb") as file:
+        header = file.read(HEADER)
+    # The first page has the names of the tables. One that counts no other is that of a database without any.
+    if size < page_size(header) or (size == page_size(header) and int.from_bytes(header[28:32]) > 1):
+        return "the file was cut off within its first page, or is no database"
+    return ""
 
 
 def _leftovers(path: Path) -> Iterator[Finding]:

@@ -193,7 +193,7 @@ def check_not_empty(path: Path) -> None:
         name = shell_path(path)
         raise NotALog(
             f"{path} is empty: gossiplog init {name} --topic TOPIC makes a log of it; where it was one, gossiplog sync"
-            f" {name} SOURCE gets the log from a replica"
+            f" {name} SOURCE --topic TOPIC gets the log from a replica"
         )
 
 

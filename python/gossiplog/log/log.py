@@ -672,7 +672,8 @@ def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
     if isinstance(location, str) and is_url(location):
         scheme = location.partition("://")[0]
         raise StorageError(
-            f"{scheme}:// is no file: gossiplog sync LOG SOURCE gets a hub's log, gossiplog.connect in a program"
+            f"{scheme}:// is no file: gossiplog sync LOG SOURCE --topic TOPIC gets a hub's log, gossiplog.connect in a"
+            " program"
         )
     storage = storage_at(location, read_only=True)
     try:

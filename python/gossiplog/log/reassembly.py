@@ -346,14 +346,15 @@ class Reassembly:
             and (name != "rebuild" or stored[name] <= count)
         }
         applied = stored.get("applied")
+        rebuild = f"gossiplog rebuild {shell_path(self._path)} runs it anew from the first message"
         last = max(self._places.values(), default=0)
         if not isinstance(applied, int) or not 0 <= applied <= last:
             if not self._remains.tables:
                 return meta | {"applied": 0}
-            self.notes.append("how far `apply` has run is lost: gossiplog rebuild runs it anew from the first message")
+            self.notes.append(f"how far `apply` has run is lost: {rebuild}")
             return meta | {"applied": count}
         places = self._places
         before = [sequence for key, sequence in self._written.items() if places.get(key, last + 1) <= applied]
         if before and max(before) != len(before):
-            self.notes.append("`apply` may have run for other messages: gossiplog rebuild runs it anew from the first")
+            self.notes.append(f"`apply` may have run for other messages: {rebuild}")
         return meta | {"applied": min(count, max(before, default=0))}

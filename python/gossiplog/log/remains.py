@@ -231,10 +231,14 @@ class _Reading:
                 raise TopicMismatch(f"the source has the topic {self._source_topic!r}, the log's messages {topic!r}")
             return topic
         if stored is None:
-            raise NotALog("nothing of a log is left in the file: gossiplog sync NEW SOURCE gets one from a replica")
+            raise NotALog(
+                "nothing of a log is left in the file: gossiplog sync NEW SOURCE --topic TOPIC gets one from a replica"
+            )
         topic = stored if self._source_topic is None else self._source_topic
         if not isinstance(topic, str):
-            raise NotALog("the file has no messages, and its topic is damaged: gossiplog init makes a new log")
+            raise NotALog(
+                "the file has no messages, and its topic is damaged: gossiplog init NEW --topic TOPIC makes a new log"
+            )
         return topic
 
     def _read_values(self, topic: str) -> Mapping[bytes, Sequence[int]]:

@@ -201,8 +201,8 @@ class SQLiteStorage(Storage):
             raise CorruptLog(
                 [f"the file is gone or empty, and {file} says that a log with {messages} was there"],
                 advice=(
-                    f"; put the file or a backup back, or get its messages from a replica: remove {shell_path(file)},"
-                    f" and run gossiplog sync {shell_path(self._path)} SOURCE --topic TOPIC"
+                    f"; put the file or a backup back, or get its messages from a replica: rm {shell_path(file)} &&"
+                    f" gossiplog sync {shell_path(self._path)} SOURCE --topic TOPIC"
                 ),
             )
 

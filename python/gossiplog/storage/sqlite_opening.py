@@ -147,8 +147,8 @@ class Opening:
         if schema < OLDEST:
             raise OlderSchema(
                 f"{self.path} was written by an older version of this package (schema {schema}, this one reads"
-                f" {OLDEST} to {SCHEMA}): move it away, and get its messages into a new log from where they came, by"
-                " gossiplog sync with another peer, or by importing them anew"
+                f" {OLDEST} to {SCHEMA}): move it away, and get its messages into a new log from where they came: from"
+                " another peer by gossiplog sync NEW SOURCE --topic TOPIC, or by importing them anew"
             )
         check_tables(ours, tables_of(schema))
         return topic, schema

@@ -50,14 +50,24 @@ def test_an_address_of_pages_is_told_apart(program: Program, home: Path) -> None
 def test_options_for_hubs_without_the_address_of_one(program: Program, home: Path) -> None:
     """As after a forgotten ws://."""
     result = program("sync", "new.db", "localhost:8000", "--topic", "notes")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "there is no log localhost:8000: a hub's address begins with ws://, as ws://localhost:8000" in result.err
+    result = program("sync", "new.db", "localhost:8000", "--token-file", "t")
     assert (result.code, result.err.count("\n")) == (2, 1)
     assert (
         "localhost:8000 is taken for a file: a hub's address begins with ws://, as ws://localhost:8000; --token-file"
         in result.err
     )
-    result = program("sync", "new.db", "other.db", "--topic", "notes")
+    result = program("sync", "new.db", "other.db", "--follow")
     assert "other.db is taken for a file; --token-file and --ca-file are for hubs" in result.err
     assert list(home.iterdir()) == []
+
+
+def test_a_file_as_the_source_has_the_topic_that_is_given(program: Program, log: Path, home: Path) -> None:
+    result = program("sync", "new.db", log, "--topic", "elsewhere")
+    assert (result.code, result.err) == (1, f"gossiplog: {log} is a log of the topic 'notes', not 'elsewhere'\n")
+    assert not (home / "new.db").exists()
+    assert program("sync", "new.db", log, "--topic", "notes").code == 0
 
 
 def test_a_file_with_the_name_of_a_host_and_port_is_a_source(program: Program, log: Path, home: Path) -> None:

@@ -18,6 +18,7 @@ from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog,
 from gossiplog.log import Log
 from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.reprs import counted, shell_path
+from gossiplog.storage.base import check_same_topic
 from gossiplog.storage.sqlite_tables import BESIDE
 
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
@@ -114,7 +115,7 @@ def sync(
     ] = False,
     topic: Annotated[
         str | None,
-        typer.Option(help="With a hub or a peer: the topic of a new log, which is made if LOG does not exist."),
+        typer.Option(help="The topic of a new log, which is made if LOG does not exist; a file as SOURCE has it."),
     ] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
@@ -148,19 +149,21 @@ def sync(
         with _open_destination(path, topic, accept_loss) as log:
             sync_with_peer(log, str(path), source, follow=follow, done=show)
         return
-    if follow or topic is not None or token_file is not None or ca_file is not None:
+    if follow or token_file is not None or ca_file is not None:
         raise typer.BadParameter(
             f"{source} is taken for a file{_hub_hint(source)}; --token-file and --ca-file are for hubs (ws:// or wss://"
-            " addresses), --follow and --topic are for hubs and peers (multiaddrs)"
+            " addresses), --follow is for hubs and peers (multiaddrs)"
         )
     other = _parse_file("SOURCE", source, path)
     # It may be somebody else's: nothing is written to it unless that is asked for.
-    with open_log(other, read_only=not both) as theirs, _open_destination(path, theirs.topic, accept_loss) as ours:
-        show(pull_timed(ours, theirs, str(path), source))
-        if both:
-            if not output.json:
-                output.show("")
-            show(pull_timed(theirs, ours, source, str(path)))
+    with open_log(other, read_only=not both) as theirs:
+        check_same_topic(str(other), theirs.topic, topic)
+        with _open_destination(path, theirs.topic, accept_loss) as ours:
+            show(pull_timed(ours, theirs, str(path), source))
+            if both:
+                if not output.json:
+                    output.show("")
+                show(pull_timed(theirs, ours, source, str(path)))
 
 
 @contextmanager
