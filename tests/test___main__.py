@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+import gossiplog
 
 PACKAGE = Path(__file__).parent.parent / "python" / "gossiplog"
 SCRIPT = Path(sys.executable).parent / "gossiplog"
@@ -124,3 +129,38 @@ globals().update({{name: value for name, value in vars(core).items() if name not
     last = done.stderr.splitlines()[-1]
     assert "gossiplog's compiled core is outdated: it is" in last
     assert "cannot import name 'redacted_url'" in last
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("command", "number", "status"),
+    [("repair", signal.SIGINT, 130), ("repair", signal.SIGTERM, 143), ("recover", signal.SIGHUP, 129)],
+)
+def test_a_signal_ends_a_command_that_removes_its_files(
+    tmp_path: Path, command: str, number: signal.Signals, status: int
+) -> None:
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, "topic", signer=gossiplog.Signer(bytes(32))) as log:
+        log.append_many(range(20))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 7")
+    before = sorted(tmp_path.iterdir())
+    # The command never ends: the moment of a signal is else a matter of luck.
+    code = f"""if True:
+        import os, sys, time
+        from gossiplog.storage import salvage
+        def wait(copy, folder):
+            os.write(1, b'.')
+            while True: time.sleep(0.1)
+        salvage.read_all = wait
+        import gossiplog.__main__ as program
+        sys.argv = {["gossiplog", command, str(path), *([str(tmp_path / "new.db")] if command == "recover" else [])]!r}
+        sys.exit(program.main())
+    """
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"."
+        assert sorted(tmp_path.iterdir()) != before
+        process.send_signal(number)
+        assert process.wait(60) == status
+    assert sorted(tmp_path.iterdir()) == before

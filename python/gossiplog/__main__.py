@@ -15,12 +15,37 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(0)
 
 
+class _Interrupt:
+    """Has a signal end a command as Ctrl-C does: connections get a farewell, and temporary files are removed.
+
+    Attributes:
+        number: of the last such signal; 0 for none.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        for name in ("SIGTERM", "SIGHUP"):
+            # Windows lacks the one; nohup ignores the other.
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        # An event loop has put its own there.
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
+
+
 def main() -> int:
     """Run the command line, where there is a core to run it on.
 
     Returns:
         The exit code, as `gossiplog.cli.main` says.
     """
+    interrupt = _Interrupt()
     if sys.argv[1:2] == ["serve"]:
         # From the first moment: its modules take a while to load. `serve` handles signals itself once it runs.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -33,9 +58,11 @@ def main() -> int:
     from gossiplog.errors import CORE, explain_core
 
     try:
+        from gossiplog.cli.main import INTERRUPTED
         from gossiplog.cli.main import main as run
 
-        return run()
+        code = run()
+        return 128 + interrupt.number if code == INTERRUPTED and interrupt.number else code
     except ImportError as error:
         # Of a name that commands alone need.
         if error.name != CORE:

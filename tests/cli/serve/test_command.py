@@ -152,9 +152,9 @@ def test_limits(program: Program, log: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_who_follows_says_farewell(log: Path, number: signal.Signals, status: int) -> None:
-    """Before, SIGTERM ended the process at once, and the hub waited for what was left of the connection."""
+    """Before, SIGTERM and SIGHUP ended the process at once, and the hub waited for what was left of the connection."""
     with Served(log) as served:
         command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--topic", "notes", "--follow"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:

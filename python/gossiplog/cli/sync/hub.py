@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
-import typer
 
 from gossiplog._core import redacted_url
 from gossiplog.cli.output import Stopwatch, exchange, note
@@ -260,34 +257,11 @@ def sync_with_hub(
 
     stack = AsyncExitStack()
     try:
-        anyio.run(until_terminated, enter)
+        anyio.run(enter)
     except ConnectionLost as error:
         if error.cause != "token":
             raise
         raise ConnectionLost(error.cause, f"{error.reason} (--token-file)", error.status) from error
-
-
-async def until_terminated(call: Callable[[], Awaitable[object]]) -> None:
-    """Await a call; SIGTERM cancels it as Ctrl-C does, so that its connections end with a farewell.
-
-    Raises:
-        typer.Exit: SIGTERM came; with the status that it gives to a process.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        # Only that one can receive signals.
-        await call()
-        return
-    with anyio.open_signal_receiver(signal.SIGTERM) as signals, anyio.CancelScope() as scope:
-
-        async def cancel() -> None:
-            async for _ in signals:
-                scope.cancel()
-
-        async with background() as tasks:
-            tasks.start_soon(cancel)
-            await call()
-    if scope.cancelled_caught:
-        raise typer.Exit(128 + signal.SIGTERM)
 
 
 def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:

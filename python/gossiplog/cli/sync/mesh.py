@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from gossiplog.cli.output import Stopwatch, exchange
-from gossiplog.cli.sync.hub import Listener, in_step, result, until_terminated
+from gossiplog.cli.sync.hub import Listener, in_step, result
 from gossiplog.core import Node
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
@@ -92,7 +92,7 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
         async with AsyncExitStack() as stack:
             await run(stack)
 
-    anyio.run(until_terminated, enter)
+    anyio.run(enter)
 
 
 def _advise(address: str, reason: str) -> str:
