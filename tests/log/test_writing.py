@@ -457,6 +457,21 @@ def test_what_is_read_again_for_the_index_of_large_messages_is_bounded(
         assert 0 < most < 3 * MOST_UNINDEXED_BYTES
 
 
+@pytest.mark.parametrize("large", ["x" * MOST_UNINDEXED_BYTES, "x"], ids=["large", "small"])
+def test_an_append_that_reads_nothing_finds_that_others_wrote_messages_and_the_index(
+    tmp_path: Path, opened: Callable[..., Log], signer: Signer, other_signer: Signer, large: str
+) -> None:
+    """A large message makes the index due, which then has rows that this log does not know of."""
+    own, other = (opened(tmp_path / "log.db", signer=each) for each in (signer, other_signer))
+    # The second finds that nobody else writes.
+    own.append(1)
+    own.append(2)
+    other.append_many(range(INDEX_LAG + 1))
+    message = own.append(large)
+    assert own.heads == (message.id,)
+    assert own.verify().messages == INDEX_LAG + 4
+
+
 def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
     monkeypatch: pytest.MonkeyPatch, signer: Signer, other_signer: Signer
 ) -> None:

@@ -309,7 +309,11 @@ class Writer:
         if is_due:
             self._scattered.clear()
             self._unindexed_parents = self._unindexed_bytes = 0
-            state = self._states.index(transaction, position, plan, duplicates)
+            # Where nothing was read before this, another process may have written the index.
+            fresh = transaction.position()
+            if fresh.count != position.count:
+                raise SequencesTaken
+            state = self._states.index(transaction, fresh, plan, duplicates)
             heads, indexed = state.heads, count
         else:
             heads = heads.after(plan, duplicates)
