@@ -12,8 +12,9 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.log import state, writing
-from gossiplog.message import MAX_PARENTS, PARENTS_OF_MANY_HEADS
+from gossiplog.message import PARENTS_OF_MANY_HEADS
 from gossiplog.storage.sqlite_tables import SQLiteReader
+from gossiplog.storage.sqlite_transactions import SQLiteTransaction
 
 TOPIC = "org.example.test"
 
@@ -145,22 +146,32 @@ def test_a_root_costs_the_rows_of_its_page_however_many_there_are(
 
 
 @pytest.mark.slow
-def test_messages_that_are_scattered_are_indexed_with_those_that_come_with_them(
-    roots: list[bytes], rows: Rows, opened: Callable[..., Log], signer: Signer
+def test_scattered_messages_are_replayed_before_the_lock_is_taken(
+    roots: list[bytes], opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 256 in as many places, the index would be written in one transaction, and all writers would wait for it."""
+    """The index of 256 in as many places of the tree reads as many pages: all writers would wait for that."""
+    locked = Rows()
+    read = SQLiteTransaction.leaves
+
+    def counting(*arguments: Any) -> Any:
+        found = read(*arguments)
+        locked.count += len(found)
+        return found
+
+    monkeypatch.setattr(SQLiteTransaction, "leaves", counting)
     log = opened(topic=TOPIC, signer=signer)
     log.insert_many(roots[:3_500])
     most = 0
-    for start in range(3_500, 3_500 + 2 * state.INDEX_LAG, 32):
-        rows.taken()
-        log.insert_many(roots[start : start + 32])
-        most = max(most, rows.taken())
-    assert 0 < most < 64 * 40
-    # Messages that follow each other stand at the end.
-    rows.taken()
-    log.append_many(range(state.INDEX_LAG // 2))
-    assert rows.taken() <= MAX_PARENTS
+    for start in range(3_500, 3_500 + 2 * state.INDEX_LAG, 8):
+        locked.taken()
+        log.insert_many(roots[start : start + 8])
+        most = max(most, locked.taken())
+    assert 0 < most < 8 * 40 * 2
+    log.insert_many(roots[start + 8 : start + state.INDEX_LAG])
+    locked.taken()
+    # They stand at the end of the tree.
+    log.append_many(range(state.INDEX_LAG))
+    assert locked.taken() < 4 * 40
 
 
 def test_what_another_process_wrote_is_read_without_the_whole_index(

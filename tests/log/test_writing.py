@@ -30,6 +30,7 @@ from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, PARENTS_OF_MANY_HEA
 from gossiplog.storage import MemoryStorage
 from gossiplog.storage.base import Transaction
 from gossiplog.storage.sqlite_tables import SQLiteReader
+from gossiplog.storage.sqlite_transactions import SQLiteTransaction
 
 TOPIC = "org.example.test"
 
@@ -470,6 +471,38 @@ def test_an_append_that_reads_nothing_finds_that_others_wrote_messages_and_the_i
     message = own.append(large)
     assert own.heads == (message.id,)
     assert own.verify().messages == INDEX_LAG + 4
+
+
+def test_the_index_is_written_apart_from_messages(
+    monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Log], signer: Signer, other_signer: Signer
+) -> None:
+    """Who calls `index` in time keeps messages from waiting for it."""
+    replica = opened(signer=signer).replica
+    transactions: list[set[str]] = []
+
+    def noting(name: str) -> None:
+        method = getattr(SQLiteTransaction, name)
+
+        def note(transaction: SQLiteTransaction, *arguments: Any) -> None:
+            method(transaction, *arguments)
+            transactions[-1].add(name)
+
+        monkeypatch.setattr(SQLiteTransaction, name, note)
+
+    noting("write")
+    noting("index")
+    values = [other_signer.sign(TOPIC, 1, [], number)[1] for number in range(3 * INDEX_LAG)]
+    written = 0
+    for start in range(0, len(values), 8):
+        transactions.append(set())
+        replica.insert(replica.verify(values[start : start + 8]))
+        if replica.is_index_behind:
+            transactions.append(set())
+            replica.index()
+            assert not replica.is_index_behind
+            written += 1
+    assert written == len(values) // (INDEX_LAG // 2 + 8)
+    assert {"write", "index"} not in transactions
 
 
 def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(

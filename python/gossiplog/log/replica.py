@@ -268,6 +268,15 @@ class Replica:
             self.snapshot().check_absent(missing.difference(outcome.keys))
         return outcome
 
+    @property
+    def is_index_behind(self) -> bool:
+        """Whether one of the next insertions will write the index over many messages, unless `index` is called."""
+        return self._writer.is_behind
+
+    def index(self) -> None:
+        """Write the index over all messages, in a transaction of its own."""
+        self._writer.index()
+
     def try_writing(self) -> None:
         """Write and commit something that changes nothing.
 

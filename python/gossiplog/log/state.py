@@ -39,10 +39,6 @@ from gossiplog.storage.base import Position, Reader, Transaction, index_fingerpr
 
 INDEX_LAG = 256
 """Messages that the index may be behind: replaying them takes about a millisecond."""
-MOST_SCATTERED = 32
-"""Nodes of the tree, without the last ones, that the index may be behind in after messages that came together. Each is
-read, hashed and written by itself, and 256 of them hold the lock for a tenth of a second on a busy machine. Messages
-that follow the heads stand in the last nodes."""
 MOST_UNINDEXED_PARENTS = 2 * INDEX_LAG
 """Parents of messages that the index does not cover yet. Each is a row of the children, and usually removes a head; 256
 messages with 256 parents each hold the lock for a third of a second."""
@@ -54,8 +50,6 @@ held: 30 milliseconds for one message of 4 MiB, 40 to 50 for 256 of 64 KiB."""
 # _ROWS_PER_ARRIVAL for each: replaying a message that stands alone on its page of the tree takes as long.
 _FEW_ARRIVALS = 512
 _ROWS_PER_ARRIVAL = 16
-# No message's key is behind it.
-_LAST_KEY = b"\xff" * core.KEY_LENGTH
 # Messages below a node of level 1, on average.
 _PAGE_LEAVES = 32
 _PAGE = 4096
@@ -218,14 +212,18 @@ class States:
             Snapshot(self._storage, self.of(reader, position)).check_absent(absent)
 
     def index(
-        self, transaction: Transaction, position: Position, plan: core.WritePlan, duplicates: Collection[int]
+        self,
+        transaction: Transaction,
+        position: Position,
+        plan: core.WritePlan | None = None,
+        duplicates: Collection[int] = (),
     ) -> State:
-        """Write the index of a transaction's plan, and of what arrived before it without being indexed.
+        """Write the index of what arrived without being indexed, and of a transaction's plan.
 
         Args:
             transaction: in which the plan's messages are not written yet.
             position: of the transaction.
-            plan: the last that it writes.
+            plan: the last that it writes, or None.
             duplicates: the sequences of those of its messages of which another encoding arrived before.
 
         Returns:
@@ -239,22 +237,12 @@ class States:
                 keys = [key for key, _, _ in late.leaves]
                 behind += len(keys)
                 transaction.index(late, state.tree.level1(keys), behind)
-            tree, level1 = state.tree.insert_leaves(plan.leaves, _leaves(transaction, state.count))
-        new = State(state.count + len(plan.order), tree, state.heads.after(plan, duplicates))
-        transaction.index(plan, level1, new.count)
-        transaction.set_index_fingerprint(new.index_fingerprint)
-        return new
-
-    def scattered(self, plan: core.WritePlan) -> Collection[tuple[bytes, bytes]]:
-        """Return the level-1 rows that a plan's messages change, without those at the end of the tree.
-
-        They are about two for each message.
-        """
-        if not self._newest.count:
-            return ()
-        tree = self._newest.tree
-        keys = [key for key, _, _ in plan.leaves]
-        return set(tree.level1(keys)).difference(tree.level1([_LAST_KEY]))
+            if plan is not None:
+                tree, level1 = state.tree.insert_leaves(plan.leaves, _leaves(transaction, state.count))
+                state = State(state.count + len(plan.order), tree, state.heads.after(plan, duplicates))
+                transaction.index(plan, level1, state.count)
+        transaction.set_index_fingerprint(state.index_fingerprint)
+        return state
 
     def publish_alternative(self, sequence: int) -> None:
         """Take over the sequence of the last alternative encoding that was committed."""

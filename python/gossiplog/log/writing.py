@@ -16,7 +16,6 @@ from gossiplog.log.reading import raise_damage, raising_corrupt_log, write
 from gossiplog.log.results import without_frames
 from gossiplog.log.state import (
     INDEX_LAG,
-    MOST_SCATTERED,
     MOST_UNINDEXED_BYTES,
     MOST_UNINDEXED_PARENTS,
     State,
@@ -82,9 +81,9 @@ class Writer:
         # The first child of messages that were heads until this process wrote it, by their sequences: without it, all
         # that two authors write at once on the same heads would be searched for these.
         self._first_children: dict[int, int] = {}
-        # Nodes of the tree that this process has written messages into, several at a time, since it wrote the index.
-        self._scattered: set[tuple[bytes, bytes]] = set()
-        # Parents and bytes of the messages that this process has written since then.
+        # The number of messages that the index covers, as far as this process knows.
+        self._indexed = 0
+        # Parents and bytes of the messages that this process has written since it wrote the index.
         self._unindexed_parents = self._unindexed_bytes = 0
         # The position and the heads after the last write, and whether nobody else wrote between the last two appends.
         self._left: tuple[Position, Heads] | None = None
@@ -130,6 +129,7 @@ class Writer:
         waiting = True
         while waiting:
             self._applier.catch_up_if_behind()
+            self._replay_for(len(batch))
             written = self._write(store)
             if written is None:
                 continue
@@ -178,12 +178,46 @@ class Writer:
                 return self._appended(written, signer, messages)
         while True:
             self._applier.catch_up_if_behind()
+            self._replay_for(len(payloads))
             signed = self._write(lambda transaction: self._append(transaction, payloads, signer, codec))
             if signed is not None:
                 before, written, messages = signed
                 # With `apply`, there is its cursor to look at each time.
                 self._is_alone = not self._applier.is_given and left is not None and left[0].count == before
                 return self._appended(written, signer, messages)
+
+    def _replay_for(self, messages: int) -> None:
+        """Bring the state up to date, without the lock, where so many messages more make the index due.
+
+        Messages that stand in many places of the tree, as roots do, take long to replay.
+        """
+        if self._states.count + messages - self._indexed > INDEX_LAG:
+            self._states.current()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the index is behind by half of what makes it due."""
+        return (
+            2 * (self._states.count - self._indexed) > INDEX_LAG
+            or 2 * self._unindexed_parents > MOST_UNINDEXED_PARENTS
+            or 2 * self._unindexed_bytes > MOST_UNINDEXED_BYTES
+        )
+
+    def index(self) -> None:
+        """Write the index of all messages, so that the next ones need not.
+
+        Raises:
+            CorruptLog: stored messages are damaged or missing.
+            StorageError: the database failed.
+        """
+
+        def store(transaction: Transaction) -> State:
+            state = self._states.index(transaction, transaction.position())
+            self._unindexed_parents = self._unindexed_bytes = 0
+            self._indexed = state.count
+            return state
+
+        self._states.publish(self._write(store))
 
     def _write(self, call: Callable[[Transaction], _Result]) -> _Result:
         """Call a function in a transaction; it must read the position first.
@@ -302,12 +336,7 @@ class Writer:
         if not is_due:
             self._unindexed_bytes += sum(len(value) for _, value, _ in plan.messages)
             is_due = self._unindexed_bytes > MOST_UNINDEXED_BYTES
-        if not is_due and len(plan.order) > 1:
-            # What comes alone writes as little as it can.
-            self._scattered.update(self._states.scattered(plan))
-            is_due = len(self._scattered) > MOST_SCATTERED
         if is_due:
-            self._scattered.clear()
             self._unindexed_parents = self._unindexed_bytes = 0
             # Where nothing was read before this, another process may have written the index.
             fresh = transaction.position()
@@ -351,5 +380,6 @@ class Writer:
                 self._first_children = {}
             self._first_children |= written.first_children
         self._states.publish_alternative(written.position.alternative)
+        self._indexed = max(self._indexed, written.position.indexed)
         self._left = written.position, written.heads
         self._committed(written.plan, written.position.count)

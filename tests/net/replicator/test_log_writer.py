@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from gossiplog import Log, Signer
-from gossiplog.errors import StorageError
+from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.log.state import INDEX_LAG
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.log_writer import LogWriter
@@ -78,3 +79,53 @@ async def test_the_work_of_a_transaction_is_measured_as_its_threads_processor_ti
     outcome = await made.insert_values([signer.sign(replica.topic, 1, [], number)[1] for number in range(8)])
     assert len(outcome.inserted) == 8
     assert used[0] <= outcome.cpu_seconds < used[0] + 0.04
+
+
+async def test_the_index_follows_messages_in_transactions_of_its_own(opened: Open, signer: Signer) -> None:
+    """A message that writes the index over many others keeps those who wait for it waiting."""
+    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
+    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
+    made = LogWriter(replica, workers, telemetry, feed)
+    values = [signer.sign(replica.topic, 1, [], number)[1] for number in range(3 * INDEX_LAG)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.keep_index)
+        await anyio.wait_all_tasks_blocked()
+        for start in range(0, len(values), 32):
+            before = replica.position().indexed
+            await made.insert_values(values[start : start + 32])
+            assert replica.position().indexed == before
+            while replica.is_index_behind:
+                await anyio.sleep(0)
+        tasks.cancel_scope.cancel()
+    assert replica.position().count - replica.position().indexed <= INDEX_LAG / 2
+
+
+async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
+    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
+    made = LogWriter(replica, workers, telemetry, feed)
+    failures = [StorageError("the disk is full"), CorruptLog(["a row is lost"])]
+    index = replica.index
+
+    def fail() -> None:
+        if failures:
+            raise failures.pop()
+        index()
+
+    monkeypatch.setattr(replica, "index", fail)
+    values = [signer.sign(replica.topic, 1, [], number)[1] for number in range(INDEX_LAG)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.keep_index)
+        await anyio.wait_all_tasks_blocked()
+        await made.insert_values(values[: INDEX_LAG // 2 + 1])
+        while len(failures) == 2:
+            await anyio.sleep(0)
+        for value in values[INDEX_LAG // 2 + 1 :]:
+            await made.insert_values([value])
+            await anyio.wait_all_tasks_blocked()
+        while replica.is_index_behind:
+            await anyio.sleep(0)
+        assert not failures
+        tasks.cancel_scope.cancel()

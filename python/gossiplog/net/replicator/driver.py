@@ -188,7 +188,13 @@ class Driver(Service):
         for task in (self._feed.follow, self._feed.deliver, self._feed.report_commits):
             self._tasks.start_soon(task, count)
         self._tasks.start_soon(self._workers.watch, self._fail)
-        for loop in (self._writer.retry, self._pushes.run, self._timers.run, self.telemetry.run):
+        for loop in (
+            self._writer.keep_index,
+            self._writer.retry,
+            self._pushes.run,
+            self._timers.run,
+            self.telemetry.run,
+        ):
             self._tasks.start_soon(loop)
         for long in (False, True):
             self._tasks.start_soon(partial(self._inserts.run, long=long))

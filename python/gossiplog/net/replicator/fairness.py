@@ -3,10 +3,10 @@
 A writer is an origin of messages: an address, or one connection where the address says nothing. Two things keep one
 from taking the hub from the others:
 
-- *Turns*. Each writer has a queue of its own. A turn takes a part of TURN_BYTES at most from each, and of as many
-  messages as take TURN_CPU_SECONDS to store, by what the writer's last ones took: from LEAST_TURN_MESSAGES to
-  MOST_TURN_MESSAGES. A message waits for one such part of every other writer. Long messages have turns of their own,
-  one writer a turn: to verify one takes as long as a thousand short ones, and short ones do not wait for that.
+- *Turns*. Each writer has a queue of its own. A turn takes a part of TURN_BYTES and of TURN_MESSAGES at most from each,
+  and of READ_TURN_MESSAGES from one among readers. A message waits for one such part of every other writer. Long
+  messages have turns of their own, one writer a turn: to verify one takes as long as a thousand short ones, and short
+  ones do not wait for that.
 - *Shares*. What a part costs is a debt of its writer, which it pays off at the rate of its share. While a writer owes
   more than BURST_SECONDS, its messages wait. It is a leaky bucket of seconds, as GCRA is one of cells (ITU-T I.371,
   Annex A): the queue of a writer that sends less than its share is short, whatever others send.
@@ -44,19 +44,17 @@ BURST_SECONDS = 0.25
 """What a writer may owe before it waits."""
 MOST_SECONDS = 1.0
 """What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
-LEAST_TURN_MESSAGES = 8
-MOST_TURN_MESSAGES = 32
-TURN_CPU_SECONDS = 0.002
-"""Seconds of processor time for storing a part, where few write,"""
-ALL_CPU_SECONDS = 0.016
-"""and for those of all writers, as long as their parts have more than LEAST_TURN_MESSAGES."""
+TURN_MESSAGES = 8
+"""In a part of a turn, of one writer of several,"""
+READ_TURN_MESSAGES = 32
+"""and of one among readers: nobody else's message waits for it."""
 TURN_BYTES = 2**16
 MOST_MESSAGES = 1024
 """In a turn of all writers, and in the queue of one that is not limited; others' queues have four turns."""
 MOST_BYTES = 8 * 2**20
 _QUEUED_TURNS = 4
 TURN_SECONDS = 0.002
-"""What a part of a turn costs at least, on two cores that hub and clients share,"""
+"""What a turn costs at least, on two cores that hub and clients share, its writers together,"""
 MESSAGE_SECONDS = 0.0003
 """and each message in it,"""
 BYTE_SECONDS = 1e-7
@@ -65,20 +63,21 @@ CPU_FACTOR = 4
 """What the processor time of storing a part counts: others store it, too."""
 
 
-def cost(values: Sequence[bytes], cpu_seconds: float = 0.0) -> float:
+def cost(values: Sequence[bytes], cpu_seconds: float = 0.0, writers: int = 1) -> float:
     """Return the seconds that a part of a turn counts at least, here and where it is passed on.
 
     Args:
         values: of the part.
         cpu_seconds: processor time that storing it took.
+        writers: that have a part of the turn.
     """
-    stored = max(TURN_SECONDS + MESSAGE_SECONDS * len(values), CPU_FACTOR * cpu_seconds)
+    stored = max(TURN_SECONDS / writers + MESSAGE_SECONDS * len(values), CPU_FACTOR * cpu_seconds)
     return stored + BYTE_SECONDS * sum(map(len, values))
 
 
 def parts(values: Sequence[bytes]) -> float:
     """Return how many of the smallest parts of a turn some messages fill: by number or by bytes, whichever is more."""
-    return max(len(values) / LEAST_TURN_MESSAGES, sum(map(len, values)) / TURN_BYTES)
+    return max(len(values) / TURN_MESSAGES, sum(map(len, values)) / TURN_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +158,6 @@ class FairQueue:
         self._is_read = is_read
         # Whose turn was longest ago is the first.
         self._lanes: dict[str, _Lane] = {}
-        # Processor time of each writer's last messages, in seconds a message.
-        self._cpu_seconds: dict[str, float] = {}
 
     def add(self, writer: str, delivery: Delivery) -> None:
         """Put a message at the end of its writer's queue."""
@@ -190,10 +187,8 @@ class FairQueue:
             for writer, lane in self._lanes.items()
             if self._is_ready(writer, lane, now, long=long) and self._due(writer, now) <= now
         ]
-        cpu_seconds = min(TURN_CPU_SECONDS, ALL_CPU_SECONDS / max(1, len(ready)))
         for writer, lane in ready:
-            most = min(messages, self._part(writer, now, cpu_seconds)[0])
-            turn[writer] = part = self._first(writer, lane, now, most, long=long)
+            turn[writer] = part = self._first(writer, lane, now, messages, long=long)
             messages -= len(part)
             size -= sum(len(delivery.value) for delivery in part)
             if long or messages <= 0 or size <= 0:
@@ -226,9 +221,7 @@ class FairQueue:
         total = sum(filled.values())
         for writer, part in values.items():
             own = cpu_seconds * filled[writer] / total
-            owed = max(seconds * filled[writer] / max(1.0, total), cost(part, own))
-            if cpu_seconds:
-                keep_latest(self._cpu_seconds, writer, own / len(part))
+            owed = max(seconds * filled[writer] / max(1.0, total), cost(part, own, len(turn)))
             self._shares.charge(writer, owed, now, self._read_share)
             lane = self._lanes[writer]
             lane.is_busy = False
@@ -245,12 +238,11 @@ class FairQueue:
     def _due(self, writer: str, now: float) -> float:
         return self._shares.due(writer, now, self._read_share)
 
-    def _part(self, writer: str, now: float, cpu_seconds: float = TURN_CPU_SECONDS) -> tuple[int, int]:
-        """Return the most messages, and bytes, of a writer in one turn, which take so long to store."""
+    def _part(self, writer: str, now: float) -> tuple[int, int]:
+        """Return the most messages, and bytes, of a writer in one turn."""
         if not self._is_limited(writer, now):
             return MOST_MESSAGES, MOST_BYTES
-        messages = int(cpu_seconds / self._cpu_seconds.get(writer, cpu_seconds))
-        return min(max(messages, LEAST_TURN_MESSAGES), MOST_TURN_MESSAGES), TURN_BYTES
+        return TURN_MESSAGES if self._shares.is_limited(writer, now) else READ_TURN_MESSAGES, TURN_BYTES
 
     def _is_long(self, writer: str, delivery: Delivery, now: float) -> bool:
         return len(delivery.value) > TURN_BYTES and self._is_limited(writer, now)
@@ -261,10 +253,10 @@ class FairQueue:
     def _first(self, writer: str, lane: _Lane, now: float, messages: int, *, long: bool) -> Sequence[Delivery]:
         """Return the first messages of a queue that are long, or short: one at least."""
         part: list[Delivery] = []
-        left = self._part(writer, now)[1]
+        most, left = self._part(writer, now)
         for delivery in lane.waiting:
             left -= len(delivery.value)
-            if part and (len(part) >= messages or left < 0 or self._is_long(writer, delivery, now) != long):
+            if part and (len(part) >= min(most, messages) or left < 0 or self._is_long(writer, delivery, now) != long):
                 break
             part.append(delivery)
         return part

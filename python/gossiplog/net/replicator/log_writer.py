@@ -83,6 +83,18 @@ class LogWriter:
         self._telemetry.cannot_store = False
         return result
 
+    async def keep_index(self) -> None:
+        """Write the index between messages, without end: what a message waits for is shorter without it."""
+        while True:
+            await self._feed.committed()
+            if self._replica.is_index_behind:
+                # What fails here is reported where a message needs it.
+                with suppress(StorageError):
+                    # Most of the work, which keeps no message waiting.
+                    await self._workers.read(self._replica.state)
+                    async with self._feed.writing:
+                        await self._write(self._replica.index)
+
     async def retry(self) -> None:
         """Write to a log whose last write has failed, now and then, without end.
 
