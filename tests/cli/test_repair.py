@@ -61,6 +61,21 @@ def test_a_terminal_shows_what_was_damaged_and_that_it_is_repaired(
     assert not any("gossiplog repair" in line for line in lines)
 
 
+def test_a_terminal_shows_the_first_of_many_notes(
+    program: Program, damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(damaged)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq > 15")
+    with gossiplog.open("first.db", "org.example.test") as first, gossiplog.open("whole.db", read_only=True) as whole:
+        first.insert_many(message.value for message in list(whole)[:15])
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = program("repair", damaged, "--from", "first.db", "--accept-loss")
+    assert result.code == 0
+    lines = result.err.splitlines()
+    assert sum("is neither here nor in the source, as was accepted" in line for line in lines) == 20
+    assert lines[-1] == "gossiplog: and 5 more notes, which --json lists"
+
+
 def test_lost_messages_that_the_source_lacks(program: Program, home: Path) -> None:
     path = home / "log.db"
     with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:
@@ -74,8 +89,8 @@ def test_lost_messages_that_the_source_lacks(program: Program, home: Path) -> No
     before = path.read_bytes()
     result = program("repair", path, "--from", "stale.db")
     assert (result.code, result.out) == (1, "")
-    assert "20 messages are lost here and in the source, of which not even the ids are left" in result.err
-    assert f"gossiplog repair {path} --from SOURCE --accept-loss goes on without them" in result.err
+    assert "20 messages are lost here and in the source, and not even their ids are left" in result.err
+    assert f"gossiplog repair {path} --from SOURCE --accept-loss goes on without it" in result.err
     assert path.read_bytes() == before
     assert program("repair", path, "--from", "stale.db", "--accept-loss").record["messages"] == 40
     assert program("info", path).code == 0

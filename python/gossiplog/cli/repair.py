@@ -11,9 +11,9 @@ from gossiplog.cli.logs import AcceptLoss, LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
 from gossiplog.cli.sync.command import CaFile, TokenFile, check_no_hub_options, check_source
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.reprs import listed
+from gossiplog.reprs import counted, listed
 
-# Shown on a terminal.
+# Shown on a terminal; of the notes as many.
 _PROBLEMS = 20
 
 
@@ -74,8 +74,10 @@ def repair(
         return
     shown = [*map(printable, repaired.damaged[:_PROBLEMS])]
     output.show("Was damaged:", listed(shown, _PROBLEMS, separator="\n", count=len(repaired.damaged)), "", "Repaired.")
-    for remark in repaired.notes:
+    for remark in repaired.notes[:_PROBLEMS]:
         note(remark)
+    if len(repaired.notes) > _PROBLEMS:
+        note(f"and {counted(len(repaired.notes) - _PROBLEMS, 'more note')}, which --json lists")
     table = fields_table()
     table.add_row("log", printable(str(path)))
     table.add_row("messages", f"{repaired.messages:,}, {repaired.fetched:,} of them from the source")

@@ -192,8 +192,8 @@ class Reassembly:
         path = shell_path(self._path)
         missing = "No replica was named" if self._source is None else "Name another replica"
         return (
-            f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes them from a file, a hub or"
-            f" a peer. Only if none has them: {last}"
+            f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes what is lost from a file,"
+            f" a hub or a peer. Only if none has it: {last}"
         )
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
@@ -211,7 +211,8 @@ class Reassembly:
         if lost > 0:
             where = "" if self._source is None else " here and in the source"
             are = counted(lost, "message is", "messages are")
-            self._check_accepted(f"{are} lost{where}, of which not even the ids are left")
+            ids = "its id is" if lost == 1 else "their ids are"
+            self._check_accepted(f"{are} lost{where}, and not even {ids} left")
         elif unknown > len(others):
             self._note_hidden()
         places = self._places
@@ -269,7 +270,7 @@ class Reassembly:
             raise CorruptLog(
                 problems,
                 advice=self._advice(
-                    f"gossiplog repair {shell_path(self._path)}{given} --accept-loss goes on without them (in programs"
+                    f"gossiplog repair {shell_path(self._path)}{given} --accept-loss goes on without it (in programs"
                     " accept_loss=True)"
                 ),
             )
