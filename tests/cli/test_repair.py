@@ -104,6 +104,22 @@ def test_messages_beyond_those_named_are_counted_once(program: Program, damaged:
     assert "; and 27 more; the log is as it was" in err
 
 
+@pytest.mark.parametrize("command", ["repair", "recover"])
+def test_a_journal_beside_a_file_that_cannot_be_opened(program: Program, damaged: Path, command: str) -> None:
+    """`repair` advised `info`, and that `repair`."""
+    with damaged.open("r+b") as file:
+        file.write(b"x")
+    journal = damaged.with_name("damaged.db-journal")
+    journal.write_bytes(bytes(512))
+    arguments = [damaged, "--from", "whole.db"] if command == "repair" else [damaged, "new.db"]
+    err = program(command, *arguments).err
+    assert program("info", damaged).code == 1
+    assert f"If it cannot, the file is damaged as well: mv {journal} {journal}.former. Then repeat it" in err
+    journal.rename(f"{journal}.former")
+    result = program(command, *arguments)
+    assert (result.code, "messages of" in result.err) == ((0, False) if command == "repair" else (1, True))
+
+
 def test_mistakes(program: Program, damaged: Path) -> None:
     assert program("repair", "no.db").err == "gossiplog: there is no log no.db\n"
     assert "gossiplog: --from: there is no log no.db: expected" in program("repair", damaged, "--from", "no.db").err

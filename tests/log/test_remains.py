@@ -12,6 +12,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import NotALog, TopicMismatch
 from gossiplog.log.remains import Remains, SoundValues, read_remains
+from gossiplog.storage.salvage import Salvage
 from tests.damage import TOPIC, make_log
 
 
@@ -30,7 +31,7 @@ def base(intact: Path, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def read(base: sqlite3.Connection, topic: str | None = None, acknowledged: int = 0) -> Remains:
-    return read_remains(base, topic, incomplete=False, missing_pages=0, size=0, acknowledged=acknowledged)
+    return read_remains(base, Salvage(Path("log.db")), topic, acknowledged=acknowledged)
 
 
 def keys(base: sqlite3.Connection) -> list[bytes]:
@@ -82,7 +83,7 @@ def test_the_count_of_the_index_is_believed_up_to_what_the_file_holds(
     with closing(sqlite3.connect(path, isolation_level=None)) as base:
         base.execute("UPDATE gossiplog_meta SET value = value + ? WHERE name = 'indexed'", (more,))
         size = path.stat().st_size
-        found = read_remains(base, None, incomplete=True, missing_pages=0, size=size, acknowledged=0)
+        found = read_remains(base, Salvage(path, ["a page"], size=size), None, acknowledged=0)
     assert found.indexed == (500 + more if believed else 0)
 
 

@@ -278,7 +278,7 @@ def test_a_damaged_count_of_the_index_is_no_loss(path: Path, intact: Path, more:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE gossiplog_meta SET value = value + ? WHERE name = 'indexed'", (more,))
     # Without one, they may be lost without a trace.
-    with pytest.raises(CorruptLog, match=f"{more} messages? (is|are) lost, of which not even"):
+    with pytest.raises(CorruptLog, match=f"{more} messages? (is|are) lost, and not even"):
         repair(path)
     with gossiplog.open(intact) as sound:
         repaired = repair(path, intact)

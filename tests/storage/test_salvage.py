@@ -16,7 +16,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import StorageError
 from gossiplog.storage.replacement import is_open_elsewhere, locked_alone
-from gossiplog.storage.salvage import LEFTOVER, leftovers, take_place
+from gossiplog.storage.salvage import leftovers, take_place, working_folder
 from gossiplog.storage.write_ahead_log import copy_with_log, log_of
 
 TOPIC = "org.example.test"
@@ -201,5 +201,19 @@ def test_the_owner_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_leftovers_of_other_logs_are_not_taken_for_ones_own(tmp_path: Path) -> None:
     for name in ("a1.db", "a[1].db"):
-        (tmp_path / f"{name}{LEFTOVER}x").mkdir()
-    assert leftovers(tmp_path / "a[1].db") == [tmp_path / f"a[1].db{LEFTOVER}x"]
+        for kind in ("repair", "recover"):
+            (tmp_path / f"{name}.{kind}-x").mkdir()
+    assert leftovers(tmp_path / "a[1].db") == [tmp_path / "a[1].db.recover-x", tmp_path / "a[1].db.repair-x"]
+
+
+def test_a_folder_that_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """That of `recover` stayed, with a copy of the log."""
+    path = tmp_path / "log.db"
+    others = [tmp_path / name for name in ("other.db.recover-x", "log.db.repair-x", "log.db.recover")]
+    for folder in (tmp_path / "log.db.recover-x", *others):
+        folder.mkdir()
+    (tmp_path / "log.db.recover-x" / "copy.db").touch()
+    with working_folder(path, "recover") as first, working_folder(path, "recover") as second:
+        # What another process is in stays.
+        assert sorted(tmp_path.iterdir()) == sorted([first, second, *others])
+    assert sorted(tmp_path.iterdir()) == sorted(others)

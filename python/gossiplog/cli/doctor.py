@@ -151,7 +151,7 @@ def _remnant(path: Path) -> str:
 def _leftovers(path: Path) -> Iterator[Finding]:
     place = path.resolve()
     for folder in salvage.leftovers(place):
-        finding = f"a repair that was killed has left {folder}"
+        finding = f"a repair or a recovery that was killed has left {folder}"
         yield Finding("leftovers", Severity.NOTE, finding, f"rm -r {shell_path(folder)}")
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.damaged*")):
         finding = f"{kept} is the file before a repair: remove it when you no longer need it"

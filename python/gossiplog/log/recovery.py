@@ -10,23 +10,22 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, NotALog, OlderSchema, StorageError
+from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, OlderSchema, StorageError
 from gossiplog.files import explain_denial
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
-from gossiplog.log.remains import Remains, SoundValues, connect, count_messages, is_own_schema, read_remains
+from gossiplog.log.remains import Remains, SoundValues, find_damaged, is_own_schema, open_remains
 from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.commit_count import describe_loss
 from gossiplog.storage.location import storage_at
 from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_files import check_files, text_path
 from gossiplog.storage.sqlite_tables import storage_error
 
 
@@ -57,36 +56,20 @@ def recover(
         StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
             messages are in the new log, if one was made.
     """
-    path = Path(text_path(damaged)).absolute()
-    check_files(text_path(damaged))
-    if not path.is_file():
-        raise NotALog(f"there is no log {os.fspath(damaged)}")
-    CommitCount(str(path)).check_database()
+    path = find_damaged(damaged)
     target = storage_at(new)
     with ExitStack() as stack:
         try:
-            folder = Path(stack.enter_context(_folder_beside(target)))
-            copy = folder / "copy.db"
-            with _descriptor(path.resolve()) as descriptor:
-                write_ahead_log.copy_with_log(descriptor, path.resolve(), copy)
+            copy = stack.enter_context(_folder_beside(target)) / "copy.db"
+            with _descriptor(path) as descriptor:
+                write_ahead_log.copy_with_log(descriptor, path, copy)
             _check_schema(copy, path)
-            salvaged = salvage.read_all(copy, folder)
-            acknowledged, _ = count_messages(path, salvaged.path)
-            base = stack.enter_context(closing(connect(salvaged.path)))
-            remains = read_remains(
-                base,
-                None,
-                incomplete=bool(salvaged.problems),
-                missing_pages=salvaged.missing_pages,
-                size=salvaged.size,
-                acknowledged=acknowledged,
-                progress=progress,
-            )
+            base, remains, _ = stack.enter_context(open_remains(path, copy, None, progress))
         except OSError as error:
             raise StorageError(f"cannot copy {path} to {target.place}: {error.strerror}") from error
         except sqlite3.Error as error:
             raise storage_error(str(path), "read", error) from error
-        lost = max(acknowledged - remains.last, 0)
+        lost = max(remains.acknowledged - remains.last, 0)
         if lost and not accept_loss:
             raise _loss(path, lost)
         with open(target, remains.topic) as log:
@@ -121,21 +104,14 @@ def _damaged(remains: Remains) -> dict[int, InvalidMessage]:
 
 
 @contextmanager
-def _folder_beside(target: Storage) -> Iterator[str]:
+def _folder_beside(target: Storage) -> Iterator[Path]:
     """Provide a folder for copies beside a log that is in a file."""
-    file = target.file
-    if file is None:
-        with tempfile.TemporaryDirectory(prefix="gossiplog-recover-") as folder:
+    if target.file is not None:
+        with salvage.working_folder(target.file.absolute(), "recover") as folder:
             yield folder
         return
-    try:
-        made = tempfile.TemporaryDirectory(prefix=f"{file.name}.recover-", dir=file.absolute().parent)
-    except PermissionError as error:
-        raise StorageError(f"cannot make {file}: {explain_denial(file.parent, 'write to')}") from error
-    except OSError as error:
-        raise StorageError(f"cannot make {file}: no folder can be made beside it: {error.strerror}") from error
-    with made as folder:
-        yield folder
+    with tempfile.TemporaryDirectory(prefix="gossiplog-recover-") as name:
+        yield Path(name)
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog
 from gossiplog.reprs import frozen
 from gossiplog.storage import salvage
 from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.sqlite_files import check_files, text_path
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
 
@@ -42,6 +44,7 @@ class Remains:
         incomplete: whether there may have been others.
         missing_pages: of the file, which may have held others.
         tables: whether there are others' tables in the database.
+        acknowledged: how many messages there were at least, 0 where that is not known.
     """
 
     topic: str
@@ -57,34 +60,67 @@ class Remains:
     incomplete: bool
     missing_pages: int
     tables: bool
+    acknowledged: int
 
 
-def read_remains(
-    base: sqlite3.Connection,
-    topic: str | None,
-    *,
-    incomplete: bool,
-    missing_pages: int,
-    size: int,
-    acknowledged: int,
-    progress: Callable[[int], object] | None = None,
-) -> Remains:
-    """Read what is left of a log in a database.
+def find_damaged(location: str | os.PathLike[str]) -> Path:
+    """Return the path of a log's file, after links, that may be damaged.
+
+    Raises:
+        NotALog: there is no file.
+        StorageError: its write-ahead log is no file.
+        CorruptLog: its write-ahead log belongs to another file.
+    """
+    text = text_path(location)
+    check_files(text)
+    path = Path(text).resolve()
+    if not path.is_file():
+        raise NotALog(f"there is no log {text}")
+    CommitCount(str(path)).check_database()
+    return path
+
+
+@contextmanager
+def open_remains(
+    path: Path, copy: Path, topic: str | None, progress: Callable[[int], object] | None
+) -> Iterator[tuple[sqlite3.Connection, Remains, salvage.Salvage]]:
+    """Provide a database in which every table of a damaged log can be read, and what is left of the log there.
 
     Args:
-        base: the database, in which every table can be read.
+        path: of the log.
+        copy: of its file, with what was committed to its write-ahead log. It may be changed, and a file is made beside.
         topic: of the source, None where there is none.
-        incomplete: whether there may have been messages of which nothing is left.
-        missing_pages: of the file.
-        size: of the file with these, in bytes.
-        acknowledged: how many messages there were at least.
         progress: called with the number of messages read since it was called before.
 
     Raises:
         TopicMismatch: the messages have another topic than the source.
         NotALog: no message is left, nor the topic.
+        sqlite3.Error: the disk failed.
     """
-    return _Reading(base, topic, progress).read(incomplete, missing_pages, size, acknowledged)
+    salvaged = salvage.read_all(copy, copy.parent)
+    acknowledged, _ = count_messages(path, salvaged.path)
+    with closing(connect(salvaged.path)) as base:
+        yield base, read_remains(base, salvaged, topic, acknowledged=acknowledged, progress=progress), salvaged
+
+
+def read_remains(
+    base: sqlite3.Connection,
+    salvaged: salvage.Salvage,
+    topic: str | None,
+    *,
+    acknowledged: int,
+    progress: Callable[[int], object] | None = None,
+) -> Remains:
+    """Read what is left of a log in a database; see `open_remains`.
+
+    Args:
+        base: the database, in which every table can be read.
+        salvaged: how it was made.
+        topic: of the source, None where there is none.
+        acknowledged: how many messages there were at least.
+        progress: called with the number of messages read since it was called before.
+    """
+    return _Reading(base, topic, progress).read(salvaged, acknowledged)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -168,8 +204,9 @@ class _Reading:
         self._rows: dict[bytes, int] = {}
         self._unsound: dict[int, InvalidMessage] = {}
 
-    def read(self, incomplete: bool, missing_pages: int, size: int, acknowledged: int) -> Remains:
+    def read(self, salvaged: salvage.Salvage, acknowledged: int) -> Remains:
         """Read it."""
+        incomplete = bool(salvaged.problems)
         tables = bool(foreign_objects(self._base))
         if not self._has("gossiplog_messages", "seq", "value"):
             incomplete = True
@@ -193,7 +230,7 @@ class _Reading:
         rows = sorted([*slots.items(), *displaced])
         # What the index covers was there, unless no file of this size holds so many.
         indexed = meta.get("indexed", 0)
-        is_likely = incomplete and isinstance(indexed, int) and indexed <= size // _LEAST_BYTES
+        is_likely = incomplete and isinstance(indexed, int) and indexed <= salvaged.size // _LEAST_BYTES
         return Remains(
             topic=topic,
             meta=meta,
@@ -206,8 +243,9 @@ class _Reading:
             unknown=max(acknowledged, len(rows), max(slots, default=0)) - len(rows),
             indexed=indexed if is_likely else 0,
             incomplete=incomplete,
-            missing_pages=missing_pages,
+            missing_pages=salvaged.missing_pages,
             tables=tables,
+            acknowledged=acknowledged,
         )
 
     def _has(self, table: str, *columns: str) -> bool:

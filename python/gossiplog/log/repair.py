@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -25,23 +24,29 @@ from gossiplog.errors import (
     StorageError,
     TreeError,
 )
-from gossiplog.files import explain_denial
 from gossiplog.log.applying import Applier
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.reassembly import Reassembly, ReplicaValues, open_source
-from gossiplog.log.remains import Remains, SoundValues, connect, count_messages, is_own_schema, read_remains
+from gossiplog.log.remains import (
+    Remains,
+    SoundValues,
+    connect,
+    count_messages,
+    find_damaged,
+    is_own_schema,
+    open_remains,
+)
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
 from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.commit_count import describe_loss
 from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_files import check_files
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement
 
 Fetch: TypeAlias = Callable[[Log], object]
@@ -65,24 +70,8 @@ def repair_file(
         progress: is called with the number of messages read since it was called before.
         accept_loss: whether messages may be lost, here and in the source, that no other descends from.
     """
-    path = Path(location).absolute()
-    check_files(str(path))
-    if not path.is_file():
-        raise NotALog(f"there is no log {os.fspath(location)}")
-    path = path.resolve()
-    CommitCount(str(path)).check_database()
-    with ExitStack() as stack:
-        # First: what another repair has made is in use until that has ended.
-        descriptor = stack.enter_context(locked_alone(path))
-        for leftover in salvage.leftovers(path):
-            shutil.rmtree(leftover, ignore_errors=True)
-        try:
-            folder = Path(tempfile.mkdtemp(prefix=f"{path.name}{salvage.LEFTOVER}", dir=path.parent))
-        except PermissionError as error:
-            raise StorageError(f"cannot repair {path}: {explain_denial(path.parent, 'write to')}") from error
-        except OSError as error:
-            raise StorageError(f"cannot repair {path}: no folder can be made beside it: {error.strerror}") from error
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    path = find_damaged(location)
+    with locked_alone(path) as descriptor, salvage.working_folder(path, "repair") as folder:
         try:
             return _Repair(path, folder, descriptor, progress, accept_loss).run(source)
         except OSError as error:
@@ -151,23 +140,15 @@ class _Repair:
             problems.append(describe_loss(acknowledged - there))
         if sound is not None and not problems:
             return RepairResult(messages=sound.messages, root=sound.root)
-        salvaged = salvage.read_all(copy, self._folder)
-        readable, lost = salvaged.path, [*salvaged.lost]
-        problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in salvaged.problems)])]
         with ExitStack() as stack:
-            base = stack.enter_context(closing(connect(readable)))
             replica = None
             if source is not None and not callable(source):
                 replica = stack.enter_context(open_source(source))
-            remains = read_remains(
-                base,
-                None if replica is None else replica.topic,
-                incomplete=bool(salvaged.problems),
-                missing_pages=salvaged.missing_pages,
-                size=salvaged.size,
-                acknowledged=acknowledged,
-                progress=self._progress,
+            base, remains, salvaged = stack.enter_context(
+                open_remains(self._path, copy, None if replica is None else replica.topic, self._progress)
             )
+            readable, lost = salvaged.path, [*salvaged.lost]
+            problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in salvaged.problems)])]
             own = SoundValues(base, remains.rows)
             if callable(source):
                 replica = stack.enter_context(self._fetched(source, remains, own))

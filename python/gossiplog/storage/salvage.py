@@ -7,22 +7,23 @@ that is complete takes the place of the log.
 from __future__ import annotations
 
 import glob
+import os
+import shutil
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing, suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gossiplog.errors import StorageError
+from gossiplog.files import explain_denial
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.pages import Pages, initial_settings, page_size, restored_header
 from gossiplog.storage.replacement import put_in_place
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems
-
-LEFTOVER = ".repair-"
-"""What follows a log's name in that of the folder in which it is repaired; a repair that was killed leaves it."""
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 _META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})
@@ -31,8 +32,55 @@ _FLIPPED = 2
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Return the folders that killed repairs of a log have left."""
-    return sorted(path.parent.glob(f"{glob.escape(path.name)}{LEFTOVER}*"))
+    """Return the folders beside a log that killed repairs and recoveries have left, or that others are in."""
+    return sorted(folder for kind in ("repair", "recover") for folder in path.parent.glob(_folder(path, kind) + "*"))
+
+
+def _folder(path: Path, kind: str) -> str:
+    """Return how the name of a folder beside a log begins, as a pattern."""
+    return glob.escape(f"{path.name}.{kind}-")
+
+
+@contextmanager
+def working_folder(path: Path, kind: Literal["repair", "recover"]) -> Iterator[Path]:
+    """Provide a folder beside a log for a block, and remove those of its kind that nobody is in.
+
+    Args:
+        path: of the log.
+        kind: what the folder is for.
+
+    Raises:
+        StorageError: no folder can be made there.
+    """
+    # Windows has no such module.
+    import fcntl
+
+    def lock(folder: Path) -> int:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    for leftover in path.parent.glob(_folder(path, kind) + "*"):
+        with suppress(OSError):
+            descriptor = lock(leftover)
+            shutil.rmtree(leftover, ignore_errors=True)
+            os.close(descriptor)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f"{path.name}.{kind}-", dir=path.parent))
+        descriptor = lock(folder)
+    except PermissionError as error:
+        raise StorageError(f"cannot {kind} {path}: {explain_denial(path.parent, 'write to')}") from error
+    except OSError as error:
+        raise StorageError(f"cannot {kind} {path}: no folder can be made beside it: {error.strerror}") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

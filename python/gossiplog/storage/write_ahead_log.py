@@ -85,7 +85,8 @@ def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
         raise StorageError(
-            f"{journal} has a transaction to be undone: gossiplog info {shell_path(path)} does that; then repeat"
+            f"{journal} has a transaction to be undone: gossiplog info {shell_path(path)} does that. If it cannot, the"
+            f" file is damaged as well: mv {shell_path(journal)} {shell_path(f'{journal}.former')}. Then repeat it"
         )
     with target.open("wb") as copy:
         copy_bytes(descriptor, copy)
