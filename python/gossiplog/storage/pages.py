@@ -24,8 +24,8 @@ _INTERIOR_INDEX, _INTERIOR_TABLE, _LEAF_INDEX, _LEAF_TABLE = 2, 5, 10, 13
 _INTERIOR: Final = (_INTERIOR_INDEX, _INTERIOR_TABLE)
 # In a sound file no two cells share bytes. Damage may make some do; a hostile file would have all of them do.
 _MOST_SHARED = 4
-_ENCODINGS: Final = {1: "utf-8", 2: "utf-16-le", 3: "utf-16-be"}
-_PRAGMA_NAMES: Final = {"utf-8": "UTF-8", "utf-16-le": "UTF-16le", "utf-16-be": "UTF-16be"}
+# As both Python and SQLite's pragma call them.
+_ENCODINGS: Final = {1: "UTF-8", 2: "UTF-16le", 3: "UTF-16be"}
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
@@ -49,7 +49,7 @@ def initial_settings(header: bytes) -> Sequence[str]:
     """Return the statements that make an empty database one with the encoding and the vacuum of a header."""
     codec = _ENCODINGS.get(int.from_bytes(header[56:60]), _ENCODINGS[1])
     vacuum = ("INCREMENTAL" if any(header[64:68]) else "FULL") if any(header[52:56]) else "NONE"
-    return f"PRAGMA encoding = '{_PRAGMA_NAMES[codec]}'", f"PRAGMA auto_vacuum = {vacuum}"
+    return f"PRAGMA encoding = '{codec}'", f"PRAGMA auto_vacuum = {vacuum}"
 
 
 def restored_header(path: Path) -> tuple[bytes, bytes]:

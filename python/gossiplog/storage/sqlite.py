@@ -43,7 +43,7 @@ from gossiplog.storage.sqlite_files import (
     text_path,
 )
 from gossiplog.storage.sqlite_meta import stored_identity
-from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening, close_leaving_log
+from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening
 from gossiplog.storage.sqlite_tables import (
     CLOSE_IN_ORDER,
     DAMAGE,
@@ -53,6 +53,7 @@ from gossiplog.storage.sqlite_tables import (
 )
 from gossiplog.storage.sqlite_transactions import CommitOrRollback, Guard, StorageErrors, WriteTransaction
 from gossiplog.storage.sqlite_upgrades import FormerContents, former_reader
+from gossiplog.storage.write_ahead_log import close_leaving_log
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 # With these a commit that has returned is on disk.

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.files import explain_denial
 from gossiplog.reprs import shell_path
 from gossiplog.storage.base import SCHEMA, Progress, check_same_topic
-from gossiplog.storage.sqlite_files import MEMORY, file_of
+from gossiplog.storage.sqlite_files import MEMORY
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import (
     PREFIX,
@@ -217,15 +215,3 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
             time.sleep(0.01)
         else:
             return
-
-
-def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
-    """Close a connection to the database at a path, and have SQLite leave the write-ahead log as it is.
-
-    Otherwise the last connection moves what SQLite reads of it into the file, and removes the rest, from which `repair`
-    may get back what was lost.
-    """
-    uri = f"{Path(os.path.realpath(file_of(path))).as_uri()}?mode=ro"
-    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as last:
-        last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-        connection.close()

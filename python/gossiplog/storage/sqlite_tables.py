@@ -18,7 +18,7 @@ import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from operator import ge
 from typing import Any, Self, TypeAlias
 
@@ -313,18 +313,17 @@ class SQLiteReader(Reader):
                         break
                     found.update(page)
             keys = keys[len(found) :]
-        found.update(self._look_up(f"key, {_SEQUENCE}", "gossiplog_leaves", keys))
+        found.update(self._look_up("key", _SEQUENCE, "gossiplog_leaves", keys))
         if found and min(found.values()) < 1:
             key = min(found, key=found.__getitem__)
             raise CorruptLog([f"the leaf with the key {key.hex()} has the sequence {found[key]}: expected 1 or more"])
         return found
 
     def leaf_rows(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, int]]:
-        rows = self._look_up(f"key, {_HASH}, {_SEQUENCE}", "gossiplog_leaves", keys)
+        rows = self._look_up("key", f"{_HASH}, {_SEQUENCE}", "gossiplog_leaves", keys)
         return {key: (hash, sequence) for key, hash, sequence in rows}
 
     def values(self, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
-        columns = f"key, {_VALUE}"
         table = "gossiplog_leaves LEFT JOIN gossiplog_messages USING (seq)"
         condition = "(seq <= ? OR value IS NULL)"
         room = sys.maxsize if limit is None else limit
@@ -332,7 +331,7 @@ class SQLiteReader(Reader):
         if len(keys) >= _MANY:
             # Keys that stand one behind the other, as a sync asks for them, are read in one go up to where they do not.
             rows = self._connection.execute(
-                f"SELECT {columns} FROM {table} WHERE key BETWEEN ? AND ? AND {condition} ORDER BY key",
+                f"SELECT key, {_VALUE} FROM {table} WHERE key BETWEEN ? AND ? AND {condition} ORDER BY key",
                 (keys[0], keys[-1], count),
             )
             with closing(rows):
@@ -343,7 +342,7 @@ class SQLiteReader(Reader):
                     room -= len(value)
                     if room < 0:
                         return found
-        with closing(self._look_up(columns, table, keys[len(found) :], f"AND {condition}", (count,))) as rest:
+        with closing(self._look_up("key", _VALUE, table, keys[len(found) :], f"AND {condition}", (count,))) as rest:
             for key, value in rest:
                 found[key] = value
                 room -= len(value)
@@ -413,13 +412,14 @@ class SQLiteReader(Reader):
         )
         taken = _take(rows)
         sequences = [after, *(sequence for sequence, _ in taken)]
-        if any(map(ge, sequences, sequences[1:])):
-            # A damaged tree of pages may have some of them twice.
-            sound = next(index for index, pair in enumerate(pairwise(sequences)) if ge(*pair))
-            if not sound:
-                raise CorruptLog([f"behind the sequence {after} SQLite finds the message with {sequences[1]}"])
-            return taken[:sound]
-        return taken
+        # A damaged tree of pages may have some of them twice.
+        repeats = [*map(ge, sequences, sequences[1:])]
+        if True not in repeats:
+            return taken
+        sound = repeats.index(True)
+        if not sound:
+            raise CorruptLog([f"behind the sequence {after} SQLite finds the message with {sequences[1]}"])
+        return taken[:sound]
 
     def newest(self) -> tuple[int, bytes] | None:
         row: tuple[int, bytes] | None = self._connection.execute(
@@ -428,18 +428,19 @@ class SQLiteReader(Reader):
         return row
 
     def links(self, sequences: Sequence[int]) -> Sequence[bytes]:
-        found = dict(self._look_up(f"seq, {_blob('links')}", "gossiplog_messages", sequences))
+        found = dict(self._look_up("seq", _blob("links"), "gossiplog_messages", sequences))
         try:
             return [found[sequence] for sequence in sequences]
         except KeyError as error:
             raise CorruptLog([f"there is no message with the sequence {error.args[0]}"]) from None
 
     def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
-        columns = f"parent, {_integer('child')}"
-        return sorted(self._look_up(columns, "gossiplog_children", parents, "AND child BETWEEN ? AND ?", (first, last)))
+        within = "AND child BETWEEN ? AND ?"
+        rows = self._look_up("parent", _integer("child"), "gossiplog_children", parents, within, (first, last))
+        return sorted(rows)
 
     def contents(self, sequences: Sequence[int]) -> dict[int, bytes]:
-        return dict(self._look_up(f"seq, {_blob('content')}", "gossiplog_alternatives", sequences))
+        return dict(self._look_up("seq", _blob("content"), "gossiplog_alternatives", sequences))
 
     def alternatives(self, contents: Sequence[bytes]) -> dict[bytes, int]:
         # One look-up in the index for each: grouped, every encoding of a message would be gone through.
@@ -471,12 +472,19 @@ class SQLiteReader(Reader):
         return found
 
     def _look_up(
-        self, columns: str, table: str, items: Sequence[Any], condition: str = "", bounds: tuple[Any, ...] = ()
+        self,
+        column: str,
+        columns: str,
+        table: str,
+        items: Sequence[Any],
+        condition: str = "",
+        bounds: tuple[Any, ...] = (),
     ) -> Generator[Any, None, None]:
         """Yield the rows of a table that have some item in a column.
 
         Args:
-            columns: what is read of a row; the first is the one with the item.
+            column: with the item, the first of a row.
+            columns: what else is read of a row.
             table: or a join.
             items: keys or sequences.
             condition: that the rows fulfil besides.
@@ -485,9 +493,8 @@ class SQLiteReader(Reader):
         Raises:
             CorruptLog: SQLite found another row, as it may in a damaged tree of pages.
         """
-        column, _, _ = columns.partition(",")
         wanted = frozenset(items)
-        sql = f"SELECT {columns} FROM {table} WHERE {column} IN ({{}}) {condition}"
+        sql = f"SELECT {column}, {columns} FROM {table} WHERE {column} IN ({{}}) {condition}"
         # Closed before the connection is, also where a row raises.
         with closing(self._statements(sql, items, bounds)) as statements:
             for row in chain.from_iterable(statements):

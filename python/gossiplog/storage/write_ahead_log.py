@@ -7,9 +7,11 @@ up to the last commit, and its damage is left to the checks of the database.
 from __future__ import annotations
 
 import os
+import sqlite3
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +21,7 @@ from gossiplog.files import sync
 from gossiplog.reprs import shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
+from gossiplog.storage.sqlite_files import file_of
 
 _CHUNK = 2**20
 _HEADER = 32
@@ -216,3 +219,15 @@ def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, in
         one = (one + first + two) & 0xFFFFFFFF
         two = (two + second + one) & 0xFFFFFFFF
     return one, two
+
+
+def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
+    """Close a connection to the database at a path, and have SQLite leave the write-ahead log as it is.
+
+    Otherwise the last connection moves what SQLite reads of it into the file, and removes the rest, from which `repair`
+    may get back what was lost.
+    """
+    uri = f"{Path(os.path.realpath(file_of(path))).as_uri()}?mode=ro"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as last:
+        last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        connection.close()
