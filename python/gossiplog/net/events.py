@@ -236,11 +236,13 @@ class Served:
         peer: who asked.
         messages: in the answer; one that is asked for again counts again.
         size: bytes of the answer.
+        sync: which of the peer's syncs it was, from 1 on for each connection.
     """
 
     peer: str
     messages: int
     size: int
+    sync: int
 
 
 @frozen

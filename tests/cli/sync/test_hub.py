@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -58,7 +59,7 @@ async def wait(hub: Hub, heard: Listener, *, give_up: bool = True) -> None:
 
 
 STEPS: dict[str, Callable[[Hub, Listener, int], None]] = {
-    "messages go": lambda hub, heard, step: heard(events.Served("hub", 1, 100)),
+    "messages go": lambda hub, heard, step: heard(events.Served("hub", 1, 100, 1)),
     "messages come": lambda hub, heard, step: heard(events.SyncProgressed("hub", 0, Statistics(values=step))),
     "the hub's root changes": lambda hub, heard, step: setattr(hub, "hub_root", root(step)),
 }
@@ -239,7 +240,7 @@ def test_who_follows_is_told_once_and_waits_on(capfd: pytest.CaptureFixture[str]
     async def test() -> None:
         hub, heard = Hub(), listener()
         async with anyio.create_task_group() as tasks:
-            for event in (None, events.Served("hub", 1, 100), events.Served("hub", 1, 100)):
+            for event in (None, events.Served("hub", 1, 100, 1), events.Served("hub", 1, 100, 1)):
                 if event is not None:
                     heard(event)
                 else:
@@ -255,9 +256,9 @@ def test_both_directions_are_counted_and_shown() -> None:
     shown: list[tuple[int, int]] = []
     heard = Listener(lambda received, sent: shown.append((received, sent)), lambda: 10**6, aloud=False)
     heard(events.SyncProgressed("hub", 10, Statistics(values=12)))
-    heard(events.Served("hub", 3, 1000))
+    heard(events.Served("hub", 3, 1000, 1))
     heard(events.SyncEnded("hub", True, 20, 1, Statistics(4, 50, 6000, 3, 22), ""))
-    heard(events.Served("hub", 5, 2000))
+    heard(events.Served("hub", 5, 2000, 1))
     heard(events.SyncProgressed("hub", 1, Statistics(values=1)))
     assert shown == [(10, 0), (10, 3), (20, 3), (20, 8), (21, 8)]
     sums = heard.sums
@@ -268,14 +269,22 @@ def test_both_directions_are_counted_and_shown() -> None:
 def test_messages_that_the_hub_asks_for_again_are_no_progress() -> None:
     async def test() -> None:
         hub = Hub()
-        heard = Listener(lambda received, sent: None, lambda: 60, aloud=False)
+        # Of which the hub has all but 60.
+        heard = Listener(lambda received, sent: None, lambda: 1000, aloud=False)
+
+        async def look() -> None:
+            while True:
+                hub.hub_root = root(0)
+                await anyio.sleep(1)
 
         async def ask() -> None:
-            while True:
-                heard(events.Served("hub", 60, 1000))
-                await anyio.sleep(5)
+            for sync in count(1):
+                for _ in range(3):
+                    heard(events.Served("hub", 20, 1000, sync))
+                    await anyio.sleep(2)
 
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look)
             tasks.start_soon(ask)
             with pytest.raises(LogsDiffer, match="20 s: it asks again for messages that it was sent"):
                 await wait(hub, heard)
@@ -283,6 +292,19 @@ def test_messages_that_the_hub_asks_for_again_are_no_progress() -> None:
         assert heard.sums.sent == 60
 
     run(test)
+
+
+def test_what_the_hub_stores_at_last_counts_once() -> None:
+    heard, hub = listener(), Hub()
+    heard.hub_root = lambda: hub.hub_root
+    sent, in_vain = [], []
+    for sync, (messages, found) in enumerate([(60, 0), (60, 0), (60, 1), (40, 2)], 1):
+        heard(events.Served("hub", messages, 1000, sync))
+        hub.hub_root = root(found)
+        sent.append(heard.progress[1])
+        in_vain.append(heard.in_vain)
+    # Of the first two syncs nothing was stored.
+    assert (sent, in_vain) == ([60, 60, 60, 100], [False, True, False, False])
 
 
 def test_a_defect_is_reported(capfd: pytest.CaptureFixture[str]) -> None:

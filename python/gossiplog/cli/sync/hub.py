@@ -118,6 +118,7 @@ class Listener:
         sums: of all syncs.
         failure: what went wrong last.
         in_vain: whether the hub asks again for messages that it was sent.
+        hub_root: gives the root of the hub's log when it was looked at last; None before, and where nobody looks.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Listener:
         self.sums = _Sums()
         self.failure = LastFailure()
         self.in_vain = False
+        self.hub_root: Callable[[], Node | None] = lambda: None
         self._show = show
         self._held = held
         self._aloud = aloud
@@ -138,11 +140,31 @@ class Listener:
         self._said = ""
         # Received by the syncs that have ended; received and inserted by the one that runs.
         self._values = self._receiving = self._inserting = 0
+        # Sent until the hub's root last changed; in the hub's syncs since then that may have changed it; in the last of
+        # them, and its number; and the most that was sent in one.
+        self._stored = self._unsettled = self._asked = self._sync = self._most = 0
+        self._root: Node | None = None
 
     @property
     def progress(self) -> tuple[int, int]:
         """How many messages have come and gone; not how many requests: a sync that fails begins again and again."""
+        self._count_sent()
         return self._values + self._receiving, self.sums.sent
+
+    def _count_sent(self) -> None:
+        """Count what the hub was sent; if its root is the same after a sync, what that brought was not stored."""
+        root = self.hub_root()
+        if self._root is None:
+            self._root = root
+        elif root is not self._root:
+            # Another look. What is asked for again and again is the same.
+            if root != self._root:
+                self._stored += self._most if self.in_vain else self._unsettled + self._asked
+                self._asked = self._most = 0
+            self.in_vain = root == self._root and (self.in_vain or self._unsettled > 0)
+            self._root, self._unsettled = root, 0
+        self._most = max(self._most, self._asked)
+        self.sums.sent = min(self._stored + self._most, self._held())
 
     def __call__(self, event: events.Event) -> None:
         self.failure(event)
@@ -150,10 +172,11 @@ class Listener:
             case events.SyncProgressed(inserted=inserted, statistics=statistics):
                 self._receiving, self._inserting = statistics.values, inserted
                 self._show_progress()
-            case events.Served(messages=messages, size=size):
-                sent, held = self.sums.sent + messages, self._held()
-                self.in_vain = sent > held
-                self.sums.sent = min(sent, held)
+            case events.Served(messages=messages, size=size, sync=sync):
+                if sync != self._sync:
+                    self._unsettled, self._asked, self._sync = self._unsettled + self._asked, 0, sync
+                self._asked += messages
+                self._count_sent()
                 self.sums.bytes_sent += size
                 self._show_progress()
             case events.SyncEnded(peer, _, inserted, refused, statistics, error):
@@ -266,12 +289,13 @@ def sync_with_hub(
 
 def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:
     """Return what the syncs brought and cost, once both logs are equal."""
+    _, sent = listener.progress
     root, sums = log.root, listener.sums
     return {
         "log": name,
         "source": source,
         "inserted": sums.inserted,
-        "sent": sums.sent,
+        "sent": sent,
         "refused": sums.refused,
         "requests": sums.requests,
         "round_trips": sums.round_trips,
@@ -303,6 +327,7 @@ async def in_step(
         NetworkError: there is no connection, and none will be made.
         ProtocolError: the hub broke a rule of the protocols.
     """
+    listener.hub_root = lambda: source.hub_root
     async with background() as tasks:
         tasks.start_soon(partial(_watch, source, listener, name, hub, give_up=give_up, reasons=reasons))
         while True:

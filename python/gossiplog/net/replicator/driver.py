@@ -469,7 +469,7 @@ class Driver(Service):
 
         def note(messages: int, size: int) -> None:
             peer.note_served(messages)
-            self.telemetry.emit(events.Served(peer.name, messages, size))
+            self.telemetry.emit(events.Served(peer.name, messages, size, served))
 
         try:
             aborted = await serve_sync(
