@@ -44,7 +44,7 @@ BURST_SECONDS = 0.25
 """What a writer may owe before it waits."""
 MOST_SECONDS = 1.0
 """What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
-TURN_MESSAGES = 8
+TURN_MESSAGES = 16
 """In a part of a turn, of one writer of several,"""
 READ_TURN_MESSAGES = 32
 """and of one among readers: nobody else's message waits for it."""
@@ -76,7 +76,7 @@ def cost(values: Sequence[bytes], cpu_seconds: float = 0.0, writers: int = 1) ->
 
 
 def parts(values: Sequence[bytes]) -> float:
-    """Return how many of the smallest parts of a turn some messages fill: by number or by bytes, whichever is more."""
+    """Return how many parts of a turn, of a writer of several, some messages fill: by number or bytes, whichever is more."""
     return max(len(values) / TURN_MESSAGES, sum(map(len, values)) / TURN_BYTES)
 
 
