@@ -243,6 +243,24 @@ async def test_a_hub_whose_log_is_damaged_is_not_ready(
     assert f"`gossiplog repair {path} --from SOURCE`" in first
 
 
+async def test_damage_that_a_request_meets_is_reported(
+    opened: Open, signer: Signer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was in no line of the log, and the caller learned nothing either."""
+    path = tmp_path / "log.db"
+    with opened(path, signer=signer) as log:
+        log.append_many(range(10))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 5")
+    async with Hub(opened(path)) as hub:
+        answer = await call(hub, "/api/messages", headers=[("Host", "localhost")])
+        assert (answer.status, answer.error) == (503, "the log cannot be used at the moment")
+        assert hub.unready.startswith("the log is damaged: the stored message ")
+        assert hub.counters.errors == {"CorruptLog": 1}
+    assert "answering a request: the log is damaged" in caplog.text
+    assert f"`gossiplog repair {path} --from SOURCE`" in caplog.text
+
+
 async def test_who_is_not_let_in_is_counted(opened: Open) -> None:
     hub = Hub(opened(), access=Access(read_token=Token("a-token-0123456789")))
     async with hub:

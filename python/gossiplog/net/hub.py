@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from gossiplog.checks import check_number
 from gossiplog.core import SignedMessage
-from gossiplog.errors import NetworkError
+from gossiplog.errors import NetworkError, StorageError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings
@@ -177,7 +177,13 @@ class Hub(Service):
         self._refusals = RateLimitedLog(LOGGER)
         self._refused_websockets: Counter[str] = Counter()
         self._application = create_application(
-            log, self._names, lambda: self.counters, lambda: self.peers, admission, lambda: self.unready
+            log,
+            self._names,
+            lambda: self.counters,
+            lambda: self.peers,
+            admission,
+            unready=lambda: self.unready,
+            failed=self._note_failure,
         )
         self._access = access or Access()
         self._protected = protect(
@@ -321,6 +327,10 @@ class Hub(Service):
         """Charge the memory of HTTP requests to the network's total."""
         if self._running is not None:
             self._running.network.set_external_bytes(size)
+
+    def _note_failure(self, error: StorageError) -> None:
+        if self._running is not None:
+            self._running.driver.telemetry.emit(events.Failed("answering a request", error))
 
     def _names(self) -> list[str]:
         return [peer.name for peer in self._running.driver.peers] if self._running is not None else []

@@ -79,14 +79,26 @@ Connections: TypeAlias = Callable[[], Iterable[str]]
 _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def create_api(log: Log, connections: Connections, admission: Admission | None = None) -> Starlette:
+def create_api(
+    log: Log,
+    connections: Connections,
+    admission: Admission | None = None,
+    failed: Callable[[StorageError], None] = lambda error: None,
+) -> Starlette:
     """Make the ASGI application that is to be mounted at `/api`.
 
     Args:
         log: it is used in worker threads only.
         connections: gives the addresses of the peers that are connected.
         admission: of the requests; None for the usual memory.
+        failed: is called with an error of the log, of which a caller learns nothing.
     """
+
+    async def answer_error(request: Request, error: Exception) -> Response:
+        if isinstance(error.__cause__, StorageError):
+            failed(error.__cause__)
+        return await as_json(request, error)
+
     api = _Api(log, connections, admission or Admission(Limits().request_bytes))
     application = Starlette(
         routes=[
@@ -98,7 +110,7 @@ def create_api(log: Log, connections: Connections, admission: Admission | None =
             _route("/ancestors/{id}", GET=api.ancestors),
             _route("/openapi.json", GET=_describe),
         ],
-        exception_handlers={HTTPException: as_json},
+        exception_handlers={HTTPException: answer_error},
     )
     application.router.redirect_slashes = False
     return application

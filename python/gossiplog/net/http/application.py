@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp
 
+from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.net.http.access import Access, protect
 from gossiplog.net.http.admission import Admission
@@ -27,6 +28,7 @@ def create_application(
     peers: Peers,
     admission: Admission,
     unready: Callable[[], str],
+    failed: Callable[[StorageError], None],
 ) -> Starlette:
     """Make the ASGI application that answers a hub's HTTP requests.
 
@@ -37,9 +39,10 @@ def create_application(
         peers: gives the peers that are connected, and how they stand.
         admission: of requests to the API.
         unready: gives the reason why the hub takes no new clients now; "" if it does.
+        failed: is called with an error of the log that the API met.
     """
     routes = metric_routes(log, counters, peers, unready)
-    return _site([Mount("/api", create_api(log, connections, admission)), *routes])
+    return _site([Mount("/api", create_api(log, connections, admission, failed)), *routes])
 
 
 def create_monitor(
