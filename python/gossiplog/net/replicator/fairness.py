@@ -76,7 +76,7 @@ def cost(values: Sequence[bytes], cpu_seconds: float = 0.0, writers: int = 1) ->
 
 
 def parts(values: Sequence[bytes]) -> float:
-    """Return how many parts of a turn, of a writer of several, some messages fill: by number or bytes, whichever is more."""
+    """Return how many parts of a turn of several writers some messages fill: by number or bytes, whichever is more."""
     return max(len(values) / TURN_MESSAGES, sum(map(len, values)) / TURN_BYTES)
 
 
