@@ -227,6 +227,23 @@ async def roots(target: Target) -> None:
     await _push(target, lambda: [_MALLORY.sign(TOPIC, 1, [], os.urandom(16))[1] for _ in range(64)])
 
 
+async def chain(target: Target) -> None:
+    """Messages of one author, each of which follows the one before."""
+    clock, parents = 0, list[str]()
+
+    def batch() -> list[bytes]:
+        nonlocal clock, parents
+        values: list[bytes] = []
+        for _ in range(64):
+            clock += 1
+            key, value = _MALLORY.sign(TOPIC, clock, parents, os.urandom(16))
+            parents = [core.encode_id(key)]
+            values.append(value)
+        return values
+
+    await _push(target, batch)
+
+
 async def requests(target: Target) -> None:
     """Sync requests whose answers are not read."""
     async with await target.connect() as connection, await connection.open_stream(PROTOCOLS.sync) as stream:
@@ -280,7 +297,7 @@ ATTACKS: dict[str, Attack] = {
     function.__name__: function
     for function in (
         *(garbage, protocol_errors, half_open, churn, silent, unsorted, signatures),
-        *(alternatives, orphans, roots, requests, readers, whole_readers, stalled_readers, posts, slow_posts),
+        *(alternatives, orphans, roots, chain, requests, readers, whole_readers, stalled_readers, posts, slow_posts),
     )
 }
 
