@@ -411,18 +411,18 @@ def test_write_after_close(tmp_path: Path) -> None:
     count.close()
 
 
-@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "a byte"])
 def test_no_log_is_made_in_the_place_of_one_with_messages(tmp_path: Path, signer: Signer, left: str) -> None:
     path = tmp_path / "log.db"
     with gossiplog.open(path, TOPIC, signer=signer) as log:
         log.append_many(range(20))
     path.unlink()
-    if left == "an empty file":
-        path.touch()
+    if left != "nothing":
+        path.write_bytes(b"" if left == "an empty file" else b"S")
     with pytest.raises(CorruptLog, match=r"log\.db-count says that a log with 20 messages was there") as caught:
         gossiplog.open(path, TOPIC)
-    assert f": rm {path}-count && gossiplog sync {path} SOURCE --topic TOPIC" in str(caught.value)
-    assert path.exists() == (left == "an empty file")
+    assert f"{path}-count && gossiplog sync {path} SOURCE --topic TOPIC" in str(caught.value)
+    assert path.exists() == (left != "nothing")
     with gossiplog.open(path, TOPIC, accept_loss=True) as log:
         assert len(log) == 0
     # What an empty log leaves is no reason.

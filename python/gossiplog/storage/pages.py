@@ -19,7 +19,9 @@ HEADER = 100
 """Bytes of a database's header ("The Database Header")."""
 _MAGIC = b"SQLite format 3\0"
 _DEFAULT_PAGE = 4096
-_PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
+SMALLEST_PAGE = 512
+"""Bytes of the smallest page that SQLite has, and so of the smallest database."""
+_PAGE_SIZES = frozenset(SMALLEST_PAGE << power for power in range(8))
 _INTERIOR_INDEX, _INTERIOR_TABLE, _LEAF_INDEX, _LEAF_TABLE = 2, 5, 10, 13
 _INTERIOR: Final = (_INTERIOR_INDEX, _INTERIOR_TABLE)
 # In a sound file no two cells share bytes. Damage may make some do; a hostile file would have all of them do.

@@ -30,6 +30,7 @@ from gossiplog.storage.base import (
     closing,
 )
 from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.pages import SMALLEST_PAGE
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     MEMORY,
@@ -192,18 +193,21 @@ class SQLiteStorage(Storage):
         """Refuse to make a log anew in the place of one that had messages.
 
         Raises:
-            CorruptLog: the file is gone or empty, and the count beside it is of a log with messages.
+            CorruptLog: the file is gone, or shorter than a page, and the count beside it is of a log with messages.
         """
-        if self._count is None or self._accept_loss or (os.path.exists(self._file) and os.path.getsize(self._file)):
+        is_there = os.path.exists(self._file)
+        if self._count is None or self._accept_loss or (is_there and os.path.getsize(self._file) >= SMALLEST_PAGE):
             return
         acknowledged = self._count.read()
         if acknowledged is not None and acknowledged[1]:
             messages, file = counted(acknowledged[1], "message"), self._count.path
+            path = shell_path(self._path)
+            remove = f"rm {path} {shell_path(file)}" if is_there else f"rm {shell_path(file)}"
             raise CorruptLog(
-                [f"the file is gone or empty, and {file} says that a log with {messages} was there"],
+                [f"the file is gone, empty or cut off, and {file} says that a log with {messages} was there"],
                 advice=(
-                    f"; put the file or a backup back, or get its messages from a replica: rm {shell_path(file)} &&"
-                    f" gossiplog sync {shell_path(self._path)} SOURCE --topic TOPIC"
+                    f"; put the file or a backup back, or get its messages from a replica: {remove} &&"
+                    f" gossiplog sync {path} SOURCE --topic TOPIC"
                 ),
             )
 
