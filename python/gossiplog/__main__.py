@@ -25,9 +25,9 @@ class _Interrupt:
     def __init__(self) -> None:
         self.number = 0
         for name in ("SIGTERM", "SIGHUP"):
-            # Windows lacks the one; nohup ignores the other.
+            # Windows lacks SIGHUP, nohup ignores it, and the start of `serve` handles SIGTERM.
             number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -45,7 +45,6 @@ def main() -> int:
     Returns:
         The exit code, as `gossiplog.cli.main` says.
     """
-    interrupt = _Interrupt()
     if sys.argv[1:2] == ["serve"]:
         # From the first moment: its modules take a while to load. `serve` handles signals itself once it runs.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,6 +60,8 @@ def main() -> int:
         from gossiplog.cli.main import INTERRUPTED
         from gossiplog.cli.main import main as run
 
+        # Not before: a command that has not begun has nothing to close.
+        interrupt = _Interrupt()
         code = run()
         return 128 + interrupt.number if code == INTERRUPTED and interrupt.number else code
     except ImportError as error:

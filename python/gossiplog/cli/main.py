@@ -119,9 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code, as the module's text says.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Not `app()`: it prints errors and exits in its own way.
-    command = _command()
     try:
+        # Not `app()`: it prints errors and exits in its own way.
+        command = _command()
         with command.make_context("gossiplog", given or ["--help"]) as context:
             command.invoke(context)
         sys.stdout.flush()
