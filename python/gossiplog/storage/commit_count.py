@@ -62,9 +62,9 @@ class CommitCount:
     def __init__(self, database: str) -> None:
         self._database = os.path.realpath(database)
         self._descriptor: int | None = None
-        # Of the write-ahead log.
+        # Of the write-ahead log; and what ties the database to it as it was at the last commit.
         self._log: int | None = None
-        self._tied = (b"", 0)
+        self._tie_now = b""
 
     @property
     def path(self) -> str:
@@ -134,7 +134,7 @@ class CommitCount:
             if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
         self._descriptor = self._log = None
-        self._tied = (b"", 0)
+        self._tie_now = b""
 
     def _tie(self, identity: bytes) -> bytes:
         """Return what ties the database to its write-ahead log, b"" where that is not known."""
@@ -144,11 +144,11 @@ class CommitCount:
             salts = os.pread(self._log, _SALTS, _SALTS_AT)
         except OSError:
             return b""
-        if salts != self._tied[0]:
+        if not self._tie_now.startswith(salts) or not salts:
             held = _held(self._database)
-            self._tied = (salts, 0 if held is None else held[1])
-        tied = _TIED.pack(*self._tied)
-        return tied + zlib.crc32(identity + tied).to_bytes(4)
+            tied = _TIED.pack(salts, 0 if held is None else held[1])
+            self._tie_now = tied + zlib.crc32(identity + tied).to_bytes(4)
+        return self._tie_now
 
     def _open(self) -> int:
         """Return a descriptor of the file, made with the mode and the owner of the database; -1 where there is none."""
