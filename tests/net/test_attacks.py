@@ -194,7 +194,7 @@ def push(address: Address, frames: bytes) -> None:
 
 
 def made(kind: str, signer: Signer) -> bytes:
-    encoder = Push(lambda keys: ())
+    encoder = Push()
     missing = core.encode_id(core.encode_clock(1) + bytes(19))
     match kind:
         case "small":

@@ -10,7 +10,7 @@ import pytest
 from gossiplog import core
 from gossiplog.errors import EncodeError, ProtocolError
 from gossiplog.protocol import wire
-from gossiplog.protocol.push import MOST_HEADS, Deliver, Push, UnknownHeads
+from gossiplog.protocol.push import MOST_HEADS, Deliver, Heads, Push, unknown_heads
 
 
 def head(number: int) -> bytes:
@@ -31,15 +31,16 @@ def insert(value: bytes, clock: int = 1) -> tuple[bytes, bytes]:
 
 def test_each_side_starts_with_its_heads() -> None:
     """Push, 1 and 2."""
-    data = Push(nothing).start([head(1), head(2)])
-    assert list(Push(nothing).receive(data)) == [UnknownHeads((head(1), head(2)), 0)]
-    assert list(Push(everything).receive(data)) == []
-    assert list(Push(lambda keys: {head(1)}).receive(data)) == [UnknownHeads((head(2),), 0)]
+    (heads,) = Push().receive(Push().start([head(1), head(2)]))
+    assert heads == Heads((head(1), head(2)), 0)
+    assert unknown_heads(heads, nothing) == heads
+    assert unknown_heads(heads, everything) is None
+    assert unknown_heads(heads, lambda keys: {head(1)}) == Heads((head(2),), 0)
 
 
 def test_inserts_are_delivered_in_order_byte_by_byte() -> None:
     """Push, 3."""
-    sender, receiver = Push(nothing), Push(nothing)
+    sender, receiver = Push(), Push()
     pushed = [insert(b"a" * 500), insert(b"b", 2**52), insert(b"")]
     stream = b"".join(sender.insert(*message) for message in pushed)
     events = [event for index in range(len(stream)) for event in receiver.receive(stream[index : index + 1])]
@@ -59,13 +60,13 @@ def test_inserts_are_delivered_in_order_byte_by_byte() -> None:
 def test_a_value_that_is_not_the_keys(key: bytes, value: bytes, named: str) -> None:
     """Push, 4."""
     with pytest.raises(ProtocolError, match=named):
-        list(Push(nothing).receive(wire.encode_push(wire.Insert(key, value))))
+        list(Push().receive(wire.encode_push(wire.Insert(key, value))))
 
 
 def test_what_came_before_a_violation_was_delivered() -> None:
     """Push, 3."""
     good = insert(b"good")
-    events = Push(nothing).receive(Push(nothing).insert(*good) + b"\x00")
+    events = Push().receive(Push().insert(*good) + b"\x00")
     assert next(events) == Deliver(*good)
     with pytest.raises(ProtocolError, match="event: holds nothing"):
         next(events)
@@ -74,9 +75,10 @@ def test_what_came_before_a_violation_was_delivered() -> None:
 def test_an_update_of_many_heads_is_looked_up_in_part() -> None:
     """Push, 5."""
     heads = [head(number) for number in range(MOST_HEADS + 10)]
-    data = Push(nothing).update(heads)
-    assert list(Push(everything).receive(data)) == [UnknownHeads((), 10)]
-    assert list(Push(nothing).receive(data)) == [UnknownHeads(tuple(heads[:MOST_HEADS]), 10)]
+    (event,) = Push().receive(Push().update(heads))
+    assert isinstance(event, Heads)
+    assert unknown_heads(event, everything) == Heads((), 10)
+    assert unknown_heads(event, nothing) == Heads(tuple(heads[:MOST_HEADS]), 10)
 
 
 def test_repeated_heads_are_looked_up_once() -> None:
@@ -87,15 +89,17 @@ def test_repeated_heads_are_looked_up_once() -> None:
         asked.append(keys)
         return keys
 
-    assert list(Push(known).receive(Push(known).update([head(1)] * 3))) == []
+    (event,) = Push().receive(Push().update([head(1)] * 3))
+    assert isinstance(event, Heads)
+    assert unknown_heads(event, known) is None
     assert asked == [[head(1)]]
 
 
 def test_an_update_fits_into_a_frame() -> None:
     """Push, 5."""
     heads = [(core.encode_clock(2**40 + number) + bytes(20))[:20] for number in range(200_000)]
-    (event,) = Push(nothing).receive(Push(nothing).update(heads))
-    assert isinstance(event, UnknownHeads)
+    (event,) = Push().receive(Push().update(heads))
+    assert isinstance(event, Heads)
     assert 180_000 < len(event.keys) + event.unchecked < 200_000
     assert event.keys[-1] in set(heads[-190_700:])
 
@@ -103,8 +107,8 @@ def test_an_update_fits_into_a_frame() -> None:
 def test_the_heads_with_the_largest_clocks_are_sent() -> None:
     """Push, 5: in whatever order they come."""
     heads = [(core.encode_clock(2**40 - number) + bytes(20))[:20] for number in range(200_000)]
-    (event,) = Push(nothing).receive(Push(nothing).update(heads))
-    assert isinstance(event, UnknownHeads)
+    (event,) = Push().receive(Push().update(heads))
+    assert isinstance(event, Heads)
     sent = len(event.keys) + event.unchecked
     assert event.keys == tuple(sorted(heads)[-sent:][:MOST_HEADS])
 
@@ -112,17 +116,17 @@ def test_the_heads_with_the_largest_clocks_are_sent() -> None:
 def test_a_message_that_fits_into_a_frame_is_pushed() -> None:
     """Push, 6."""
     message = insert(bytes(wire.MAX_FRAME - 100))
-    assert list(Push(nothing).receive(Push(nothing).insert(*message))) == [Deliver(*message)]
+    assert list(Push().receive(Push().insert(*message))) == [Deliver(*message)]
 
 
 def test_a_message_too_large_to_push() -> None:
     """Push, 6."""
     key, value = insert(bytes(wire.MAX_FRAME))
     with pytest.raises(EncodeError, match=f"message {core.encode_id(key)} has 4194304 bytes"):
-        Push(nothing).insert(key, value)
+        Push().insert(key, value)
 
 
 def test_an_oversized_frame_is_refused_at_its_length() -> None:
     """Push, 6."""
     with pytest.raises(ProtocolError, match="at most 4194304"):
-        list(Push(nothing).receive(b"\xff\xff\xff\xff\x0f"))
+        list(Push().receive(b"\xff\xff\xff\xff\x0f"))

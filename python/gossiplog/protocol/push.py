@@ -3,7 +3,8 @@
 The rules, from the wire format, "Push"; what a driver does with the events stands in `broadcast.machine`:
 
 1. Each side first sends an Update with its heads; the dialer opens the stream.
-2. Update with heads that the log lacks: `UnknownHeads`, and the driver schedules a sync with the sender.
+2. Update: `Heads`, which the driver looks up (`unknown_heads`). Where the log lacks some it schedules a sync with the
+   sender.
 3. Insert: `Deliver`, and the driver verifies the message and inserts it. If parents are missing it schedules a sync.
    Events come in the order of the frames, and those before a violation are handed out.
 4. An Insert's key must end in its value's hash: else ProtocolError, before a signature costs anything.
@@ -43,30 +44,25 @@ class Deliver:
 
 
 @frozen
-class UnknownHeads:
-    """The peer has what the log lacks: sync with it.
+class Heads:
+    """The peer has these heads.
 
     Attributes:
-        keys: heads that are not in the log, MOST_HEADS at most.
-        unchecked: how many more heads the peer has, which were not looked up.
+        keys: each once, MOST_HEADS at most.
+        unchecked: how many more heads it has, which are not looked up.
     """
 
     keys: tuple[bytes, ...]
     unchecked: int
 
 
-Event: TypeAlias = Deliver | UnknownHeads
+Event: TypeAlias = Deliver | Heads
 
 
 class Push:
-    """One side of a push stream.
+    """One side of a push stream."""
 
-    Args:
-        known: looks keys up in the log.
-    """
-
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self) -> None:
         self._frames = wire.FrameReader(wire.MAX_FRAME)
 
     @property
@@ -109,12 +105,20 @@ class Push:
                     check_key(key, value)
                     yield Deliver(key, value)
                 case wire.Update(heads):
-                    checked = list(dict.fromkeys(heads[:MOST_HEADS]))
-                    known = frozenset(self._known(checked))
-                    unknown = tuple(key for key in checked if key not in known)
-                    unchecked = max(0, len(heads) - MOST_HEADS)
-                    if unknown or unchecked:
-                        yield UnknownHeads(unknown, unchecked)
+                    checked = tuple(dict.fromkeys(heads[:MOST_HEADS]))
+                    yield Heads(checked, max(0, len(heads) - MOST_HEADS))
+
+
+def unknown_heads(heads: Heads, known: Known) -> Heads | None:
+    """Return those of a peer's heads for which to sync with it; None where the log lacks none.
+
+    Args:
+        heads: of the peer.
+        known: looks keys up in the log.
+    """
+    found = frozenset(known([*heads.keys]))
+    unknown = tuple(key for key in heads.keys if key not in found)
+    return Heads(unknown, heads.unchecked) if unknown or heads.unchecked else None
 
 
 def check_key(key: bytes, value: bytes) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import anyio
 import pytest
 import trio.testing
 
-from gossiplog import Log, Signer
+from gossiplog import CorruptLog, Log, Signer
 from gossiplog.net import events
 from gossiplog.net.replicator import push
 from gossiplog.net.replicator.change_feed import ChangeFeed
@@ -25,6 +25,7 @@ from gossiplog.net.transport.network import Network
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
 from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast import events as broadcast
+from gossiplog.protocol.push import unknown_heads
 from gossiplog.replication.batches import InsertOutcome
 from tests.net.memory import Inline, stream
 from tests.net.support import FakeRouter, Heard, carry, connect_pair, guest, until_equal
@@ -137,6 +138,54 @@ class Unconnected:
 
     def close(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_a_few_messages_are_read_at_once_and_heads_looked_up_on_a_thread(
+    opened: Open, signer: Signer, is_damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message would wait for the thread, at each peer on its way."""
+    log, reported, failed, called = opened(), list[broadcast.InEvent](), list[str](), list[object]()
+    ours, theirs = stream()
+
+    class Noting(Inline):
+        async def read(self, call: Callable[..., Any], *arguments: Any) -> Any:
+            called.append(call)
+            return await super().read(call, *arguments)
+
+    def known(keys: Sequence[bytes]) -> NoReturn:
+        raise CorruptLog(["a row is lost"])
+
+    if is_damaged:
+        monkeypatch.setattr(log.replica, "known", known)
+    messages = [signer.sign(log.topic, 1, [], number) for number in range(8)]
+    head, _ = signer.sign(log.topic, 1, [], "elsewhere")
+    frames = [wire.encode_push(wire.Insert(*message)) for message in messages]
+    frames.insert(4, wire.encode_push(wire.Update([head])))
+    inserts = InsertQueue(cast("Any", None), Shares(), Telemetry(None), cast("Any", None), cast("Any", None))
+    pushes = Pushes(
+        log.replica,
+        Noting(),
+        cast("ChangeFeed", None),
+        inserts,
+        reported.append,
+        lambda doing, error: failed.append(doing),
+        lambda peer: None,
+        cast("Any", None),
+    )
+    peer = PeerSession(1, "a peer", cast("Connection", Unconnected()), may_write=True, origin="a writer")
+    with anyio.fail_after(60):
+        async with ours, anyio.create_task_group() as tasks:
+            tasks.start_soon(pushes.exchange, peer, cast("Stream", theirs))
+            await ours.send(b"".join(frames))
+            while len(reported) < 9:
+                await anyio.sleep(0)
+            tasks.cancel_scope.cancel()
+    received = [broadcast.Received(broadcast.Delivery(1, *message)) for message in messages]
+    heads = broadcast.HeadsReceived(1, (), 1) if is_damaged else broadcast.HeadsReceived(1, (head,), 0)
+    assert reported == [*received[:4], heads, *received[4:]]
+    assert called == [unknown_heads]
+    assert failed == (["looking up what a peer has"] if is_damaged else [])
 
 
 class TestVirtualTime:

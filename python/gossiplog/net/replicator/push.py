@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import anyio
 import anyio.abc
 
-from gossiplog.errors import EncodeError, NetworkError, ProtocolError, StreamRefused, StreamReset
+from gossiplog.errors import EncodeError, NetworkError, StorageError, StreamRefused, StreamReset
 from gossiplog.log.replica import Replica
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.inserts import InsertQueue
@@ -32,6 +32,8 @@ OPENING_SECONDS = 5.0
 """Without a push stream to or from a peer that gossip reaches, after which this side opens one."""
 _LONGEST_PAUSE = 60.0
 """Between attempts to open one, which double each time."""
+_READ_AT_ONCE = 2**14
+"""Bytes of frames whose reading takes less time than a thread takes to wake."""
 
 
 class Pushes:
@@ -65,7 +67,7 @@ class Pushes:
         self._fail = fail
         self._joined = joined
         self._refused = refused
-        self._encoder = Push(replica.known)
+        self._encoder = Push()
         self._to_update: dict[PeerSession, None] = {}
         self._update_due = anyio.Event()
 
@@ -150,7 +152,7 @@ class Pushes:
         try:
             async with stream, background() as tasks:
                 tasks.start_soon(peer.write, stream, lambda: self._report(broadcast.PeerCaughtUp(peer.number)))
-                machine = Push(self._replica.known)
+                machine = Push()
                 while not peer.blamed_for and (data := await stream.receive()):
                     await self._read(peer, stream, machine, data)
                 is_ended = not peer.blamed_for
@@ -172,7 +174,10 @@ class Pushes:
     async def _read(self, peer: PeerSession, stream: Stream, machine: Push, data: bytes) -> None:
         """Queue what a peer pushed; report only the keys of what finds no room in time, so that a sync brings it."""
         due = anyio.current_time() + READ_SECONDS * len(data) / CHUNK
-        found, error = await self._workers.read(collect, machine.receive(data))
+        if len(data) > _READ_AT_ONCE:
+            found, violation = await self._workers.read(collect, machine.receive(data))
+        else:
+            found, violation = collect(machine.receive(data))
         stream.reserve_memory(
             machine.held + sum(len(event.value) for event in found if isinstance(event, push.Deliver))
         )
@@ -185,17 +190,23 @@ class Pushes:
                         self._report(broadcast.Received(Delivery(peer.number, key, value)))
                     else:
                         late.append(key)
-                case push.UnknownHeads(keys, unchecked):
-                    self._report(broadcast.HeadsReceived(peer.number, keys, unchecked))
+                case push.Heads():
+                    await self._look_up(peer, event)
         if late:
             self._report(broadcast.HeadsReceived(peer.number, tuple(late), 0))
         # What still waits is bounded by the writer's queue, and is not counted: reading goes on when the time is up.
         await self._inserts.room(peer.writer, due)
         stream.reserve_memory(machine.held)
-        if isinstance(error, ProtocolError):
-            peer.blame(f"it broke the push protocol: {error}")
-        elif error is not None:
+        if violation is not None:
+            peer.blame(f"it broke the push protocol: {violation}")
+
+    async def _look_up(self, peer: PeerSession, heads: push.Heads) -> None:
+        """Report which of a peer's heads the log lacks."""
+        try:
+            unknown = await self._workers.read(push.unknown_heads, heads, self._replica.known)
+        except StorageError as error:
             self._fail(f"looking up what {peer.name} has", error)
-            # What it advertised is not known now: a sync finds out, as soon as the log can be read.
-            if peer.may_write:
-                self._report(broadcast.HeadsReceived(peer.number, (), 1))
+            # A sync finds out, as soon as the log can be read.
+            unknown = push.Heads((), 1)
+        if unknown is not None:
+            self._report(broadcast.HeadsReceived(peer.number, unknown.keys, unknown.unchecked))

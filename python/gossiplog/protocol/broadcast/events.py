@@ -120,7 +120,7 @@ class Received:
 
 @frozen
 class HeadsReceived:
-    """A peer sent an Update with heads that the log lacks (`push.UnknownHeads`)."""
+    """A peer sent an Update with heads that the log lacks (`push.unknown_heads`)."""
 
     peer: PeerId
     keys: Sequence[bytes]

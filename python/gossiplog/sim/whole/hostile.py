@@ -139,9 +139,9 @@ class HostilePeer:
     def _update(self) -> bytes:
         """Return an Update; with heads that nobody has, unless the tree that is served has to look honest."""
         if self.kind is Kind.LIAR:
-            return Push(lambda keys: ()).update([core.decode_id(id) for id in self._log.heads])
+            return Push().update([core.decode_id(id) for id in self._log.heads])
         heads = [core.encode_clock(9) + self._random.randbytes(19) for _ in range(self._random.randrange(1, 5))]
-        return Push(lambda keys: ()).update(heads)
+        return Push().update(heads)
 
     def _sign(self, clock: int, parents: tuple[str, ...] = ()) -> tuple[bytes, bytes]:
         self._count += 1

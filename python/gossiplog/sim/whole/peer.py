@@ -19,7 +19,7 @@ from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast import events
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
-from gossiplog.protocol.push import Deliver, Push, UnknownHeads
+from gossiplog.protocol.push import Deliver, Heads, Push, unknown_heads
 from gossiplog.protocol.sync import SyncClientConfig, SyncServerConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.replication.verdicts import Judgement, report_deliveries
@@ -226,7 +226,7 @@ class Driver:
     # Push
 
     def _join_push(self, other: int, stream: StreamEnd) -> None:
-        push = Push(self._replica.known)
+        push = Push()
         self._pushes[other] = push, stream
         stream.on_data = lambda data: self._pushed(other, push, data)
         stream.on_end = stream.connection.close
@@ -242,8 +242,8 @@ class Driver:
                 match event:
                     case Deliver(key, value):
                         self.handle(events.Received(events.Delivery(other, key, value)))
-                    case UnknownHeads(keys, unchecked):
-                        self.handle(events.HeadsReceived(other, keys, unchecked))
+                    case Heads() if (unknown := unknown_heads(event, self._replica.known)) is not None:
+                        self.handle(events.HeadsReceived(other, unknown.keys, unknown.unchecked))
         except ProtocolError as error:
             self._drop(other, str(error))
 
