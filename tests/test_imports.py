@@ -49,7 +49,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "net": (
         ("arguments", "rate_limited_log", "service"),
-        ("transport",),
+        ("threads", "transport"),
         ("events",),
         ("replicator",),
         ("http",),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar, TypeVarTuple
 
 import anyio
-import anyio.to_thread
 
 from gossiplog.errors import NetworkError
+from gossiplog.net.threads import run_in_thread
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -60,12 +60,11 @@ class WorkerPool:
     """
 
     def __init__(self) -> None:
-        self._readers = anyio.CapacityLimiter(_READERS)
-        self._verifiers = anyio.CapacityLimiter(_VERIFIERS)
-        self._checker = anyio.CapacityLimiter(1)
-        self._writer = anyio.CapacityLimiter(1)
-        # Each call has a place under one of the others.
-        self._unlimited = anyio.CapacityLimiter(math.inf)
+        # Free most of the time, and then not worth a turn of the event loop.
+        self._readers = anyio.Semaphore(_READERS, fast_acquire=True)
+        self._verifiers = anyio.Semaphore(_VERIFIERS, fast_acquire=True)
+        self._checker = anyio.Semaphore(1, fast_acquire=True)
+        self._writer = anyio.Semaphore(1, fast_acquire=True)
         self._running: set[_Call] = set()
         self._end = math.inf
         # What calls were doing that had not returned by then.
@@ -119,21 +118,19 @@ class WorkerPool:
     async def _run(
         self,
         doing: str,
-        limiter: anyio.CapacityLimiter,
+        places: anyio.Semaphore,
         call: Callable[[*_Arguments], _Result],
         *arguments: *_Arguments,
     ) -> _Result:
         if anyio.current_time() >= self._end:
             await self._gone()
-        async with limiter:
+        async with places:
             running = _Call(doing, anyio.current_time())
             self._running.add(running)
             with running.scope as scope:
                 scope.deadline = self._end
                 try:
-                    return await anyio.to_thread.run_sync(
-                        call, *arguments, limiter=self._unlimited, abandon_on_cancel=True
-                    )
+                    return await run_in_thread(call, *arguments)
                 finally:
                     self._running.discard(running)
         self._left.append(doing)
