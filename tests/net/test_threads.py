@@ -129,3 +129,11 @@ def test_a_call_outlives_its_event_loop(release: threading.Event) -> None:
     anyio.run(run, hang)
     release.set()
     assert ended.wait(30)
+
+    async def call_again() -> None:
+        # The thread that could not report is fit for another call.
+        with anyio.fail_after(30):
+            for _ in range(3):
+                await run_in_thread(threading.current_thread)
+
+    anyio.run(call_again)

@@ -271,7 +271,7 @@ class Replica:
     @property
     def is_index_behind(self) -> bool:
         """Whether one of the next insertions will write the index over many messages, unless `index` is called."""
-        return self._writer.is_behind
+        return self._writer.is_index_behind
 
     def index(self) -> None:
         """Write the index over all messages, in a transaction of its own."""

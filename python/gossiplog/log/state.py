@@ -38,7 +38,8 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader, Transaction, index_fingerprint
 
 INDEX_LAG = 256
-"""Messages that the index may be behind: replaying them takes about a millisecond."""
+"""Messages that the index may be behind. Replaying as many that follow each other takes about a millisecond; scattered
+ones take longer."""
 MOST_UNINDEXED_PARENTS = 2 * INDEX_LAG
 """Parents of messages that the index does not cover yet. Each is a row of the children, and usually removes a head; 256
 messages with 256 parents each hold the lock for a third of a second."""

@@ -129,7 +129,7 @@ class Writer:
         waiting = True
         while waiting:
             self._applier.catch_up_if_behind()
-            self._replay_for(len(batch))
+            self._replay_if_index_due(len(batch))
             written = self._write(store)
             if written is None:
                 continue
@@ -178,7 +178,7 @@ class Writer:
                 return self._appended(written, signer, messages)
         while True:
             self._applier.catch_up_if_behind()
-            self._replay_for(len(payloads))
+            self._replay_if_index_due(len(payloads))
             signed = self._write(lambda transaction: self._append(transaction, payloads, signer, codec))
             if signed is not None:
                 before, written, messages = signed
@@ -186,7 +186,7 @@ class Writer:
                 self._is_alone = not self._applier.is_given and left is not None and left[0].count == before
                 return self._appended(written, signer, messages)
 
-    def _replay_for(self, messages: int) -> None:
+    def _replay_if_index_due(self, messages: int) -> None:
         """Bring the state up to date, without the lock, where so many messages more make the index due.
 
         Messages that stand in many places of the tree, as roots do, take long to replay.
@@ -195,7 +195,7 @@ class Writer:
             self._states.current()
 
     @property
-    def is_behind(self) -> bool:
+    def is_index_behind(self) -> bool:
         """Whether the index is behind by half of what makes it due."""
         return (
             2 * (self._states.count - self._indexed) > INDEX_LAG
@@ -211,13 +211,10 @@ class Writer:
             StorageError: the database failed.
         """
 
-        def store(transaction: Transaction) -> State:
-            state = self._states.index(transaction, transaction.position())
-            self._unindexed_parents = self._unindexed_bytes = 0
-            self._indexed = state.count
-            return state
-
-        self._states.publish(self._write(store))
+        state = self._write(lambda transaction: self._states.index(transaction, transaction.position()))
+        self._unindexed_parents = self._unindexed_bytes = 0
+        self._indexed = state.count
+        self._states.publish(state)
 
     def _write(self, call: Callable[[Transaction], _Result]) -> _Result:
         """Call a function in a transaction; it must read the position first.

@@ -25,7 +25,7 @@ from gossiplog.net.service import asyncio_loop
 try:
     import sniffio
 except ImportError:
-    # It comes with trio, and anyio does without it as well.
+    # Without trio it may be absent.
     _library: ContextVar[str | None] | None = None
 else:
     _library = sniffio.current_async_library_cvar
@@ -36,13 +36,13 @@ _Result = TypeVar("_Result")
 IDLE_SECONDS = 10.0
 """After which a thread without calls ends."""
 
-# The thread that had a call last is the last, and gets the next one.
+# A stack: the thread that was used last gets the next call, so that the others end.
 _idle: deque[_Thread] = deque()
 os.register_at_fork(after_in_child=_idle.clear)
 
 
 async def run_in_thread(call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-    """Call a function on a thread of its own, and return its result. When cancelled, leave the call to itself.
+    """Call a function on a worker thread, and return its result. If cancelled, abandon the call: its result is dropped.
 
     Raises:
         BaseException: what the function raises.
@@ -111,7 +111,7 @@ class _Thread(threading.Thread):
                     continue
                 return
             report = call()
-            # What the report wakes finds this thread idle.
+            # Before the report: the task that it wakes may call at once, and is to find this thread.
             _idle.append(self)
             # The loop may have ended.
             with suppress(RuntimeError):

@@ -88,7 +88,7 @@ async def test_the_index_follows_messages_in_transactions_of_its_own(opened: Ope
     made = LogWriter(replica, workers, telemetry, feed)
     values = [signer.sign(replica.topic, 1, [], number)[1] for number in range(3 * INDEX_LAG)]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(made.keep_index)
+        tasks.start_soon(made.write_index)
         await anyio.wait_all_tasks_blocked()
         for start in range(0, len(values), 32):
             before = replica.position().indexed
@@ -117,7 +117,7 @@ async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
     monkeypatch.setattr(replica, "index", fail)
     values = [signer.sign(replica.topic, 1, [], number)[1] for number in range(INDEX_LAG)]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(made.keep_index)
+        tasks.start_soon(made.write_index)
         await anyio.wait_all_tasks_blocked()
         await made.insert_values(values[: INDEX_LAG // 2 + 1])
         while len(failures) == 2:

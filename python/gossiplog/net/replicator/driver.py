@@ -189,7 +189,7 @@ class Driver(Service):
             self._tasks.start_soon(task, count)
         self._tasks.start_soon(self._workers.watch, self._fail)
         for loop in (
-            self._writer.keep_index,
+            self._writer.write_index,
             self._writer.retry,
             self._pushes.run,
             self._timers.run,

@@ -4,8 +4,8 @@ A writer is an origin of messages: an address, or one connection where the addre
 from taking the hub from the others:
 
 - *Turns*. Each writer has a queue of its own. A turn takes a part of TURN_BYTES and of TURN_MESSAGES at most from each,
-  and of READ_TURN_MESSAGES from one among readers. A message waits for one such part of every other writer. Long
-  messages have turns of their own, one writer a turn: to verify one takes as long as a thousand short ones, and short
+  or READ_TURN_MESSAGES from a writer while the others only read. A message waits for one such part of every other
+  writer. Long messages have turns of their own, one writer a turn: to verify one takes as long as a thousand short ones, and short
   ones do not wait for that.
 - *Shares*. What a part costs is a debt of its writer, which it pays off at the rate of its share. While a writer owes
   more than BURST_SECONDS, its messages wait. It is a leaky bucket of seconds, as GCRA is one of cells (ITU-T I.371,
@@ -45,9 +45,9 @@ BURST_SECONDS = 0.25
 MOST_SECONDS = 1.0
 """What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
 TURN_MESSAGES = 16
-"""In a part of a turn, of one writer of several,"""
+"""Messages in one writer's part of a turn while others write."""
 READ_TURN_MESSAGES = 32
-"""and of one among readers: nobody else's message waits for it."""
+"""The same while others only read: no other writer waits for it."""
 TURN_BYTES = 2**16
 MOST_MESSAGES = 1024
 """In a turn of all writers, and in the queue of one that is not limited; others' queues have four turns."""

@@ -83,8 +83,8 @@ class LogWriter:
         self._telemetry.cannot_store = False
         return result
 
-    async def keep_index(self) -> None:
-        """Write the index between messages, without end: what a message waits for is shorter without it."""
+    async def write_index(self) -> None:
+        """Write the index after commits, without end, so that no message has to."""
         while True:
             await self._feed.committed()
             if self._replica.is_index_behind:
