@@ -210,7 +210,6 @@ class Writer:
             CorruptLog: stored messages are damaged or missing.
             StorageError: the database failed.
         """
-
         state = self._write(lambda transaction: self._states.index(transaction, transaction.position()))
         self._unindexed_parents = self._unindexed_bytes = 0
         self._indexed = state.count

@@ -5,8 +5,8 @@ from taking the hub from the others:
 
 - *Turns*. Each writer has a queue of its own. A turn takes a part of TURN_BYTES and of TURN_MESSAGES at most from each,
   or READ_TURN_MESSAGES from a writer while the others only read. A message waits for one such part of every other
-  writer. Long messages have turns of their own, one writer a turn: to verify one takes as long as a thousand short ones, and short
-  ones do not wait for that.
+  writer. Long messages have turns of their own, one writer a turn: to verify one takes as long as a thousand short
+  ones, and short ones do not wait for that.
 - *Shares*. What a part costs is a debt of its writer, which it pays off at the rate of its share. While a writer owes
   more than BURST_SECONDS, its messages wait. It is a leaky bucket of seconds, as GCRA is one of cells (ITU-T I.371,
   Annex A): the queue of a writer that sends less than its share is short, whatever others send.
