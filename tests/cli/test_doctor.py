@@ -15,6 +15,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.base import REBUILD_REQUESTED
+from gossiplog.storage.salvage import working_folder
 from tests.cli.support import Program
 from tests.rot.shapes import SCHEMAS
 
@@ -257,6 +258,11 @@ def test_leftovers_an_earlier_schema_and_an_application_that_is_behind(program: 
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
     assert "upgrade gossiplog" in found(program, path, 1)["schema"][1]
+
+
+def test_a_running_repair_is_no_leftover(program: Program, path: Path) -> None:
+    with working_folder(path, "repair"):
+        assert "leftovers" not in found(program, path, 0)
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])

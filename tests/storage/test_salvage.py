@@ -6,9 +6,11 @@ import errno
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -204,6 +206,41 @@ def test_leftovers_of_other_logs_are_not_taken_for_ones_own(tmp_path: Path) -> N
         for kind in ("repair", "recover"):
             (tmp_path / f"{name}.{kind}-x").mkdir()
     assert leftovers(tmp_path / "a[1].db") == [tmp_path / "a[1].db.recover-x", tmp_path / "a[1].db.repair-x"]
+
+
+def test_a_folder_in_use_is_no_leftover(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    left = tmp_path / "log.db.repair-x"
+    left.mkdir()
+    (tmp_path / "log.db.recover-x").touch()
+    with working_folder(path, "recover"):
+        assert leftovers(path) == [left]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "expected"),
+    [
+        ("repair", errno.ENOSPC, "repair beside {0}: No space left on device; free space there, or repair a copy in"),
+        (
+            "recover",
+            errno.ENOSPC,
+            "recovery beside {0}: No space left on device; free space there, or name another NEW",
+        ),
+        ("recover", errno.EACCES, "; change that, or name another NEW"),
+    ],
+)
+def test_a_folder_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["repair", "recover"], code: int, expected: str
+) -> None:
+    def fail(**_: object) -> str:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", fail)
+    path = tmp_path / "log.db"
+    with pytest.raises(StorageError) as raised, working_folder(path, kind):
+        pass
+    assert str(raised.value).startswith("cannot make a folder for the re")
+    assert expected.format(path) in str(raised.value)
 
 
 def test_a_folder_that_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -> None:

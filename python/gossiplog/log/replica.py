@@ -214,6 +214,14 @@ class Replica:
         """Return the ids, ascending, of the heads that an own message would name now: all, or of many the last."""
         return ids_of(key for key, _ in read(self._storage, self._states.next_parents))
 
+    def check_appendable(self) -> None:
+        """Read what an append reads, so that damage there is found before one.
+
+        Raises:
+            CorruptLog: the head of an own message, or an index that leads to it, is damaged.
+        """
+        self.next_parents()
+
     def root(self) -> core.Node:
         """Return the root of the tree."""
         return self.state().tree.root

@@ -257,7 +257,7 @@ class Hub(Service):
 
     @property
     def unready(self) -> str:
-        """The reason why the hub takes no new clients now; "" if it does."""
+        """Why `/readyz` answers 503; "" if it does not."""
         if self._running is None:
             return _NOT_STARTED
         most = self._connections

@@ -231,7 +231,7 @@ class Peer(Service):
 
     @property
     def unready(self) -> str:
-        """The reason why the peer takes no messages now; "" if it does."""
+        """Why `/readyz` answers 503; "" if it does not."""
         return self._running.driver.unready if self._running is not None else "the peer is not running"
 
     @property

@@ -29,16 +29,50 @@ _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 _META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})
 # A damaged schema is compared with the statements of a log's tables: so many characters may differ.
 _FLIPPED = 2
+# By the kind of a working folder: what it is for, and how to do without it.
+_KINDS = {
+    "repair": ("repair", "repair a copy in another folder"),
+    "recover": ("recovery", "name another NEW"),
+}
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Return the folders beside a log that killed repairs and recoveries have left, or that others are in."""
-    return sorted(folder for kind in ("repair", "recover") for folder in path.parent.glob(_folder(path, kind) + "*"))
+    """Return the folders beside a log that killed repairs and recoveries have left; running ones hold theirs locked."""
+    found = []
+    for kind in _KINDS:
+        for folder in _folders(path, kind):
+            # It is in use, is no folder, or is another user's, who may be using it.
+            with suppress(OSError):
+                os.close(_lock(folder))
+                found.append(folder)
+    return sorted(found)
 
 
-def _folder(path: Path, kind: str) -> str:
-    """Return how the name of a folder beside a log begins, as a pattern."""
-    return glob.escape(f"{path.name}.{kind}-")
+def _folders(path: Path, kind: str) -> Iterator[Path]:
+    return path.parent.glob(f"{glob.escape(_prefix(path, kind))}*")
+
+
+def _prefix(path: Path, kind: str) -> str:
+    """Return how the names of the folders of a kind beside a log begin."""
+    return f"{path.name}.{kind}-"
+
+
+def _lock(folder: Path) -> int:
+    """Return a descriptor that holds a folder locked until it is closed.
+
+    Raises:
+        OSError: a process has locked it, or it cannot be opened.
+    """
+    # Windows has no such module.
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 @contextmanager
@@ -52,30 +86,24 @@ def working_folder(path: Path, kind: Literal["repair", "recover"]) -> Iterator[P
     Raises:
         StorageError: no folder can be made there.
     """
-    # Windows has no such module.
-    import fcntl
-
-    def lock(folder: Path) -> int:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    for leftover in path.parent.glob(_folder(path, kind) + "*"):
+    for leftover in _folders(path, kind):
         with suppress(OSError):
-            descriptor = lock(leftover)
+            descriptor = _lock(leftover)
             shutil.rmtree(leftover, ignore_errors=True)
             os.close(descriptor)
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f"{path.name}.{kind}-", dir=path.parent))
-        descriptor = lock(folder)
-    except PermissionError as error:
-        raise StorageError(f"cannot {kind} {path}: {explain_denial(path.parent, 'write to')}") from error
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(path, kind), dir=path.parent))
+        descriptor = _lock(folder)
     except OSError as error:
-        raise StorageError(f"cannot {kind} {path}: no folder can be made beside it: {error.strerror}") from error
+        what, elsewhere = _KINDS[kind]
+        reason, way_back = error.strerror, "free space there"
+        if isinstance(error, PermissionError):
+            reason, way_back = explain_denial(path.parent, "write to"), "change that"
+        elif isinstance(error, FileNotFoundError):
+            reason, way_back = f"there is no folder {path.parent}", "make it"
+        raise StorageError(
+            f"cannot make a folder for the {what} beside {path}: {reason}; {way_back}, or {elsewhere}"
+        ) from error
     try:
         yield folder
     finally:

@@ -217,8 +217,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
         open_log(path, topic, makes=True, say=_warn) as log,
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
     ):
-        # What an append reads: a log to which nothing can be written is not served.
-        log.replica.next_parents()
+        log.replica.check_appendable()
 
         def show(text: str, fields: dict[str, Any]) -> None:
             printer.say(encoded(text, fields))

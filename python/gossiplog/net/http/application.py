@@ -38,7 +38,7 @@ def create_application(
         counters: gives the hub's counters as they are now.
         peers: gives the peers that are connected, and how they stand.
         admission: of requests to the API.
-        unready: gives the reason why the hub takes no new clients now; "" if it does.
+        unready: gives why `/readyz` answers 503; "" if it does not.
         failed: is called with an error of the log that the API met.
     """
     routes = metric_routes(log, counters, peers, unready)
@@ -60,7 +60,7 @@ def create_monitor(
         counters: gives the counters of the hub or the peer as they are now.
         peers: gives the peers that are connected, and how they stand.
         access: who may use it.
-        unready: gives the reason why no new clients are taken now; "" if they are.
+        unready: gives why `/readyz` answers 503; "" if it does not.
     """
     routes = metric_routes(log, counters, peers, unready)
     return protect(_site(routes), access, open_paths=HEALTH_PATHS)

@@ -65,14 +65,13 @@ Peers: TypeAlias = Callable[[], Sequence[PeerInfo]]
 def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unready: Callable[[], str]) -> list[Route]:
     """Make the routes `/metrics`, `/healthz`, `/readyz` and `/peers`.
 
-    `/healthz` and `/readyz` answer callers without the right to read (`gossiplog.net.http.access.Allowed`) with the
-    status alone.
+    Callers without the right to read (`gossiplog.net.http.access.Allowed`) get the status, and of a failure its kind.
 
     Args:
         log: it is used in worker threads only.
         counters: gives the hub or the peer as it is now; called on the event loop.
         peers: gives those that are connected; likewise.
-        unready: gives the reason why no new clients are taken now, "" if they are; likewise.
+        unready: gives why `/readyz` answers 503; "" if it does not; called on the event loop.
     """
     check = _HealthCheck(log)
 

@@ -425,7 +425,7 @@ class Driver(Service):
 
     @property
     def unready(self) -> str:
-        """The reason why no messages can be taken now; "" if they can."""
+        """Why `/readyz` answers 503; "" if it does not."""
         if self.telemetry.damage:
             return f"the log is damaged: {self.telemetry.damage}"
         return "the log cannot be written at the moment" if self.telemetry.cannot_store else ""
