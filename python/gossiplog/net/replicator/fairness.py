@@ -44,7 +44,7 @@ BURST_SECONDS = 0.25
 """What a writer may owe before it waits."""
 MOST_SECONDS = 1.0
 """What it owes at most: after whatever it did, its next turn comes within MOST_SECONDS / SHARE."""
-TURN_MESSAGES = 16
+TURN_MESSAGES = 8
 """Messages in one writer's part of a turn while others write."""
 READ_TURN_MESSAGES = 32
 """The same while others only read: no other writer waits for it."""
