@@ -114,7 +114,9 @@ def test_a_journal_beside_a_file_that_cannot_be_opened(program: Program, damaged
     arguments = [damaged, "--from", "whole.db"] if command == "repair" else [damaged, "new.db"]
     err = program(command, *arguments).err
     assert program("info", damaged).code == 1
-    assert f"If it cannot, the file is damaged as well: mv {journal} {journal}.former. Then repeat it" in err
+    assert (
+        f"If it cannot, the file is damaged as well: mv {journal} {journal}.former. Then run this command again" in err
+    )
     journal.rename(f"{journal}.former")
     result = program(command, *arguments)
     assert (result.code, "messages of" in result.err) == ((0, False) if command == "repair" else (1, True))

@@ -19,7 +19,8 @@ from gossiplog import Signer
 from gossiplog.errors import StorageError
 from gossiplog.storage.replacement import is_open_elsewhere, locked_alone
 from gossiplog.storage.salvage import leftovers, take_place, working_folder
-from gossiplog.storage.write_ahead_log import copy_with_log, log_of
+from gossiplog.storage.sqlite_files import wal_of
+from gossiplog.storage.write_ahead_log import copy_with_log
 
 TOPIC = "org.example.test"
 CALLS = ("replace", "link", "unlink", "fsync", "pwrite", "ftruncate", "chmod")
@@ -38,11 +39,11 @@ def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             log.append(number)
         path = folder / "log.db"
         if request.param:
-            for each in (folder / "new.db", log_of(folder / "new.db")):
+            for each in (folder / "new.db", wal_of(folder / "new.db")):
                 shutil.copy(each, each.with_name(each.name.replace("new", "log")))
-            wal = bytearray(log_of(path).read_bytes())
+            wal = bytearray(wal_of(path).read_bytes())
             wal[len(wal) // 2] ^= 1
-            log_of(path).write_bytes(wal)
+            wal_of(path).write_bytes(wal)
     if not request.param:
         shutil.copy(folder / "new.db", path)
     with closing(sqlite3.connect(folder / "new.db")) as connection, connection:
@@ -62,7 +63,7 @@ def path(start: Path, tmp_path: Path) -> Path:
 def contents(path: Path) -> object:
     """All that SQLite reads in a copy of a database."""
     copy = path.with_name("read.db")
-    for each in (path, log_of(path)):
+    for each in (path, wal_of(path)):
         if each.exists():
             shutil.copy(each, each.with_name(each.name.replace(path.name, copy.name)))
     with closing(sqlite3.connect(copy)) as connection:
@@ -195,7 +196,7 @@ def test_the_owner_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "chown", lambda place, user, group: given.update({Path(place).name: (user, group)}))
     path.chmod(0o640)
     owner = path.stat().st_uid, path.stat().st_gid
-    with_log = log_of(path).exists()
+    with_log = wal_of(path).exists()
     take(path)
     assert given == {"new.db": owner} | ({"merged.db-wal": owner} if with_log else {})
     assert path.stat().st_mode & 0o777 == 0o640

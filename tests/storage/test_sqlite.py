@@ -384,7 +384,7 @@ def test_a_write_ahead_log_that_lost_its_name_is_not_appended_to(tmp_path: Path,
                 log.append("second")
         # Another connection, as of another program, makes a new one.
         if by != "a copy":
-            with pytest.raises(StorageError, match=r"its write-ahead log was deleted or cut off .*; close the log"):
+            with pytest.raises(StorageError, match=r"log was deleted or cut off, and a program .*; close the log"):
                 gossiplog.open(path)
     # The way back that both name.
     with gossiplog.open(path, signer=signer) as log:

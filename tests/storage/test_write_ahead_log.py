@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.write_ahead_log import copy_with_log, log_of, move_into_database, unread_commits
+from gossiplog.storage.sqlite_files import wal_of
+from gossiplog.storage.write_ahead_log import copy_with_log, move_into_database, unread_commits
 
 FRAME = 24 + 4096
 TRANSACTIONS = 12
@@ -27,7 +28,7 @@ def path(tmp_path: Path) -> Path:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for number in range(TRANSACTIONS):
             connection.execute("INSERT INTO a VALUES (?)", (f"{number} " * 400,))
-        for each in (made, log_of(made)):
+        for each in (made, wal_of(made)):
             shutil.copy(each, path.with_name(each.name.replace("made", "log")))
     return path
 
@@ -41,12 +42,12 @@ def flip(path: Path, at: int) -> None:
 def read(path: Path) -> list[int]:
     """The numbers that SQLite reads in a copy of a database."""
     copy = path.with_name("read.db")
-    for each in (path, log_of(path)):
+    for each in (path, wal_of(path)):
         if each.exists():
             shutil.copy(each, each.with_name(each.name.replace(path.name, copy.name)))
     with closing(sqlite3.connect(copy)) as connection:
         found = [int(text.split()[0]) for (text,) in connection.execute("SELECT b FROM a")]
-    for each in (copy, log_of(copy)):
+    for each in (copy, wal_of(copy)):
         each.unlink(missing_ok=True)
     return found
 
@@ -60,11 +61,11 @@ def merged(path: Path) -> Path:
 
 
 def frames(path: Path) -> int:
-    return (log_of(path).stat().st_size - 32) // FRAME
+    return (wal_of(path).stat().st_size - 32) // FRAME
 
 
 def test_a_sound_log_is_read_to_its_end(path: Path) -> None:
-    assert unread_commits(log_of(path)) == 0
+    assert unread_commits(wal_of(path)) == 0
     assert unread_commits(path.with_name("none-wal")) == 0
     assert read(merged(path)) == read(path) == [*range(TRANSACTIONS)]
 
@@ -72,40 +73,40 @@ def test_a_sound_log_is_read_to_its_end(path: Path) -> None:
 @pytest.mark.parametrize("at", [33, 41, 50, 600], ids=["page number", "salt", "checksum", "content"])
 def test_what_follows_damage_is_counted_and_copied(path: Path, at: int) -> None:
     """The first frames are of the first transactions, whose pages later ones write anew."""
-    flip(log_of(path), at)
+    flip(wal_of(path), at)
     assert read(path) == []
-    assert unread_commits(log_of(path)) >= TRANSACTIONS - 1
+    assert unread_commits(wal_of(path)) >= TRANSACTIONS - 1
     if at != 33:
         assert read(merged(path)) == [*range(TRANSACTIONS)]
 
 
 @pytest.mark.parametrize("at", [0, 16, 20, 24], ids=["magic", "salt", "other salt", "checksum"])
 def test_a_damaged_header_of_the_log(path: Path, at: int) -> None:
-    flip(log_of(path), at)
+    flip(wal_of(path), at)
     assert read(path) == []
-    assert unread_commits(log_of(path)) == TRANSACTIONS
+    assert unread_commits(wal_of(path)) == TRANSACTIONS
     assert read(merged(path)) == [*range(TRANSACTIONS)]
 
 
 def test_frames_of_an_earlier_use_are_left_out(path: Path) -> None:
     """SQLite begins again at the start of the file, with other salts, and leaves what is behind."""
     expected = read(path)
-    first = log_of(path).read_bytes()
+    first = wal_of(path).read_bytes()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
         connection.execute("INSERT INTO a VALUES (?)", (f"{TRANSACTIONS} last",))
         copy = path.with_name("second.db")
-        for each in (path, log_of(path)):
+        for each in (path, wal_of(path)):
             shutil.copy(each, each.with_name(each.name.replace("log", "second")))
-    assert log_of(copy).stat().st_size == len(first)
-    assert unread_commits(log_of(copy)) == 0
+    assert wal_of(copy).stat().st_size == len(first)
+    assert unread_commits(wal_of(copy)) == 0
     assert read(merged(copy)) == [*expected, TRANSACTIONS]
 
 
 def test_a_length_that_is_damaged_does_not_make_a_large_file(path: Path) -> None:
     """The last frame says how many pages the database has."""
     last = 32 + (frames(path) - 1) * FRAME
-    flip(log_of(path), last + 4)
+    flip(wal_of(path), last + 4)
     assert merged(path).stat().st_size <= path.stat().st_size + frames(path) * 4096
 
 
@@ -116,7 +117,7 @@ def test_a_rollback_journal_is_left_to_sqlite(path: Path) -> None:
 
 
 def test_a_log_is_moved_into_its_database(path: Path) -> None:
-    flip(log_of(path), 32 + 3 * FRAME + 600)
+    flip(wal_of(path), 32 + 3 * FRAME + 600)
     path.with_name("log.db-shm").write_bytes(bytes(64))
     target = merged(path)
     mode = path.stat().st_mode
@@ -126,5 +127,5 @@ def test_a_log_is_moved_into_its_database(path: Path) -> None:
     assert path.read_bytes() == target.read_bytes()
     assert path.stat().st_mode == mode
     assert read(path) == [*range(TRANSACTIONS)]
-    assert not log_of(path).exists()
+    assert not wal_of(path).exists()
     assert not path.with_name("log.db-shm").exists()

@@ -25,7 +25,8 @@ from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.write_ahead_log import log_of, unread_commits
+from gossiplog.storage.sqlite_files import wal_of
+from gossiplog.storage.write_ahead_log import unread_commits
 
 # Named of what is damaged.
 _PROBLEMS = 5
@@ -94,7 +95,7 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     yield from _permissions(path)
     yield from _header(path)
     yield from _leftovers(path)
-    if (what := _remnant(path)) and not log_of(path.resolve()).exists():
+    if (what := _remnant(path)) and not wal_of(path.resolve()).exists():
         # The file is left as it is, unless it is empty: it may be none of a log.
         new = "NEW" if path.stat().st_size else shell_path(path)
         count = CommitCount(str(path))
@@ -181,7 +182,7 @@ def _programs(open_elsewhere: bool | None) -> Finding:
 
 
 def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
-    log = log_of(path.resolve())
+    log = wal_of(path.resolve())
     size = log.stat().st_size if log.exists() else 0
     if replacement := CommitCount(str(path)).find_replacement():
         return Finding("write-ahead log", Severity.WRONG, replacement, f"rm {shell_path(log)}")

@@ -41,6 +41,7 @@ from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.commit_count import describe_loss
+from gossiplog.storage.sqlite_files import wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -167,7 +168,7 @@ def _stamp(path: Path) -> object:
     if not path.is_file():
         return None
     found, real = path.stat(), path.resolve()
-    return found.st_ino, found.st_size, found.st_mtime_ns, real.with_name(f"{real.name}-wal").exists()
+    return found.st_ino, found.st_size, found.st_mtime_ns, wal_of(real).exists()
 
 
 def _check_unchanged(path: Path, before: object) -> None:

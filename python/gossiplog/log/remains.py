@@ -15,7 +15,7 @@ from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog
 from gossiplog.reprs import frozen
 from gossiplog.storage import salvage
 from gossiplog.storage.commit_count import CommitCount
-from gossiplog.storage.sqlite_files import check_files, text_path
+from gossiplog.storage.sqlite_files import check_files, distrust, text_path
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
 
@@ -64,7 +64,7 @@ class Remains:
 
 
 def find_damaged(location: str | os.PathLike[str]) -> Path:
-    """Return the path of a log's file, after links, that may be damaged.
+    """Return the resolved path of a log's file, which may be damaged.
 
     Raises:
         NotALog: there is no file.
@@ -126,7 +126,7 @@ def read_remains(
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection to a database that may be damaged or a stranger's."""
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA trusted_schema = OFF")
+    distrust(connection)
     # Replace what is not UTF-8 instead of raising: a damaged text then matches no expected one.
     connection.text_factory = lambda text: text.decode(errors="replace")
     return connection

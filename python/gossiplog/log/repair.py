@@ -47,6 +47,7 @@ from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.commit_count import describe_loss
 from gossiplog.storage.replacement import locked_alone
+from gossiplog.storage.sqlite_files import wal_of
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement
 
 Fetch: TypeAlias = Callable[[Log], object]
@@ -132,7 +133,7 @@ class _Repair:
         shutil.copyfile(merged, copy)
         problems, sound = _diagnose(copy)
         problems = [problem.replace(str(copy), str(self._path)) for problem in problems]
-        if unread := write_ahead_log.unread_commits(write_ahead_log.log_of(self._path)):
+        if unread := write_ahead_log.unread_commits(wal_of(self._path)):
             transactions = last_counted(unread, "transaction")
             problems.append(f"the write-ahead log is damaged: SQLite does not read its {transactions}")
         acknowledged, there = count_messages(self._path, copy)

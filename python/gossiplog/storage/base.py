@@ -495,7 +495,7 @@ def check_same_topic(place: str, stored: str, topic: str | None) -> None:
         TopicMismatch: the topic is given, and another.
     """
     if topic is not None and topic != stored:
-        raise TopicMismatch(f"{place} is a log of the topic {stored!r}, not {topic!r}")
+        raise TopicMismatch(f"{place} is a log of the topic {stored!r}, not {topic!r}: name that topic, or another log")
 
 
 def divisions(nodes: int, parts: int) -> list[int]:

@@ -8,11 +8,11 @@ earlier commit, or none, but never that of a commit which is not on disk. Two pr
 their counts in the other order; then it is one commit behind until the next.
 
 The first 28 bytes are the count's: the identity of the database (16 bytes, `identity` of gossiplog_meta), the count
-(8 bytes, the largest byte first), and the CRC-32 of both (4 bytes). What is anything else counts as no count: so a file
-of another database, which had the name before, is overwritten.
+(8 bytes, the largest byte first), and the CRC-32 of both (4 bytes). Anything else is ignored and overwritten, as the
+count of another database that had the name before.
 
-The other 20 tie the database to its write-ahead log: the salts of that (8 bytes), how many messages were in the
-database without it (8 bytes), and the CRC-32 of the identity and both (4 bytes). While the log has these salts, SQLite
+The other 20 record the write-ahead log: its salts (8 bytes), the number of messages in the database without it
+(8 bytes), and the CRC-32 of the identity and both (4 bytes). While the log has these salts, SQLite
 only moves pages from it into the database. So a file with another identity or with fewer messages is not the one that
 the log was written for, as a backup that was put in its place: SQLite would mix the pages of the two.
 """
@@ -29,6 +29,7 @@ from pathlib import Path
 
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted, last_counted, shell_path
+from gossiplog.storage.sqlite_files import distrust, wal_of
 from gossiplog.storage.sqlite_meta import stored_identity
 
 COUNT_SUFFIX = "-count"
@@ -36,11 +37,11 @@ COUNT_SUFFIX = "-count"
 
 _COUNTED = struct.Struct(">16sQ")
 _CHECKED = struct.Struct(">16sQI")
-_TIED = struct.Struct(">8sQ")
-_TIED_CHECKED = struct.Struct(">8sQI")
+_WAL_RECORD = struct.Struct(">8sQ")
+_CHECKED_WAL_RECORD = struct.Struct(">8sQI")
 # Where a write-ahead log has its salts (https://sqlite.org/fileformat2.html, "WAL File Format").
 _SALTS_AT, _SALTS = 16, 8
-# Two identities differ in some 64 bits; one that has rotted in few.
+# Random identities differ in about 64 of 128 bits, a rotten one in few.
 _ROTTEN_BITS = 16
 # A link, or a pipe that nobody reads, may be a stranger's.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -62,9 +63,9 @@ class CommitCount:
     def __init__(self, database: str) -> None:
         self._database = os.path.realpath(database)
         self._descriptor: int | None = None
-        # Of the write-ahead log; and what ties the database to it as it was at the last commit.
-        self._log: int | None = None
-        self._tie_now = b""
+        # Of the write-ahead log; and what was recorded of it at the last commit.
+        self._wal: int | None = None
+        self._wal_record = b""
 
     @property
     def path(self) -> str:
@@ -80,8 +81,8 @@ class CommitCount:
         return (identity, count) if check == zlib.crc32(found[: _COUNTED.size]) else None
 
     @property
-    def _log_path(self) -> str:
-        return f"{self._database}-wal"
+    def _wal_path(self) -> str:
+        return str(wal_of(self._database))
 
     def check_database(self) -> None:
         """Refuse a database that took the place of the one that its write-ahead log was written for.
@@ -90,33 +91,33 @@ class CommitCount:
             CorruptLog: it did.
         """
         if problem := self.find_replacement():
-            raise CorruptLog([problem], advice=f": rm {shell_path(self._log_path)}")
+            raise CorruptLog([problem], advice=f": rm {shell_path(self._wal_path)}")
 
     def find_replacement(self) -> str:
         """Return how the database differs from the one that its write-ahead log was written for, "" if it is that.
 
-        It has to be called before SQLite reads the two together: then it may move pages of one into the other.
+        Call it before SQLite opens both: opening may copy pages from one into the other.
         """
-        found, tied = self.read(), _read(self.path, _TIED_CHECKED.size, _CHECKED.size)
-        if found is None or len(tied) != _TIED_CHECKED.size:
+        found, record = self.read(), _read(self.path, _CHECKED_WAL_RECORD.size, _CHECKED.size)
+        if found is None or len(record) != _CHECKED_WAL_RECORD.size:
             return ""
-        salts, base, check = _TIED_CHECKED.unpack(tied)
-        if check != zlib.crc32(found[0] + tied[: _TIED.size]) or salts != _read(self._log_path, _SALTS, _SALTS_AT):
+        salts, count_without_wal, check = _CHECKED_WAL_RECORD.unpack(record)
+        is_intact = check == zlib.crc32(found[0] + record[: _WAL_RECORD.size])
+        if not is_intact or salts != _read(self._wal_path, _SALTS, _SALTS_AT):
             return ""
-        held = _held(self._database)
-        if held is None:
+        actual = _read_identity_and_count(self._database)
+        if actual is None:
             return ""
-        identity, count = held
+        identity, count = actual
         is_other = (int.from_bytes(identity) ^ int.from_bytes(found[0])).bit_count() > _ROTTEN_BITS
         # Damage, and pages that are being moved at this moment, may look alike.
-        if not (is_other or count < base) or not _is_consistent(self._database):
+        if not (is_other or count < count_without_wal) or not _is_consistent(self._database):
             return ""
-        fewer = f"it holds {counted(count, 'message')}, and that file had {base:,}"
+        fewer = f"it holds {counted(count, 'message')}, and that file had {count_without_wal:,}"
         difference = "it has another identity, as each backup has" if is_other else fewer
         return (
-            f"{self._database} was replaced, and {self._log_path} belongs to the file that was there before:"
-            f" {difference}. Put that file back, or go on with the new one, without what is in the other's write-ahead"
-            " log"
+            f"{self._database} was replaced, and {self._wal_path} belongs to the file that was there before:"
+            f" {difference}: put that file back; or drop its write-ahead log, and the messages that only it has"
         )
 
     def write(self, identity: bytes, count: int) -> None:
@@ -126,29 +127,29 @@ class CommitCount:
         with suppress(OSError):
             record = _COUNTED.pack(identity, count)
             record += zlib.crc32(record).to_bytes(4)
-            os.pwrite(self._descriptor, record + self._tie(identity), 0)
+            os.pwrite(self._descriptor, record + self._record_wal(identity), 0)
 
     def close(self) -> None:
         """Close the files; `write` opens them again."""
-        for descriptor in (self._descriptor, self._log):
+        for descriptor in (self._descriptor, self._wal):
             if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
-        self._descriptor = self._log = None
-        self._tie_now = b""
+        self._descriptor = self._wal = None
+        self._wal_record = b""
 
-    def _tie(self, identity: bytes) -> bytes:
-        """Return what ties the database to its write-ahead log, b"" where that is not known."""
+    def _record_wal(self, identity: bytes) -> bytes:
+        """Return the record of the write-ahead log, b"" where there is none."""
         try:
-            if self._log is None:
-                self._log = os.open(self._log_path, os.O_RDONLY | _FLAGS)
-            salts = os.pread(self._log, _SALTS, _SALTS_AT)
+            if self._wal is None:
+                self._wal = os.open(self._wal_path, os.O_RDONLY | _FLAGS)
+            salts = os.pread(self._wal, _SALTS, _SALTS_AT)
         except OSError:
             return b""
-        if not self._tie_now.startswith(salts) or not salts:
-            held = _held(self._database)
-            tied = _TIED.pack(salts, 0 if held is None else held[1])
-            self._tie_now = tied + zlib.crc32(identity + tied).to_bytes(4)
-        return self._tie_now
+        if not self._wal_record.startswith(salts) or not salts:
+            actual = _read_identity_and_count(self._database)
+            record = _WAL_RECORD.pack(salts, 0 if actual is None else actual[1])
+            self._wal_record = record + zlib.crc32(identity + record).to_bytes(4)
+        return self._wal_record
 
     def _open(self) -> int:
         """Return a descriptor of the file, made with the mode and the owner of the database; -1 where there is none."""
@@ -182,18 +183,17 @@ def _read(path: str, size: int, offset: int) -> bytes:
         os.close(descriptor)
 
 
-def _connect_without_log(database: str) -> sqlite3.Connection:
+def _connect_without_wal(database: str) -> sqlite3.Connection:
     """Return a connection that reads a database without its write-ahead log, and without a lock."""
     connection = sqlite3.connect(f"{Path(database).as_uri()}?immutable=1", uri=True)
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
+    distrust(connection)
     return connection
 
 
-def _held(database: str) -> tuple[bytes, int] | None:
+def _read_identity_and_count(database: str) -> tuple[bytes, int] | None:
     """Return the identity of a database and how many messages it holds without its write-ahead log; None if unknown."""
     try:
-        with closing(_connect_without_log(database)) as connection:
+        with closing(_connect_without_wal(database)) as connection:
             # The file may be a stranger's, whose views have rows without end.
             (tables,) = connection.execute(
                 "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
@@ -214,7 +214,7 @@ def _is_consistent(database: str) -> bool:
         " FROM gossiplog_messages"
     )
     try:
-        with closing(_connect_without_log(database)) as connection:
+        with closing(_connect_without_wal(database)) as connection:
             (is_whole,) = connection.execute(query).fetchone()
             return bool(is_whole) and connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
     except (sqlite3.Error, UnicodeError):

@@ -22,6 +22,7 @@ from gossiplog.files import explain_denial
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.pages import Pages, initial_settings, page_size, restored_header
 from gossiplog.storage.replacement import put_in_place
+from gossiplog.storage.sqlite_files import distrust
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems
 
@@ -149,7 +150,7 @@ def read_all(copy: Path, folder: Path) -> Salvage:
         return Salvage(copy)
     readable = folder / "readable.db"
     with closing(sqlite3.connect(readable, isolation_level=None)) as database:
-        database.execute("PRAGMA trusted_schema = OFF")
+        distrust(database)
         database.execute("PRAGMA synchronous = OFF")
         for pragma in initial_settings(restored):
             database.execute(pragma)
@@ -232,8 +233,7 @@ def _integrity(copy: Path) -> list[str]:
         with closing(sqlite3.connect(copy, isolation_level=None)) as database:
             _restore_schema(database)
         with closing(sqlite3.connect(copy, isolation_level=None)) as database:
-            database.execute("PRAGMA trusted_schema = OFF")
-            database.execute("PRAGMA cell_size_check = ON")
+            distrust(database)
             found = integrity_problems(database)
             database.execute(_SCHEMA).fetchall()
             for name in table_names(database):

@@ -38,10 +38,12 @@ from gossiplog.storage.sqlite_files import (
     check_files,
     check_journal,
     check_unlocked,
+    distrust,
     existing_uri,
     file_id,
     file_of,
     text_path,
+    wal_of,
 )
 from gossiplog.storage.sqlite_meta import stored_identity
 from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening
@@ -174,7 +176,7 @@ class SQLiteStorage(Storage):
         connection = self._connect()
         try:
             self._file_id = file_id(self._file) if before is None else before
-            self._wal_path = os.path.realpath(self._file) + "-wal"
+            self._wal_path = str(wal_of(os.path.realpath(self._file)))
             with self._errors("open"):
                 stored, self._schema = self._opening.run(connection, topic, create, progress)
                 self._former = FormerContents(stored)
@@ -358,7 +360,7 @@ class SQLiteStorage(Storage):
                     .fetchone()
                 )
                 return int(pages * size)
-        files = (Path(self._path), Path(self._path + "-wal"))
+        files = (Path(self._path), wal_of(self._path))
         return sum(file.stat().st_size for file in files if file.exists())
 
     def backup(self, target: str, progress: Progress | None = None) -> int:
@@ -414,10 +416,9 @@ class SQLiteStorage(Storage):
                 check_same_thread=False,
                 uri=name.startswith("file:"),
             )
-            # The file may be a stranger's (https://sqlite.org/security.html). No log needs what is switched off.
+            # The file may be a stranger's. No log needs what is switched off.
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA cell_size_check = ON")
+            distrust(connection)
             if self._opening.read_only:
                 connection.execute("PRAGMA query_only = ON")
         return connection

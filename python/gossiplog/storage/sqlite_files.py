@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import stat
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -34,6 +35,17 @@ def text_path(location: str | os.PathLike[str]) -> str:
     return path
 
 
+def wal_of(path: str | Path) -> Path:
+    """Return the path of the write-ahead log of a database."""
+    return Path(f"{path}-wal")
+
+
+def distrust(connection: sqlite3.Connection) -> None:
+    """Switch off what a stranger's or a damaged database may misuse (https://sqlite.org/security.html)."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+
+
 def check_files(path: str) -> None:
     """Refuse a database, or a write-ahead log beside it, that is no file: SQLite may wait for a pipe without end.
 
@@ -47,7 +59,7 @@ def check_files(path: str) -> None:
     if not file_of(path):
         return
     file = os.path.realpath(file_of(path))
-    for name in (file, f"{file}-wal", f"{file}-shm"):
+    for name in (file, str(wal_of(file)), f"{file}-shm"):
         try:
             kind = other_kind(os.stat(name).st_mode)
         except (OSError, ValueError):
@@ -118,7 +130,7 @@ def check_unlocked(path: str) -> None:
     if not _IMMUTABLE_URI.match(path):
         return
     real = os.path.realpath(file_of(path))
-    for rest in (f"{real}-wal", f"{real}-journal"):
+    for rest in (str(wal_of(real)), f"{real}-journal"):
         if os.path.exists(rest) and os.path.getsize(rest):
             raise StorageError(
                 f"cannot open {path}: immutable=1 leaves out what is in {rest}. Open the database without it, in a"

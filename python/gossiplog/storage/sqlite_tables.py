@@ -155,8 +155,8 @@ def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     if error_code(error) in _OPENING and _no_file_can_be_opened():
         cause = "this process has too many files open; raise the limit, as `ulimit -n 65536` does for a shell"
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHORT_READ:
-        # Of the database itself SQLite takes what is missing for zeros.
-        cause = f"its write-ahead log was deleted or cut off while a program has the log open; {CLOSE_IN_ORDER}"
+        # SQLite reads missing bytes of the database itself as zeros: this is the write-ahead log.
+        cause = f"its write-ahead log was deleted or cut off, and a program still has the log open; {CLOSE_IN_ORDER}"
     if _is_moved(error):
         cause = "the file was deleted, moved away or replaced meanwhile"
     if cause is not None and doing == "open" and is_read_only(error):

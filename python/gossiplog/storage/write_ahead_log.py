@@ -21,7 +21,7 @@ from gossiplog.files import sync
 from gossiplog.reprs import shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
-from gossiplog.storage.sqlite_files import file_of
+from gossiplog.storage.sqlite_files import file_of, wal_of
 
 _CHUNK = 2**20
 _HEADER = 32
@@ -89,11 +89,12 @@ def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
     if journal.exists() and journal.stat().st_size:
         raise StorageError(
             f"{journal} has a transaction to be undone: gossiplog info {shell_path(path)} does that. If it cannot, the"
-            f" file is damaged as well: mv {shell_path(journal)} {shell_path(f'{journal}.former')}. Then repeat it"
+            f" file is damaged as well: mv {shell_path(journal)} {shell_path(f'{journal}.former')}. Then run this"
+            " command again"
         )
     with target.open("wb") as copy:
         copy_bytes(descriptor, copy)
-        wal = log_of(path)
+        wal = wal_of(path)
         if wal.exists():
             with wal.open("rb") as log:
                 committed = _committed(log)
@@ -118,11 +119,6 @@ def copy_bytes(descriptor: int, copy: BinaryIO) -> None:
         offset += len(chunk)
 
 
-def log_of(path: Path) -> Path:
-    """Return the path of the write-ahead log of a database."""
-    return path.with_name(f"{path.name}-wal")
-
-
 def move_into_database(descriptor: int, path: Path, merged: Path) -> None:
     """Move what was committed to a write-ahead log into its database, and remove the log.
 
@@ -137,12 +133,12 @@ def move_into_database(descriptor: int, path: Path, merged: Path) -> None:
     Raises:
         OSError: the file system failed. The database is whole.
     """
-    wal = log_of(path)
+    wal = wal_of(path)
     if wal.exists():
         with wal.open("rb") as log:
             committed = _committed(log)
         if committed.places:
-            rewritten = log_of(merged)
+            rewritten = wal_of(merged)
             _write(rewritten, merged, committed)
             copy_owner(str(path), str(rewritten))
             sync(str(rewritten))
