@@ -16,14 +16,14 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 class _Interrupt:
-    """Has a signal end a command as Ctrl-C does: connections get a farewell, and temporary files are removed.
+    """Handle SIGTERM and SIGHUP as Ctrl-C, so that connections are closed and temporary files removed.
 
     Attributes:
-        number: of the last such signal; 0 for none.
+        received: the number of the last such signal; 0 for none.
     """
 
     def __init__(self) -> None:
-        self.number = 0
+        self.received = 0
         for name in ("SIGTERM", "SIGHUP"):
             # Windows lacks SIGHUP, nohup ignores it, and the start of `serve` handles SIGTERM.
             number = getattr(signal, name, None)
@@ -31,8 +31,8 @@ class _Interrupt:
                 signal.signal(number, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-        # An event loop has put its own there.
+        self.received = number
+        # An event loop replaces the handler of SIGINT while it runs: call that one.
         handler = signal.getsignal(signal.SIGINT)
         if not callable(handler):
             raise KeyboardInterrupt
@@ -63,7 +63,7 @@ def main() -> int:
         # Not before: a command that has not begun has nothing to close.
         interrupt = _Interrupt()
         code = run()
-        return 128 + interrupt.number if code == INTERRUPTED and interrupt.number else code
+        return 128 + interrupt.received if code == INTERRUPTED and interrupt.received else code
     except ImportError as error:
         # Of a name that commands alone need.
         if error.name != CORE:

@@ -4,10 +4,12 @@
 1    the command failed: one line on stderr says why
 2    it was called wrongly
 3    `sync`: the hub or the peer refuses messages of the log; one line on stderr says which, why, and what to run
-129  the terminal was closed (128 + SIGHUP), which ends a command as Ctrl-C does
-130  Ctrl-C (128 + SIGINT), except for `serve`
+129  SIGHUP, for instance from a closed terminal (128 + SIGHUP; not `serve`)
+130  Ctrl-C (128 + SIGINT; not `serve`)
 141  who read the output stopped reading, as `head` does (128 + SIGPIPE)
-143  SIGTERM (128 + SIGTERM), which ends a command as Ctrl-C does
+143  SIGTERM (128 + SIGTERM; not `serve`)
+
+Ctrl-C, SIGHUP and SIGTERM all close connections and remove temporary files.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from gossiplog.cli.sync.command import CaFile, TokenFile, check_no_hub_options, 
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.reprs import counted, listed
 
-# Shown on a terminal; of the notes as many.
+# Problems, and notes, that a terminal shows at most.
 _PROBLEMS = 20
 
 

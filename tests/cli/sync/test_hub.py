@@ -301,7 +301,7 @@ def test_what_the_hub_stores_at_last_counts_once() -> None:
     for sync, (messages, found) in enumerate([(60, 0), (60, 0), (60, 1), (40, 2)], 1):
         heard(events.Served("hub", messages, 1000, sync))
         hub.hub_root = root(found)
-        sent.append(heard.progress[1])
+        sent.append(heard.count_progress()[1])
         in_vain.append(heard.in_vain)
     # Of the first two syncs nothing was stored.
     assert (sent, in_vain) == ([60, 60, 60, 100], [False, True, False, False])

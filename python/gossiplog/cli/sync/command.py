@@ -115,7 +115,9 @@ def sync(
     ] = False,
     topic: Annotated[
         str | None,
-        typer.Option(help="The topic of a new log, which is made if LOG does not exist; a file as SOURCE has it."),
+        typer.Option(
+            help="Topic of the log; LOG is made with it if it does not exist. May be left out if SOURCE is a file."
+        ),
     ] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,

@@ -105,6 +105,47 @@ class _OwnMessages:
             note(self._text)
 
 
+class _SentCount:
+    """How many messages a hub was sent. What it did not store, and asks for again, counts once.
+
+    Attributes:
+        stored: messages sent before the hub's root last changed.
+        ended: sent in syncs that ended since then, and since the hub's root was last looked at.
+        running: sent in the sync that runs.
+        sync: its number.
+        largest: sent in one sync, at most, since the hub's root last changed.
+        in_vain: whether the hub asks again for messages that it was sent.
+    """
+
+    def __init__(self) -> None:
+        self.stored = self.ended = self.running = self.sync = self.largest = 0
+        self.in_vain = False
+        self._root: Node | None = None
+
+    def add(self, messages: int, sync: int) -> None:
+        """Count messages that were sent in a sync of this number."""
+        if sync != self.sync:
+            self.ended, self.running, self.sync = self.ended + self.running, 0, sync
+        self.running += messages
+
+    def total(self, root: Node | None) -> int:
+        """Return the count, with the hub's root as it was looked at last.
+
+        If the root is the same after a sync, what that brought was not stored.
+        """
+        if self._root is None:
+            self._root = root
+        # A new object is a new look at the hub's root, even if it is equal.
+        elif root is not self._root:
+            if root != self._root:
+                self.stored += self.largest if self.in_vain else self.ended + self.running
+                self.running = self.largest = 0
+            self.in_vain = root == self._root and (self.in_vain or self.ended > 0)
+            self._root, self.ended = root, 0
+        self.largest = max(self.largest, self.running)
+        return self.stored + self.largest
+
+
 class Listener:
     """Counts the client's events, and shows them as they come.
 
@@ -117,7 +158,6 @@ class Listener:
     Attributes:
         sums: of all syncs.
         failure: what went wrong last.
-        in_vain: whether the hub asks again for messages that it was sent.
         hub_root: gives the root of the hub's log when it was looked at last; None before, and where nobody looks.
     """
 
@@ -131,7 +171,6 @@ class Listener:
     ) -> None:
         self.sums = _Sums()
         self.failure = LastFailure()
-        self.in_vain = False
         self.hub_root: Callable[[], Node | None] = lambda: None
         self._show = show
         self._held = held
@@ -140,31 +179,17 @@ class Listener:
         self._said = ""
         # Received by the syncs that have ended; received and inserted by the one that runs.
         self._values = self._receiving = self._inserting = 0
-        # Sent until the hub's root last changed; in the hub's syncs since then that may have changed it; in the last of
-        # them, and its number; and the most that was sent in one.
-        self._stored = self._unsettled = self._asked = self._sync = self._most = 0
-        self._root: Node | None = None
+        self._sent = _SentCount()
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """How many messages have come and gone; not how many requests: a sync that fails begins again and again."""
-        self._count_sent()
-        return self._values + self._receiving, self.sums.sent
+    def in_vain(self) -> bool:
+        """Whether the hub asks again for messages that it was sent."""
+        return self._sent.in_vain
 
-    def _count_sent(self) -> None:
-        """Count what the hub was sent; if its root is the same after a sync, what that brought was not stored."""
-        root = self.hub_root()
-        if self._root is None:
-            self._root = root
-        elif root is not self._root:
-            # Another look. What is asked for again and again is the same.
-            if root != self._root:
-                self._stored += self._most if self.in_vain else self._unsettled + self._asked
-                self._asked = self._most = 0
-            self.in_vain = root == self._root and (self.in_vain or self._unsettled > 0)
-            self._root, self._unsettled = root, 0
-        self._most = max(self._most, self._asked)
-        self.sums.sent = min(self._stored + self._most, self._held())
+    def count_progress(self) -> tuple[int, int]:
+        """Count and return the messages that were received and sent; a sync that fails repeats its requests."""
+        self.sums.sent = min(self._sent.total(self.hub_root()), self._held())
+        return self._values + self._receiving, self.sums.sent
 
     def __call__(self, event: events.Event) -> None:
         self.failure(event)
@@ -173,10 +198,8 @@ class Listener:
                 self._receiving, self._inserting = statistics.values, inserted
                 self._show_progress()
             case events.Served(messages=messages, size=size, sync=sync):
-                if sync != self._sync:
-                    self._unsettled, self._asked, self._sync = self._unsettled + self._asked, 0, sync
-                self._asked += messages
-                self._count_sent()
+                self._sent.add(messages, sync)
+                self.count_progress()
                 self.sums.bytes_sent += size
                 self._show_progress()
             case events.SyncEnded(peer, _, inserted, refused, statistics, error):
@@ -289,7 +312,7 @@ def sync_with_hub(
 
 def result(log: Log, name: str, source: str, listener: Listener, watch: Stopwatch) -> dict[str, Any]:
     """Return what the syncs brought and cost, once both logs are equal."""
-    _, sent = listener.progress
+    _, sent = listener.count_progress()
     root, sums = log.root, listener.sums
     return {
         "log": name,
@@ -344,10 +367,10 @@ async def in_step(
 async def _watch(source: RemoteLog, listener: Listener, name: str, hub: str, *, give_up: bool, reasons: str) -> None:
     """Watch whether anything happens; see `in_step`."""
     quiet, said = 0.0, False
-    before = listener.progress, source.hub_root
+    before = listener.count_progress(), source.hub_root
     while True:
         await anyio.sleep(_LOOK)
-        now = listener.progress, source.hub_root
+        now = listener.count_progress(), source.hub_root
         moved, before = now != before, now
         quiet = 0.0 if moved else quiet + _LOOK
         said = said and not moved

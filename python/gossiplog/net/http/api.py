@@ -91,7 +91,7 @@ def create_api(
         log: it is used in worker threads only.
         connections: gives the addresses of the peers that are connected.
         admission: of the requests; None for the usual memory.
-        failed: is called with an error of the log, of which a caller learns nothing.
+        failed: is called with errors of the log: the answer does not show them.
     """
 
     async def answer_error(request: Request, error: Exception) -> Response:
