@@ -531,6 +531,8 @@ class HostEvent:
 
     gossip: Final[bool]
     """`Host.gossip` has messages."""
+    accepted: Final[bool]
+    """`GossipValidator.take` has messages."""
     listening: Final[list[str]]
     """Addresses that the host listens on since the last poll, with `/p2p/...`."""
     failed: Final[list[str]]
@@ -553,6 +555,45 @@ class GossipMessage:
     """Of the peer that passed it on, which need not be its author; 0 if that is no longer connected."""
     peer_id: Final[str]
     data: Final[bytes]
+
+@final
+class GossipValidator:
+    """Decide which messages of gossip on a topic are accepted before they are stored.
+
+    Accepted is what is valid and has all its parents among the messages that are stored or accepted. Whoever stores the
+    messages reports it (`stored`, `finish`). It knows at least the last 262,144 keys that it was told of or looked up,
+    and accepts nothing more while 16 MiB of accepted messages are not stored, or one has not been stored for a second.
+    Its methods may be called from several threads.
+    """
+
+    def __new__(cls, topic: str) -> GossipValidator: ...
+    def validate(self, messages: Sequence[tuple[int, bytes]], now: float) -> list[Literal["accept", "known", "defer"]]:
+        """Decide about the data of publications; a Host does so by itself.
+
+        Args:
+            messages: each with a number for who passed it on.
+            now: seconds since any fixed moment.
+
+        Returns:
+            For each whether it is accepted, was stored before, or is left to the caller to decide.
+        """
+    def take(self) -> tuple[Batch, list[int]] | None:
+        """Take accepted messages, parents first, with the numbers of those who passed them on: 1,024 at most."""
+    def close(self) -> None:
+        """Accept nothing from now on."""
+    def stored(self, keys: Sequence[bytes]) -> None:
+        """Note messages that are stored.
+
+        Raises:
+            DecodeError: a key has another length than 20 bytes.
+        """
+    def stored_batch(self, batch: Batch, indices: Sequence[int]) -> None:
+        """Note messages of a batch that are stored."""
+    def finish(self, batch: Batch) -> None:
+        """End the storing of a batch.
+
+        If a message of it was not stored, forget all accepted messages that are not stored, as they may follow it.
+        """
 
 @final
 class PeerInfo:
@@ -618,6 +659,7 @@ class Host:
         announce: Sequence[str] = (),
         mdns: bool = False,
         gossip: object,
+        validator: GossipValidator | None = None,
         allowed: Sequence[str] = (),
         limits: object,
     ) -> Host: ...

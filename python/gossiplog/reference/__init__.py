@@ -3,7 +3,7 @@
 It offers the names of `_core.pyi`, with the same types, promises and exceptions; `gossiplog.core` chooses between the
 two, and arguments are documented in one of them. Its layers, each over those before: numbers and bytes (base58, varint,
 blake3, ed25519); ids, links and signatures; values and nodes; encodings (dag-cbor, dag-json); messages, ancestors and
-trees; batches.
+trees; batches; what is accepted of gossip.
 """
 
 from gossiplog.reference.ancestors import frontier, is_ancestor, link_record
@@ -19,3 +19,4 @@ from gossiplog.reference.message_json import MessageJson, read_message_line, rea
 from gossiplog.reference.multiformats import CID
 from gossiplog.reference.node import ChildrenCheck, Node, Nodes, check_children, is_boundary, leaf_hash
 from gossiplog.reference.tree import Tree
+from gossiplog.reference.validator import GossipValidator

@@ -67,15 +67,20 @@ pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<CheckedVal
         Err(invalid) => CheckedValue::Invalid(invalid),
     };
     let mut verdicts = parallel::map(values, one);
+    drop_repetitions(&mut verdicts);
+    verdicts
+}
+
+/// Makes duplicates of the fresh messages that stand earlier among the fresh ones.
+pub fn drop_repetitions(verdicts: &mut [CheckedValue]) {
     let mut seen = HashSet::with_capacity(verdicts.len());
-    for verdict in &mut verdicts {
+    for verdict in verdicts {
         if let Some(key) = verdict.fresh().map(|parsed| parsed.key)
             && !seen.insert(key)
         {
             demote(verdict);
         }
     }
-    verdicts
 }
 
 /// Signs messages, the first of which follows these parents, and each other one the message before it.

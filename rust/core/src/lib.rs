@@ -1,7 +1,7 @@
 //! The algorithms of gossiplog: ids, dag-cbor, signatures, the prolly tree, ancestors. No I/O, no clock, no Python.
 //!
 //! Imports go only towards the top of this list: error, clock, id, base58, cid, cbor, json, topic, signature, message, message_json,
-//! tree, ancestors, parallel, batch, columns.
+//! tree, ancestors, parallel, batch, validator, columns.
 
 #![forbid(unsafe_code)]
 
@@ -21,5 +21,6 @@ pub mod parallel;
 pub mod signature;
 pub mod topic;
 pub mod tree;
+pub mod validator;
 
 pub use error::Error;

@@ -57,7 +57,7 @@ pub use inbox::{Event, Handle, Incident};
 pub use limits::{Counts, Limits};
 pub use mesh::{
     Answer, CONTROL_BYTES, Config, GossipConfig, Host, HostCounts, LARGEST_MESSAGE, Message, Notice, PeerInfo,
-    PeerStatus, address, peer_id,
+    PeerStatus, Publication, Validator, address, peer_id,
 };
 pub use network::Network;
 pub use redacted_url::redacted_url;

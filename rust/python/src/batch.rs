@@ -104,11 +104,25 @@ pub fn sign_chain(
     }
     let signed = py.detach(|| batch::sign_chain(topic, &parents, &encoded, &signing_key.0, codec));
     let (values, verdicts) = signed.map_err(convert)?;
-    let values = values.iter().map(|value| PyBytes::new(py, value).into()).collect();
-    Ok(Batch { values, verdicts })
+    Ok(Batch::new(py, &values, verdicts))
 }
 
 impl Batch {
+    /// A batch of values that Python does not have yet.
+    pub fn new(py: Python<'_>, values: &[Vec<u8>], verdicts: Vec<CheckedValue>) -> Self {
+        Self { values: values.iter().map(|value| PyBytes::new(py, value).into()).collect(), verdicts }
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The key of a message; None if there is no valid one at this index.
+    pub fn key(&self, index: usize) -> Option<Key> {
+        Some(self.verdicts.get(index)?.parsed()?.key)
+    }
+
     /// Whether working on all of it takes longer than the interpreter's lock should be held.
     fn is_long(&self) -> bool {
         self.values.len() > FEW || self.values.iter().map(|value| value.len()).sum::<usize>() > SHORT

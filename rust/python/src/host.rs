@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use crate::errors::NetworkError;
 use crate::net::{LimitParameters, event_object, network_counts, seconds};
 use crate::streams::{Streams, convert};
+use crate::validator::GossipValidator;
 
 /// Checks that a host can use a text as an address. Raises ValueError.
 #[pyfunction]
@@ -43,6 +44,7 @@ pub struct MeshEvent {
 #[pyclass(frozen, get_all, module = "gossiplog._core")]
 pub struct HostEvent {
     gossip: bool,
+    accepted: bool,
     listening: Vec<String>,
     failed: Vec<String>,
     refused: u64,
@@ -86,8 +88,8 @@ fn object(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyAny>> {
             Bound::new(py, PeerEvent { connection, peer_id, address, dialer }).map(Bound::into_any)
         }
         Notice::Mesh { peer_id, kind } => Bound::new(py, MeshEvent { peer_id, kind }).map(Bound::into_any),
-        Notice::Host { gossip, listening, failed, refused, denied } => {
-            Bound::new(py, HostEvent { gossip, listening, failed, refused, denied }).map(Bound::into_any)
+        Notice::Host { gossip, accepted, listening, failed, refused, denied } => {
+            Bound::new(py, HostEvent { gossip, accepted, listening, failed, refused, denied }).map(Bound::into_any)
         }
     }
 }
@@ -137,9 +139,9 @@ impl TryFrom<GossipParameters> for GossipConfig {
 impl Host {
     #[new]
     #[pyo3(signature = (*, identity, topic, protocols, listen, bootstrap, announce = Vec::new(), mdns = false,
-        gossip, allowed = Vec::new(), limits),
+        gossip, validator = None, allowed = Vec::new(), limits),
         text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, gossip, \
-        allowed=(), limits)")]
+        validator=None, allowed=(), limits)")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -151,6 +153,7 @@ impl Host {
         announce: Vec<String>,
         mdns: bool,
         gossip: GossipParameters,
+        validator: Option<&GossipValidator>,
         allowed: Vec<String>,
         limits: LimitParameters,
     ) -> PyResult<Self> {
@@ -169,6 +172,7 @@ impl Host {
             announce,
             mdns,
             gossip,
+            validator: validator.map(|validator| Arc::clone(&validator.0) as Arc<dyn gossiplog_net::Validator>),
             control_bytes,
             limits,
             per_address,

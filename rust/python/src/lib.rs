@@ -1,5 +1,5 @@
 //! gossiplog._core: the Python bindings. Each module wraps modules of gossiplog-core, `net`, `host` and `streams`
-//! those of gossiplog-net; nothing is computed here.
+//! those of gossiplog-net, `validator` joins both; nothing is computed here.
 
 // pyo3's macros expand to items without documentation.
 #![allow(missing_docs)]
@@ -19,6 +19,7 @@ mod nodes;
 mod streams;
 mod tree;
 mod unlocked;
+mod validator;
 mod value;
 
 use pyo3::prelude::*;
@@ -59,6 +60,8 @@ mod _core {
     use super::streams::Streams;
     #[pymodule_export]
     use super::tree::{ChildrenCheck, Tree, check_children, is_boundary, leaf_hash};
+    #[pymodule_export]
+    use super::validator::GossipValidator;
     #[pymodule_export]
     use super::value::Cid;
 

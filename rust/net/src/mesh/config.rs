@@ -1,6 +1,7 @@
 //! What a host is made of, checked before anything is started.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use libp2p::identity::Keypair;
@@ -9,6 +10,7 @@ use libp2p::{Multiaddr, PeerId, StreamProtocol};
 
 use crate::error::Error;
 use crate::limits::Limits;
+use crate::mesh::pending::Validator;
 use crate::negotiation::check_protocol;
 
 /// Bytes of the largest frame that gossip reads or writes: canvas-js's limit.
@@ -121,6 +123,8 @@ pub struct Config {
     pub mdns: bool,
     /// The parameters of gossip.
     pub gossip: GossipConfig,
+    /// Decides about messages of gossip without the caller, where it can. None: the caller decides about all.
+    pub validator: Option<Arc<dyn Validator>>,
     /// Bytes that a peer may say by gossip at once and that are no message: usually [`crate::CONTROL_BYTES`]. A
     /// sixteenth of it comes back in each second.
     pub control_bytes: usize,
@@ -145,6 +149,7 @@ pub struct Checked {
     pub announce: Vec<Multiaddr>,
     pub mdns: bool,
     pub gossip: GossipConfig,
+    pub validator: Option<Arc<dyn Validator>>,
     pub control_bytes: usize,
     pub limits: Limits,
     pub per_address: Option<usize>,
@@ -182,6 +187,7 @@ impl Config {
             announce: addresses(&self.announce)?,
             mdns: self.mdns,
             gossip: self.gossip,
+            validator: self.validator,
             control_bytes: self.control_bytes,
             limits: self.limits,
             per_address: self.per_address,

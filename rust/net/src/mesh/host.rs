@@ -1,9 +1,10 @@
 //! A host: the handles in the caller's hands, and the thread that drives what is behind them.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -34,6 +35,7 @@ use crate::mesh::peer_table::PeerTable;
 use crate::mesh::pending::{Answer, PendingMessages};
 use crate::mesh::shared::Shared;
 use crate::mesh::transport::{is_free, transport};
+use crate::mesh::validation;
 use crate::negotiation::check_protocol;
 use crate::slot::Slot;
 use crate::stream::finish;
@@ -111,7 +113,8 @@ impl Host {
         let shared = Arc::new(Shared {
             peer_table,
             dial_filter,
-            pending: PendingMessages::default(),
+            pending: PendingMessages::new(config.validator.is_some()),
+            validator: config.validator,
             recent: Arc::clone(&accounts.recent),
             queues: Arc::clone(&accounts.queues),
             notices: Mutex::default(),
@@ -141,6 +144,15 @@ impl Host {
             config.gossip.sizes_ttl(),
             tick_interval,
         );
+        if let Some(validator) = &shared.validator {
+            let (shared, validator, commands) = (Arc::clone(&shared), Arc::clone(validator), commands.clone());
+            let validating = move || {
+                if catch_unwind(AssertUnwindSafe(|| validation::run(&shared, &validator, &commands))).is_err() {
+                    shared.fail("a defect of gossiplog-net: the validator of gossip panicked");
+                }
+            };
+            thread::Builder::new().name("gossiplog-validator".to_owned()).spawn(validating).map_err(failure)?;
+        }
         let monitored = Arc::clone(&shared);
         runtime.spawn(async move {
             if AssertUnwindSafe(driver.run()).catch_unwind().await.is_err() {
@@ -326,6 +338,7 @@ impl Host {
     }
 
     fn forget(&self) {
+        self.shared.pending.close();
         self.shared.peer_table.forget("the host was stopped");
         self.shared.inbox.close();
     }
@@ -403,7 +416,7 @@ impl Drop for Host {
                 running.runtime.shutdown_background();
             }
             // A panic in a destructor would end the process.
-            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| self.forget()));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.forget()));
         } else {
             // A forked process has neither the thread that this would wait for, nor the threads that held a lock then.
             std::mem::forget((running, Arc::clone(&self.shared)));
@@ -431,6 +444,7 @@ mod tests {
             announce: Vec::new(),
             mdns: false,
             gossip: GossipConfig::default(),
+            validator: None,
             control_bytes: CONTROL_BYTES,
             limits: Limits::small(),
             per_address: None,

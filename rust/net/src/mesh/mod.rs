@@ -17,9 +17,10 @@
 //! | `transport`, `quic` | the transports |
 //! | `peer`, `peer_table` | a peer in the caller's hands, its connections and streams; all of them |
 //! | `streams`, `aliases` | the behaviour that opens and accepts streams; behaviours whose protocols have two names |
-//! | `gossip`, `pending` | how gossip is configured; messages that wait for the caller's answer |
+//! | `gossip`, `pending` | how gossip is configured; messages that wait for an answer, and who may give it |
 //! | `buckets`, `dialer` | which peers to be connected to; when to dial, and to discover peers |
 //! | `behaviour`, `shared`, `driver` | libp2p's behaviours, combined; what calls and the task share; the task |
+//! | `validation` | the thread that asks a validator |
 //! | `host` | the calls, and the runtime |
 
 mod accounted_connection;
@@ -51,11 +52,12 @@ mod scope;
 mod shared;
 mod streams;
 mod transport;
+mod validation;
 
 pub use config::{Config, GossipConfig, LARGEST_MESSAGE, address, peer_id};
 pub use host::Host;
 pub use metrics::HostCounts;
 pub use notice::{Message, Notice, PeerInfo};
 pub use peer::PeerStatus;
-pub use pending::Answer;
+pub use pending::{Answer, Publication, Validator};
 pub use rate_limiter::CONTROL_BYTES;

@@ -30,6 +30,8 @@ pub enum Notice {
     Host {
         /// There are messages to take.
         gossip: bool,
+        /// The validator has accepted messages that are to be taken from it.
+        accepted: bool,
         /// New addresses that the host listens on.
         listening: Vec<String>,
         /// Listeners that failed, as sentences.

@@ -17,7 +17,7 @@ use crate::mesh::notice::Notice;
 use crate::mesh::outbox::{Queues, Recent};
 use crate::mesh::peer::PeerStatus;
 use crate::mesh::peer_table::PeerTable;
-use crate::mesh::pending::PendingMessages;
+use crate::mesh::pending::{PendingMessages, Validator};
 
 /// What concerns no single peer, since the caller last asked.
 #[derive(Debug, Default)]
@@ -41,6 +41,8 @@ pub struct Shared {
     /// What addresses that strangers give may lead to.
     pub dial_filter: Arc<DialFilter>,
     pub pending: PendingMessages,
+    /// Decides about gossip without the caller, where it can.
+    pub validator: Option<Arc<dyn Validator>>,
     /// Sizes of the messages that peers may ask for.
     pub recent: Arc<Recent>,
     /// What of gossip may wait for peers.
@@ -91,7 +93,7 @@ impl Shared {
         changed.extend(reported.keys());
         drop(notices);
         // Nobody takes or answers them.
-        self.pending.clear();
+        self.pending.close();
         self.peer_table.fail(&Closed::new(Cause::Internal, reason));
         self.over.store(true, Ordering::Release);
         self.notify();
@@ -150,10 +152,11 @@ impl Shared {
         let listening: Vec<_> = std::mem::take(&mut news.listening).iter().map(|address| self.own(address)).collect();
         let failed = std::mem::take(&mut news.failed);
         let gossip = self.pending.has_unread();
+        let accepted = self.validator.as_ref().is_some_and(|validator| validator.has_accepted());
         let refused = self.metrics.refused.load(Ordering::Relaxed);
         let refused = refused - std::mem::replace(&mut news.refused, refused);
-        if gossip || !listening.is_empty() || !failed.is_empty() || refused > 0 || !denied.is_empty() {
-            notices.push(Notice::Host { gossip, listening, failed, refused, denied });
+        if gossip || accepted || !listening.is_empty() || !failed.is_empty() || refused > 0 || !denied.is_empty() {
+            notices.push(Notice::Host { gossip, accepted, listening, failed, refused, denied });
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Gossip: what is accepted goes on, what is rejected is held against whoever passed it on.
 
-use gossiplog_net::{Answer, Cause, Error, Event, LARGEST_MESSAGE, Notice};
+use std::sync::{Arc, Mutex};
+
+use gossiplog_net::{Answer, Cause, Error, Event, LARGEST_MESSAGE, Notice, Publication, Validator};
 
 use crate::support::{Peer, bytes, config, pair};
 
@@ -121,4 +123,74 @@ fn what_was_published_before_goes_nowhere() {
     assert_eq!(second.message(Answer::Accept).data, b"once");
     assert_eq!(second.message(Answer::Accept).data, b"last");
     assert_eq!(first.host.counts().unwrap().published, 2);
+}
+
+/// Accepts what begins with a `g`, panics at a `p`, and leaves the rest.
+#[derive(Debug, Default)]
+struct ByFirstByte(Mutex<Vec<Publication>>);
+
+impl Validator for ByFirstByte {
+    fn validate(&self, messages: &[Publication]) -> Vec<bool> {
+        assert!(messages.iter().all(|message| message.data[0] != b'p'), "a test's fault");
+        let good: Vec<_> = messages.iter().filter(|message| message.data[0] == b'g').cloned().collect();
+        self.0.lock().unwrap().extend(good);
+        messages.iter().map(|message| message.data[0] == b'g').collect()
+    }
+
+    fn has_accepted(&self) -> bool {
+        !self.0.lock().unwrap().is_empty()
+    }
+}
+
+#[test]
+fn what_a_validator_accepts_goes_on_without_the_caller() {
+    let quiet = || gossiplog_net::Config { listen: Vec::new(), ..config() };
+    let validator = Arc::<ByFirstByte>::default();
+    let (mut middle, address) =
+        Peer::listening(gossiplog_net::Config { validator: Some(Arc::clone(&validator) as _), ..config() });
+    let (mut first, mut third) = (Peer::start(quiet()), Peer::start(quiet()));
+    for end in [&mut first, &mut third] {
+        end.host.dial(&address).unwrap();
+        end.connection(&middle);
+    }
+    middle.meshed(2);
+    first.meshed(1);
+    third.meshed(1);
+    for data in [&b"bad"[..], b"good", b"fine"] {
+        assert_eq!(first.host.publish(data.to_vec()), Ok(true));
+    }
+    // The caller of the host in the middle has not looked at anything yet.
+    assert_eq!(third.message(Answer::Accept).data, b"good");
+    middle.until("the caller learns of what was accepted", |peer| {
+        peer.notices.iter().any(|notice| matches!(notice, Notice::Host { accepted: true, .. })).then_some(())
+    });
+    let source = middle.connection(&first);
+    assert_eq!(*validator.0.lock().unwrap(), [Publication { source, data: b"good".to_vec() }]);
+    assert_eq!(middle.message(Answer::Reject).data, b"bad");
+    assert_eq!(middle.message(Answer::Accept).data, b"fine");
+    assert_eq!(third.message(Answer::Accept).data, b"fine");
+    let counts = middle.host.counts().unwrap();
+    assert_eq!((counts.gossip_received, counts.gossip_accepted, counts.gossip_dropped), (3, 2, 0));
+    middle.host.stop().unwrap();
+}
+
+#[test]
+fn a_host_whose_validator_panics_reports_it() {
+    let (mut first, address) = Peer::listening(config());
+    let mut second = Peer::start(gossiplog_net::Config { validator: Some(Arc::<ByFirstByte>::default()), ..config() });
+    second.host.dial(&address).unwrap();
+    first.connection(&second);
+    first.meshed(1);
+    second.meshed(1);
+    assert_eq!(first.host.publish(b"panic".to_vec()), Ok(true));
+    let start = std::time::Instant::now();
+    let error = loop {
+        match second.host.poll() {
+            Err(error) => break error,
+            Ok(_) => assert!(start.elapsed().as_secs() < 120, "waited in vain"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert_eq!(error, Error::Stopped("a defect of gossiplog-net: the validator of gossip panicked"));
+    second.host.stop().unwrap();
 }

@@ -35,6 +35,7 @@ pub fn config() -> Config {
         announce: Vec::new(),
         mdns: false,
         gossip: GossipConfig { heartbeat_interval: Duration::from_millis(100), ..GossipConfig::default() },
+        validator: None,
         control_bytes: CONTROL_BYTES,
         limits: limits(),
         per_address: None,

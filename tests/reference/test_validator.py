@@ -1,0 +1,177 @@
+"""`gossiplog.reference.validator`: both cores accept the same gossip, and nothing that verification refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from gossiplog import _core, reference
+from gossiplog.errors import DecodeError, InvalidMessage
+from gossiplog.protocol import wire
+from tests.cores import MESSAGE_VALUES, VERDICT_VALUES
+from tests.strategies import TOPIC
+
+Insert: TypeAlias = tuple[bytes, bytes]
+
+
+def publication(insert: Insert) -> bytes:
+    return wire.encode_event(wire.Insert(*insert))
+
+
+def chain(parents: Sequence[Insert], count: int, seed: int) -> list[Insert]:
+    found = list(parents)
+    made: list[Insert] = []
+    for number in range(count):
+        clock = 1 + max((_core.decode_clock(key)[0] for key, _ in found), default=0)
+        ids = [_core.encode_id(key) for key, _ in found]
+        made.append(_core.sign(TOPIC, clock, ids, number, bytes([seed] * 32), "dag-cbor"))
+        found = made[-1:]
+    return made
+
+
+def forged(insert: Insert) -> Insert:
+    """A message like another, whose signature does not hold."""
+    _, value = insert
+    at = value.index(TOPIC.encode()) - 10
+    value = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+    with pytest.raises(InvalidMessage) as raised:
+        _core.verify(value, TOPIC)
+    assert raised.value.id is not None
+    return _core.decode_id(raised.value.id), value
+
+
+def claimed(insert: Insert, clock: int) -> Insert:
+    """A message under a key with another clock."""
+    key, value = insert
+    start = _core.encode_clock(clock)
+    tail = key[_core.decode_clock(key)[1] :]
+    return (start + tail)[:20].ljust(20, b"\0"), value
+
+
+FIRST = chain([], 4, 1)
+SECOND = chain([], 3, 2)
+BOTH = chain([FIRST[-1], SECOND[-1]], 3, 3)
+FALSE = forged(FIRST[1])
+AFTER_FALSE = chain([FALSE], 1, 4)
+MESSAGES = [*FIRST, *SECOND, *BOTH, FALSE, *AFTER_FALSE, claimed(FIRST[0], 2), claimed(SECOND[1], 300)]
+PUBLICATIONS = [
+    # Those of messages come first.
+    *map(publication, MESSAGES),
+    publication(FIRST[0])[:-1],
+    publication(FIRST[0]) + b"\0",
+    publication(FIRST[0]) + publication(FIRST[1]),
+    wire.encode_event(wire.Update([FIRST[0][0]])),
+    b"",
+    *(publication((FIRST[0][0], value)) for value in VERDICT_VALUES[::16]),
+]
+
+
+class Validators(RuleBasedStateMachine):
+    """Both validators, while the log takes what they accept, loses some of it, and gets messages from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.validators: list[Any] = [core.GossipValidator(TOPIC) for core in (_core, reference)]
+        self.now = 0.0
+        self.stored: set[bytes] = set()
+        self.accepted: set[bytes] = set()
+        self.taken: list[tuple[Any, Any]] = []
+
+    @rule(indices=st.lists(st.integers(0, len(PUBLICATIONS) - 1), max_size=12), later=st.sampled_from([0, 0.5, 1.5]))
+    def validate(self, indices: list[int], later: float) -> None:
+        self.now += later
+        messages = [(index, PUBLICATIONS[index]) for index in indices]
+        first, second = (validator.validate(messages, self.now) for validator in self.validators)
+        assert first == second
+        inserts = [MESSAGES[index] for index, decision in zip(indices, first, strict=True) if decision == "accept"]
+        assert {MESSAGES[index][0] for index in indices if first[indices.index(index)] == "known"} <= self.stored
+        accepted = [_core.verify(value, TOPIC) for _, value in inserts]
+        assert [message.key for message in accepted] == [key for key, _ in inserts]
+        self.accepted |= {message.key for message in accepted}
+        parents = {_core.decode_id(parent) for message in accepted for parent in message.parents}
+        assert parents <= self.stored | self.accepted
+
+    @rule()
+    def take(self) -> None:
+        first, second = (validator.take() for validator in self.validators)
+        assert (first is None) == (second is None)
+        if first is not None:
+            assert (first[0].keys, first[1], first[0].fresh) == (second[0].keys, second[1], second[0].fresh)
+            keys = first[0].keys
+            for message in first[0]:
+                parents = set(map(_core.decode_id, message.parents))
+                assert not parents & set(keys[keys.index(message.key) :])
+            self.taken.append((first[0], second[0]))
+
+    @rule(data=st.data())
+    def store(self, data: st.DataObject) -> None:
+        """The log takes a batch, or a part of it."""
+        if not self.taken:
+            return
+        batches = self.taken.pop(0)
+        keys = batches[0].keys
+        lost = data.draw(st.sets(st.integers(0, len(keys) - 1), max_size=1))
+        held = [index for index in range(len(keys)) if index not in lost]
+        for validator, batch in zip(self.validators, batches, strict=True):
+            validator.stored_batch(batch, held)
+            validator.finish(batch)
+        self.stored |= {keys[index] for index in held}
+        self.accepted = set() if any(keys[index] not in self.stored for index in lost) else self.accepted
+        self.accepted -= self.stored
+
+    @rule(indices=st.lists(st.integers(0, len(MESSAGES) - 4), max_size=3))
+    def come_from_elsewhere(self, indices: list[int]) -> None:
+        keys = [MESSAGES[index][0] for index in indices if MESSAGES[index] is not FALSE]
+        for validator in self.validators:
+            validator.stored(keys)
+        self.stored |= set(keys)
+        self.accepted -= self.stored
+
+
+def test_both_judges_decide_alike() -> None:
+    run_state_machine_as_test(Validators, settings=settings(max_examples=20, stateful_step_count=20))
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_no_verdict_vector_is_accepted_that_is_refused(core: ModuleType) -> None:
+    values = [*VERDICT_VALUES, *MESSAGE_VALUES]
+    for value in values:
+        validator = core.GossipValidator(TOPIC)
+        try:
+            key = _core.verify(value, TOPIC).key
+        except InvalidMessage as error:
+            key = _core.decode_id(error.id) if error.id is not None else bytes([1]) * 20
+            assert validator.validate([(1, publication((key, value)))], 0.0) == ["defer"]
+        else:
+            expected = "defer" if _core.verify(value, TOPIC).parents else "accept"
+            assert validator.validate([(1, publication((key, value)))], 0.0) == [expected]
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_what_is_accepted_again_before_it_is_taken_is_fresh_once(core: ModuleType) -> None:
+    validator = core.GossipValidator(TOPIC)
+    assert validator.validate([(1, publication(FIRST[0]))], 0.0) == ["accept"]
+    lost, _ = validator.take()
+    again = [(2, publication(SECOND[0]))]
+    assert validator.validate(again, 0.0) == ["accept"]
+    validator.finish(lost)
+    assert validator.validate(again, 0.0) == ["accept"]
+    batch, sources = validator.take()
+    assert (batch.keys, batch.fresh, batch.duplicates, sources) == ([SECOND[0][0]] * 2, 1, [1], [2, 2])
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_invalid_arguments_are_refused(core: ModuleType) -> None:
+    validator = core.GossipValidator(TOPIC)
+    for now in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="now is"):
+            validator.validate([], now)
+    with pytest.raises(DecodeError, match="a key has 20 bytes, this has 3"):
+        validator.stored([b"key"])
+    assert validator.take() is None
