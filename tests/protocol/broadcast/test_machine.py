@@ -5,6 +5,7 @@ What whole networks of it do is in tests/sim.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from gossiplog.protocol.broadcast import events
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
+    ACCEPTED,
     AnnounceDue,
     Appended,
     Delivery,
@@ -94,6 +96,19 @@ def test_what_came_by_push_goes_to_all_others_and_to_gossip() -> None:
     bench = Bench("a", "b", "c")
     outs = bench.judged("a", 1, Verdict.INSERTED)
     assert outs == [SendInsert(("b", "c"), key(1), b"value"), Publish(key(1), b"value")]
+
+
+def test_what_gossip_accepted_before_is_pushed_but_neither_answered_nor_published() -> None:
+    """Broadcast, 3."""
+    bench = Bench("a", gossiping=["g"])
+    assert bench.judged("g", 1, Verdict.INSERTED, ACCEPTED)[0] == SendInsert(("a",), key(1), b"value")
+    assert bench.judged("g", 2, Verdict.DUPLICATE, ACCEPTED) == []
+    assert bench.judged("g", 3, Verdict.REFUSED, ACCEPTED)[1:] == []
+    assert not [out for out in bench.judged("g", 5, Verdict.ORPHAN, ACCEPTED, missing=[key(4)]) if is_answer(out)]
+
+
+def is_answer(out: OutEvent) -> bool:
+    return isinstance(out, GossipAnswered | Publish)
 
 
 def test_what_came_by_gossip_is_accepted_and_pushed_but_not_published() -> None:
@@ -218,6 +233,51 @@ def test_who_tells_again_and_again_of_what_it_has_not_got_is_disconnected() -> N
     assert outs == [Disconnect("a", "it advertised messages that it does not have, 3 times")]
 
 
+def test_who_passes_on_gossip_may_store_it_later() -> None:
+    """Broadcast, 9: what came by gossip is asked for twice before it counts as a promise."""
+    bench = Bench(gossiping=["g"], config=BroadcastConfig(broken_promises=1))
+    bench.judged("g", 3, Verdict.ORPHAN, "ticket", missing=[key(2)])
+    bench.now += 1000.0
+    (started,) = starts(bench.tell(TimerExpired(OrphansDue())))
+    assert started.advertised == (key(3),)
+    bench.tell(SyncEnded(started.sync, SyncResult.FINISHED))
+    bench.now += 1000.0
+    (again,) = starts(bench.tell(TimerExpired(SyncDue("g"))))
+    assert again.advertised == (key(3),)
+    outs = bench.tell(SyncEnded(again.sync, SyncResult.FINISHED))
+    assert outs == [Disconnect("g", "it advertised messages that it does not have, 1 times")]
+
+
+def test_what_came_by_gossip_and_was_advertised_as_well_is_a_promise() -> None:
+    """Broadcast, 9."""
+    bench = Bench(gossiping=["g"], config=BroadcastConfig(broken_promises=1))
+    bench.judged("g", 3, Verdict.ORPHAN, "ticket", missing=[key(2)])
+    bench.now += 1000.0
+    (started,) = starts(bench.tell(TimerExpired(OrphansDue())))
+    bench.tell(HeadsReceived("g", (key(3),)))
+    assert any(isinstance(out, Disconnect) for out in bench.tell(SyncEnded(started.sync, SyncResult.FINISHED)))
+
+
+@pytest.mark.parametrize("inserted", [0, 1])
+def test_a_liar_by_gossip_is_disconnected_whenever_it_lies(inserted: int) -> None:
+    """Broadcast, 9: that a key is asked for again keeps no promise, and the second time comes after a pause."""
+    bench = Bench(gossiping=["g"], config=BroadcastConfig(broken_promises=3))
+    outs: list[OutEvent] = []
+    for number in range(3):
+        bench.judged("g", 10 * number + 5, Verdict.ORPHAN, f"ticket {number}", missing=[key(2)])
+        for due in (OrphansDue(), SyncDue("g")):
+            bench.now += 1000.0
+            (started,) = starts(bench.tell(TimerExpired(due)))
+            bench.tell(SyncBrought(started.sync, [key(100 + number)] * inserted, inserted))
+            outs = bench.tell(SyncEnded(started.sync, SyncResult.FINISHED))
+            assert not starts(outs)
+    assert any(isinstance(out, Disconnect) for out in outs)
+
+
+def starts(outs: Sequence[OutEvent]) -> list[StartSync]:
+    return [out for out in outs if isinstance(out, StartSync)]
+
+
 def test_who_keeps_a_promise_begins_anew() -> None:
     """Broadcast, 9: only those in a row count."""
     bench = Bench("a", config=BroadcastConfig(broken_promises=3))
@@ -319,7 +379,8 @@ def test_peers_that_gossip_reaches_are_told_the_heads_once_some_seconds_later() 
 PEERS = ["a", "b", "c"]
 KEYS = st.integers(0, 12).map(key)
 SOME_KEYS = st.lists(KEYS, max_size=6)
-DELIVERIES = st.builds(Delivery, st.sampled_from(PEERS), KEYS, st.just(b""), st.sampled_from([None, "ticket"]))
+TICKETS = st.sampled_from([None, "ticket", ACCEPTED])
+DELIVERIES = st.builds(Delivery, st.sampled_from(PEERS), KEYS, st.just(b""), TICKETS)
 SYNCS = st.integers(1, 12)
 EVENTS = st.one_of(
     st.builds(PeerConnected, st.sampled_from(PEERS), st.booleans()),

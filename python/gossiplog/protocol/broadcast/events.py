@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import field
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gossiplog.protocol.sync.events import Statistics
 from gossiplog.reprs import frozen
 
 PeerId: TypeAlias = Hashable
+
+ACCEPTED: Final = "accepted"
+"""The ticket of a message that the gossip router accepted before it was stored: it waits for no answer."""
 
 
 @frozen
@@ -24,7 +27,8 @@ class Delivery:
         source: the peer that sent it: with gossip the one that delivered it, not its author.
         key: whose hash part is the value's, as `push.Push` has checked; a gossip driver checks the same.
         value: not verified.
-        ticket: names it to the gossip router, which waits for its `GossipAnswered`; None for one that came by push.
+        ticket: names it to the gossip router, which waits for its `GossipAnswered`, unless it is ACCEPTED; None for
+            one that came by push.
     """
 
     source: PeerId

@@ -9,8 +9,10 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    browser canvas-js goes on only then.
 2. *Messages.* An own append is pushed to every peer that gossip does not reach, and published to gossip. One that
    came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
-3. *Nothing is forwarded before the log holds it*, and so all its parents: the machine forwards what was inserted, and
-   nothing else. So a peer that receives an orphan from us can get its ancestors from us.
+3. *The machine forwards only what the log holds*, and so all its parents: what was inserted, and nothing else. So a
+   peer that receives an orphan from us can get its ancestors from us. A router may accept gossip earlier (ours,
+   ACCEPTED), once the parents are stored or accepted. So an orphan that came by gossip is requested twice before its
+   source is blamed (9).
 4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
    time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
    more at most, after it, and not at all if the log has come to hold everything by then.
@@ -50,6 +52,7 @@ from random import Random
 from gossiplog.core import encode_id
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
+    ACCEPTED,
     AnnounceDue,
     Appended,
     Delivery,
@@ -271,10 +274,11 @@ class Broadcast:
         if any(parent in self._rejected for parent in missing):
             self._skip(orphan.source, orphan.key, now)
         else:
-            self._schedule.request(orphan.source, [orphan.key], now)
+            # Who passes on gossip may not have stored it yet.
+            self._schedule.request(orphan.source, [orphan.key], now, promised=orphan.ticket is None)
 
     def _answer(self, delivery: Delivery, answer: GossipAnswer) -> None:
-        if delivery.ticket is not None:
+        if delivery.ticket is not None and delivery.ticket != ACCEPTED:
             self._emit(GossipAnswered(delivery.source, delivery.ticket, answer))
 
     def _forward(self, key: bytes, value: bytes, delivery: Delivery | None, now: float) -> None:

@@ -42,7 +42,7 @@ class _Source:
     """A connected peer, and what it advertised that the log lacks."""
 
     peer: PeerId
-    advertised: dict[bytes, None] = field(default_factory=dict)
+    advertised: dict[bytes, bool] = field(default_factory=dict)  # by key: whether an honest peer has stored it by now
     more: bool = False  # it advertised more than is remembered
     retry: bool = False  # it has what the application is to be asked again for
     syncing: bool = False
@@ -128,7 +128,14 @@ class Schedule:
         return self._running.get(number)
 
     def request(
-        self, peer: PeerId, keys: Iterable[bytes], now: float, *, more: bool = False, retry: bool = False
+        self,
+        peer: PeerId,
+        keys: Iterable[bytes],
+        now: float,
+        *,
+        more: bool = False,
+        retry: bool = False,
+        promised: bool = True,
     ) -> None:
         """Request messages that a peer advertised and the log lacks.
 
@@ -138,6 +145,7 @@ class Schedule:
             now: the time.
             more: whether there are others.
             retry: whether they are some that the application refused before.
+            promised: whether an honest peer that advertises them has stored them.
         """
         source = self._sources.get(peer)
         if source is None:
@@ -146,11 +154,12 @@ class Schedule:
         source.retry |= retry
         for key in keys:
             if key in source.advertised:
+                source.advertised[key] |= promised
                 continue
             if len(source.advertised) >= self._config.advertised:
                 source.more = True
                 break
-            source.advertised[key] = None
+            source.advertised[key] = promised
             self._advertised_by.setdefault(key, {})[peer] = source
         self._enqueue(source, now)
 
@@ -236,13 +245,22 @@ class Schedule:
         cooldown = min(event.cooldown, self._config.longest_backoff)
         if event.result is SyncResult.FINISHED:
             absent = [key for key in sync.asked if key in source.advertised]
+            is_broken = is_repeated = False
             for key in absent:
-                self._drop(source, key)
+                if source.advertised[key]:
+                    is_broken = True
+                    self._drop(source, key)
+                else:
+                    # It is asked again, after the pause: by then it has stored the message.
+                    source.advertised[key] = is_repeated = True
             # What was refused and forgotten may be what is absent.
-            source.broken_promises = source.broken_promises + 1 if absent and not sync.skipped.is_forgetful else 0
+            if is_broken and not sync.skipped.is_forgetful:
+                source.broken_promises += 1
+            elif not absent or sync.skipped.is_forgetful:
+                source.broken_promises = 0
             sync.unreliable = source.broken_promises >= self._config.broken_promises
             fruitless = not sync.inserted and not sync.retry and bool(absent or sync.more or sync.skipped.is_forgetful)
-            self._wait(source, now, fruitless, cooldown)
+            self._wait(source, now, fruitless or is_repeated, cooldown)
             return f"the peer advertised {counted(len(absent), 'message')} that it does not have" if absent else ""
         source.more |= sync.more
         source.retry |= sync.retry
