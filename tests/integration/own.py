@@ -156,7 +156,7 @@ class OwnPeer(LogReplica):
             on_event=self._take,
         )
         make_driver = joined._make_driver
-        joined._make_driver = lambda router: _observe(make_driver(router=router), self._broadcast, self._learn)  # type: ignore[assignment]
+        joined._make_driver = lambda **options: _observe(make_driver(**options), self._broadcast, self._learn)  # type: ignore[assignment]
         self._stack.enter_context(self._portal.wrap_async_context_manager(joined))
         return list(self._portal.call(lambda: joined.addresses))
 

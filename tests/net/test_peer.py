@@ -16,7 +16,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Hub, Log, Peer, Signer, _core, core
-from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError, RefusedByPeer
+from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError, RefusedByPeer, StorageError
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
@@ -29,6 +29,7 @@ from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.network import Connection, Network
 from gossiplog.protocol import gossip
 from gossiplog.protocol.wire import Protocols
+from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, shunned, signers, stranger
 from tests.net.support import FOREIGN, LISTEN, TOPIC, Defective, Heard, serving, until_equal
 
@@ -51,9 +52,10 @@ async def test_what_any_peer_appends_arrives_at_all(opened: Open, count: int) ->
         assert {len(log) for log in logs} == {5 * count}
 
 
-async def test_an_append_arrives_by_gossip(opened: Open, signer: Signer) -> None:
+@pytest.mark.parametrize(("forward", "held_back"), [(None, 0), ("verified", 0), ("stored", 2)])
+async def test_an_append_arrives_by_gossip(opened: Open, signer: Signer, forward: str | None, held_back: int) -> None:
     ours, theirs = opened(signer=signer), opened()
-    async with running(ours, theirs) as ((here, there), (_, told)):
+    async with running(ours, theirs, forward=forward) as ((here, there), (_, told)):
         ours.append("hi")
         # Its child would be an orphan, if it came first.
         await told.wait_for_messages(1)
@@ -63,12 +65,100 @@ async def test_an_append_arrives_by_gossip(opened: Open, signer: Signer) -> None
             await anyio.sleep(0.01)
         assert there.counters.inserted == {"gossip": 2}
         assert (here.counters.mesh, there.counters.mesh) == (1, 1)
-        assert there.counters.latencies["validation"].counts[-1] == 2
+        assert validated(there) == held_back
         (info,) = there.peers
         assert (info.name, info.subscribed, info.in_mesh) == (here.peer_id, True, True)
         assert (info.kind, info.replicates) == ("mesh", True)
     assert there.counters.inserted == {"gossip": 2}
     assert there.peers == ()
+
+
+def validated(peer: Peer) -> int:
+    """How many messages of gossip waited for the log."""
+    found = peer.counters.latencies.get("validation")
+    return found.counts[-1] if found is not None else 0
+
+
+@pytest.mark.parametrize(
+    ("forward", "held_back"), [(None, 1), ("stored", 1), ("verified", 0)], ids=["default", "stored", "verified"]
+)
+@pytest.mark.parametrize("function", ["payload", "apply"])
+async def test_what_the_application_may_refuse_waits_for_the_log(
+    opened: Open, signer: Signer, function: str, forward: str | None, held_back: int
+) -> None:
+    ours, theirs = opened(signer=signer), opened(**{function: lambda *arguments: None})
+    async with running(ours, theirs, forward=forward) as ((_, there), (_, told)):
+        ours.append("hi")
+        await told.wait_for_messages(1)
+        while not there.counters.network["gossip_accepted"]:
+            await anyio.sleep(0.01)
+        assert validated(there) == held_back
+
+
+async def test_forward_is_one_of_two_words(opened: Open) -> None:
+    with pytest.raises(ValueError, match="forward is 'early'; it must be 'verified', 'stored' or None"):
+        Peer(opened(), forward="early")  # type: ignore[arg-type]
+
+
+async def test_what_follows_the_heads_of_before_the_start_is_accepted_at_once(opened: Open, signer: Signer) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    ours.append("before")
+    theirs.pull(ours)
+    async with running(ours, theirs) as ((_, there), (_, told)):
+        ours.append("after")
+        await told.wait_for_messages(1)
+        assert validated(there) == 0
+
+
+async def test_what_was_passed_on_is_stored_at_the_end(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = [opened(signer=signer), opened()]
+    insert, hold = logs[1].replica.insert, threading.Event()
+
+    def wait(batch: VerifiedBatch) -> InsertOutcome:
+        hold.wait(10)
+        return insert(batch)
+
+    async with Peer(logs[0], [LISTEN]) as here:
+        async with Peer(logs[1], [LISTEN], here.addresses) as there:
+            while not (here.counters.mesh and there.counters.mesh):
+                await anyio.sleep(0.01)
+            monkeypatch.setattr(logs[1].replica, "insert", wait)
+            for number in range(20):
+                logs[0].append(number)
+                await anyio.sleep(0.005)
+            while there.counters.network["gossip_accepted"] < 20:
+                await anyio.sleep(0.01)
+            assert len(logs[1]) < 20
+            threading.Timer(0.1, hold.set).start()
+        assert len(logs[1]) == 20
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk is full"), RuntimeError("a defect")])
+async def test_accepted_messages_that_cannot_be_stored_come_later(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    ours, theirs = opened(signer=signer), opened()
+    failures = iter([error, error])
+    insert = theirs.replica.insert
+
+    def fail(batch: VerifiedBatch) -> InsertOutcome:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return insert(batch)
+
+    async with running(ours, theirs) as ((_, there), _):
+        monkeypatch.setattr(theirs.replica, "insert", fail)
+        for number in range(3):
+            ours.append(number)
+            await anyio.sleep(0.02)
+        await until_equal(ours, theirs)
+        assert next(failures, None) is None
+        assert there.counters.network["gossip_accepted"]
+        assert there.counters.dropped == 0
+        ours.append("last")
+        await until_equal(ours, theirs)
 
 
 async def test_a_task_that_waits_for_a_peer_ends_with_its_context(opened: Open) -> None:

@@ -107,11 +107,14 @@ def lossy(random: Random, lost: list[int], **options: Any) -> Host:
     return host
 
 
-async def test_gossip_that_is_lost_doubled_and_out_of_order(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("forward", ["verified", "stored"])
+async def test_gossip_that_is_lost_doubled_and_out_of_order(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, forward: str
+) -> None:
     lost: list[int] = []
     monkeypatch.setattr(peer_module, "open_host", partial(lossy, Random(1), lost))
     logs = [opened(signer=signer) for signer in signers(4)]
-    async with running(*logs) as (_, heard):
+    async with running(*logs, forward=forward) as (_, heard):
         for number in range(50):
             for log in logs:
                 log.append(number)
@@ -274,9 +277,10 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
         assert not {message.payload for message in logs[0]} - {"meanwhile", "as ever", *range(20)}
 
 
-async def test_who_gossips_forgeries_is_dropped_and_the_honest_converge(opened: Open) -> None:
+@pytest.mark.parametrize("forward", ["verified", "stored"])
+async def test_who_gossips_forgeries_is_dropped_and_the_honest_converge(opened: Open, forward: str) -> None:
     logs = [opened(signer=signer) for signer in signers(3)]
-    async with running(*logs) as ((victim, *_), _), member(victim) as (host, _):
+    async with running(*logs, forward=forward) as ((victim, *_), _), member(victim) as (host, _):
         for number in itertools.count():
             host.publish(gossip.encode(*forged(number)))
             logs[number % 3].append("meanwhile")

@@ -197,7 +197,7 @@ BROKEN: list[tuple[Callable[[Random, BroadcastConfig], Broadcast], int, str]] = 
 BROKEN_GOSSIP: list[tuple[Callable[[Random, BroadcastConfig], Broadcast], int, str]] = [
     (AcceptsOrphans, 1, "forwards"),
     (NoReject, 62, "nobody dropped"),
-    (NoAnnounce, 2, "at rest"),
+    (NoAnnounce, 1, "at rest"),
 ]
 
 

@@ -250,6 +250,11 @@ class Replica:
         return VerifiedBatch(batch, count)
 
     @property
+    def may_refuse(self) -> bool:
+        """Whether the application may refuse messages: it checks payloads, or applies them to tables of its own."""
+        return self.checks or self._writer.applies
+
+    @property
     def checks(self) -> bool:
         """Whether the application checks payloads, which may take any time."""
         return self._check is not None

@@ -91,6 +91,11 @@ class Writer:
         # The author and the key of the last message that was appended.
         self._own: tuple[str, bytes] | None = None
 
+    @property
+    def applies(self) -> bool:
+        """Whether the application has an `apply` function."""
+        return self._applier.is_given
+
     def insert(self, verified: VerifiedBatch) -> InsertOutcome:
         """Store the messages of a batch whose parents are in the log or in the batch.
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from gossiplog._core import MeshEvent, check_address, check_peer_id
+from gossiplog import core
+from gossiplog._core import GossipValidator, MeshEvent, check_address, check_peer_id
 from gossiplog.core import SignedMessage
 from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
 from gossiplog.log import Log
@@ -62,6 +63,8 @@ _LISTENING_SECONDS = 10.0
 _BOOTSTRAP_SECONDS = 10.0
 # What the host says of an address at which its own id answers.
 _OWN_ID = "leads to this host itself"
+# For storing what was passed on before the end.
+_STORING_SECONDS = 2.0
 # How long a peer that broke a rule is not let in.
 _SHUN_SECONDS = 600.0
 
@@ -91,6 +94,8 @@ class Peer(Service):
         limits: of connections, streams and memory; None for the usual ones.
         broadcast: limits and delays of the exchange with peers, a BroadcastConfig; None for the usual ones.
         sync_server: limits of the sync streams that are served, a SyncServerConfig; likewise.
+        forward: pass gossip on once it is "verified", or only once it is "stored". None for "stored" if the log has
+            `payload` or `apply`, which may refuse messages, otherwise "verified".
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
@@ -100,7 +105,7 @@ class Peer(Service):
     Raises:
         KeyFileError: the file of the identity cannot be read or made, is damaged, or open to others than its owner.
         ValueError: an address or an id that a host cannot use, an identity of another length than 32 bytes, or a log
-            that was opened read-only.
+            that was opened read-only; or a `forward` that is neither.
         TypeError: a log, limits or settings that are none, such as a path; a single address where several may be given;
             or a coroutine or generator function, whose body would not run, as a callback.
     """
@@ -121,6 +126,7 @@ class Peer(Service):
         limits: Limits | None = None,
         broadcast: BroadcastConfig | None = None,
         sync_server: SyncServerConfig | None = None,
+        forward: Literal["verified", "stored"] | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
@@ -129,6 +135,8 @@ class Peer(Service):
         check_callbacks(on_event=on_event, on_message=on_message)
         check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))
         check_settings(gossip=(gossip, GossipConfig), limits=(limits, Limits))
+        if forward not in (None, "verified", "stored"):
+            raise ValueError(f"forward is {forward!r}; it must be 'verified', 'stored' or None")
         listen = check_texts("listen", listen, _ADDRESS, check_address)
         bootstrap = check_texts("bootstrap", bootstrap, _ADDRESS, check_address)
         announce = check_texts("announce", announce, _ADDRESS, check_address)
@@ -157,6 +165,7 @@ class Peer(Service):
             on_event=on_event,
             on_message=on_message,
         )
+        self._is_forwarded_early = not log.replica.may_refuse if forward is None else forward == "verified"
         self._bootstrap = bootstrap
         self._announce = announce
         self._connections = (limits or Limits()).connections
@@ -167,14 +176,21 @@ class Peer(Service):
         self._counters = Counters()
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        host = self._open_host()
-        self._running = running = _Running(host, self._make_driver(router=host))
+        # The host cannot call the reference implementation's: with GOSSIPLOG_CORE=python all gossip is stored first.
+        is_possible = core.GossipValidator is GossipValidator
+        validator = GossipValidator(self.log.topic) if self._is_forwarded_early and is_possible else None
+        host = self._open_host(validator=validator)
+        self._running = running = _Running(host, self._make_driver(router=host, validator=validator))
         stack.callback(self._end)
         await stack.enter_async_context(host)
         await stack.enter_async_context(running.driver)
+        if validator is not None:
+            stack.push_async_callback(_store_rest, running, validator)
         tasks = await stack.enter_async_context(background())
         tasks.start_soon(self._accept, running, tasks)
         tasks.start_soon(_take_gossip, running)
+        if validator is not None:
+            tasks.start_soon(_store_accepted, running)
         stack.callback(running.driver.begin_shutdown)
         await self._listen(host)
         self._note_own_id(host)
@@ -467,6 +483,22 @@ def _same_id(peer_id: str) -> str:
         " if it is another, it uses a copy of this one's identity: give it one of its own, or neither gets what the"
         " other has"
     )
+
+
+async def _store_rest(running: _Running, validator: GossipValidator) -> None:
+    """Store what was passed on before the end."""
+    validator.close()
+    with anyio.move_on_after(_STORING_SECONDS, shield=True), suppress(NetworkError):
+        while (taken := running.host.take_accepted()) is not None:
+            await running.driver.store_accepted(*taken)
+
+
+async def _store_accepted(running: _Running) -> None:
+    while True:
+        accepted = await running.host.accepted()
+        # Also at the end: it was passed on.
+        with anyio.CancelScope(shield=True):
+            await running.driver.store_accepted(*accepted)
 
 
 async def _take_gossip(running: _Running) -> None:

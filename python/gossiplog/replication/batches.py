@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from gossiplog.protocol.sync.events import Received
 
 
+NOT_MARKED = -1
+"""The `count` of a batch in which no known messages were marked."""
+
+
 @frozen
 class VerifiedBatch:
     """Messages whose signatures and encodings were checked.
 
     Attributes:
         batch: verdicts of the core.
-        count: number of messages in the log when known ones were marked; later ones are looked up under the lock.
+        count: number of messages in the log when known ones were marked, or NOT_MARKED; later ones are looked up under
+            the lock.
         refused: indices of messages that the application's payload check refuses; None before the check.
         is_synced: whether it came by sync, from a source that holds the parents as well.
         violation: rule that the source broke with the value after the batch, if it came by sync.
@@ -87,6 +92,16 @@ class InsertOutcome:
     def keys(self) -> Sequence[bytes]:
         """One for each value; b"" where the value is too broken to have one. Made anew at each access."""
         return self.batch.batch.keys
+
+    @property
+    def held(self) -> Sequence[int]:
+        """Indices of the messages that are in the log now: new ones, and those that were there before."""
+        if not self.duplicates:
+            return self.inserted
+        keys = self.keys
+        lacking = {keys[index] for index in [*self.refused, *(index for index, _ in self.orphans)]}
+        invalid = {index for index, _ in self.invalid}
+        return [index for index, key in enumerate(keys) if index not in invalid and key not in lacking]
 
     @property
     def invalid(self) -> Sequence[tuple[int, InvalidMessage]]:

@@ -8,12 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from gossiplog.protocol.broadcast.events import Appended, Delivery, Judged, SyncBrought, Verdict
+from gossiplog.core import Batch, SignedMessage
+from gossiplog.protocol.broadcast.events import ACCEPTED, Appended, Delivery, Judged, PeerId, SyncBrought, Verdict
 from gossiplog.replication.batches import InsertOutcome
 
 WRONG_KEY = "its key is another message's"
 
 Judgement: TypeAlias = Judged | Appended
+
+
+def accepted_deliveries(batch: Batch, sources: Iterable[PeerId]) -> list[Delivery]:
+    """Return the deliveries of messages that a gossip router has accepted.
+
+    Args:
+        batch: valid messages.
+        sources: of each, in the same order.
+    """
+    messages = [message for message in batch if isinstance(message, SignedMessage)]
+    return [
+        Delivery(source, message.key, message.value, ACCEPTED)
+        for source, message in zip(sources, messages, strict=True)
+    ]
 
 
 def report_deliveries(deliveries: Sequence[Delivery], outcome: InsertOutcome) -> list[Judgement]:

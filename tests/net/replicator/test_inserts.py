@@ -94,6 +94,37 @@ async def test_each_gets_its_verdict_parents_first(opened: Open, signer: Signer)
     assert (telemetry.counters.orphans, telemetry.counters.invalid) == (1, 1)
 
 
+@pytest.mark.parametrize("defective", [False, True])
+async def test_accepted_gossip_is_stored_out_of_turn(opened: Open, signer: Signer, defective: bool) -> None:
+    log, reported = opened(), list[broadcast.InEvent]()
+    key, value = signer.sign(log.topic, 1, [], "first")
+    delivery = Delivery(1, key, value, broadcast.ACCEPTED)
+    telemetry, threads, done = Telemetry(None), WorkerPool(), anyio.Event()
+
+    async def insert(values: Sequence[bytes]) -> InsertOutcome:
+        return await threads.write(lambda: log.replica.insert(log.replica.verify(values)))
+
+    async def insert_batch() -> InsertOutcome:
+        if defective:
+            raise RuntimeError("a defect")
+        return await insert([value])
+
+    def report(*events: broadcast.InEvent) -> None:
+        reported.extend(events)
+        done.set()
+
+    waiting = InsertQueue(insert, Shares(), telemetry, report, no_defect)
+    async with anyio.create_task_group() as tasks:
+        await waiting.store([delivery], insert_batch)
+        # What a defect kept from being stored waits for its turn.
+        assert done.is_set() is not defective
+        tasks.start_soon(partial(waiting.run, long=False))
+        await done.wait()
+        tasks.cancel_scope.cancel()
+    assert reported == [Judged(delivery, Verdict.INSERTED)]
+    assert dict(telemetry.counters.inserted) == {"gossip": 1}
+
+
 async def test_a_valid_message_under_a_wrong_key_is_inserted_and_its_sender_blamed(
     opened: Open, signer: Signer
 ) -> None:

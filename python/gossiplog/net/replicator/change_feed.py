@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import anyio
 
-from gossiplog.core import Node, SignedMessage, read_message
+from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
 from gossiplog.log.following import POLL_SECONDS
 from gossiplog.log.replica import Replica
@@ -47,6 +47,7 @@ class ChangeFeed:
         report: is called with messages that others commit, those of the application and of other processes.
         is_heard: whether there is anybody to pass such messages on to.
         on_message: is called with each message that the log gets, once, in the order of arrival; or None.
+        validator: of gossip, which needs to know what is stored; None where there is none.
 
     Attributes:
         writing: held during each of the driver's own transactions.
@@ -61,6 +62,7 @@ class ChangeFeed:
         report: Callable[[broadcast.InEvent], None],
         is_heard: Callable[[], bool],
         on_message: Callable[[SignedMessage], None] | None,
+        validator: GossipValidator | None = None,
     ) -> None:
         self._replica = replica
         self._workers = workers
@@ -68,6 +70,7 @@ class ChangeFeed:
         self._report = report
         self._is_heard = is_heard
         self._on_message = on_message
+        self._validator = validator
         # Sequences that the driver's own transactions have written.
         self._own: list[range] = []
         # Free most of the time, and then not worth a turn of the event loop.
@@ -90,6 +93,8 @@ class ChangeFeed:
 
     def note_own(self, outcome: InsertOutcome) -> None:
         """Note a commit of this driver's own. While there are no others, nothing has to be looked up."""
+        if self._validator is not None:
+            self._validator.stored_batch(outcome.batch.batch, outcome.held)
         for sequences in outcome.sequences:
             if sequences.start == self._followed + 1:
                 self._followed += len(sequences)
@@ -152,6 +157,8 @@ class ChangeFeed:
             await time_slice.rest()
             limit = min(_PAGE, self._telemetry.most_at_once, sequences.stop - 1 - after)
             rows = await self._messages(after, limit)
+            if self._validator is not None:
+                self._validator.stored([message.key for _, message in rows])
             self._report(broadcast.Appended([(message.key, message.value) for _, message in rows]))
             after = rows[-1][0]
 

@@ -23,7 +23,7 @@ from random import Random
 import anyio
 import anyio.abc
 
-from gossiplog.core import Node, SignedMessage, encode_id
+from gossiplog.core import Batch, GossipValidator, Node, SignedMessage, encode_id
 from gossiplog.errors import (
     ConnectionLost,
     CorruptLog,
@@ -39,7 +39,7 @@ from gossiplog.net import events
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.defects import TOO_MANY, DefectFound, Defects
 from gossiplog.net.replicator.fairness import MESH, Shares
-from gossiplog.net.replicator.gossip import GossipAdapter
+from gossiplog.net.replicator.gossip import NOBODY, GossipAdapter
 from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.machine import SharedMachine, Timers
@@ -58,6 +58,8 @@ from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.sync import SyncServerConfig
 from gossiplog.protocol.wire import Protocols
+from gossiplog.replication.batches import NOT_MARKED, VerifiedBatch
+from gossiplog.replication.verdicts import accepted_deliveries
 
 # Seconds between checks of `synced`: few at first, because small logs are quick.
 _FIRST_CHECK, _LAST_CHECK = 0.02, 1.0
@@ -77,6 +79,7 @@ class Driver(Service):
         sync_server: limits of the sync streams that are served.
         push_timeout: seconds in which a peer must have opened its push stream.
         router: of gossip, for peers that it reaches (see `exchange`); None where there are none.
+        validator: with which the router accepts messages before they are stored; None where it accepts none.
         rebase_command: returns the command that rebases the log without what a peer refuses; "" if there is none.
         random: for the jitter of delays.
         on_event: is called with what happens, in order, on the event loop; it must not block.
@@ -98,6 +101,7 @@ class Driver(Service):
         sync_server: SyncServerConfig | None = None,
         push_timeout: float = 30.0,
         router: Router | None = None,
+        validator: GossipValidator | None = None,
         rebase_command: Callable[[PeerSession], str] = lambda peer: "",
         random: Random | None = None,
         on_event: Callable[[events.Event], None] | None = None,
@@ -112,8 +116,9 @@ class Driver(Service):
         self.telemetry = Telemetry(on_event, self.replica.file)
         self._workers = WorkerPool()
         self._feed = ChangeFeed(
-            self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message
+            self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message, validator
         )
+        self._validator = validator
         self._writer = LogWriter(self.replica, self._workers, self.telemetry, self._feed)
         self._shares = Shares()
         self._numbers = itertools.count(1)
@@ -181,6 +186,9 @@ class Driver(Service):
 
     async def _start(self, stack: AsyncExitStack) -> None:
         count = await self._workers.read(self.replica.count)
+        if self._validator is not None:
+            # Most messages follow the heads, or what follows them.
+            self._validator.stored(await self._workers.read(self.replica.heads))
         stack.callback(self.telemetry.flush)
         stack.callback(self._workers.report_unfinished, self._fail)
         self._tasks = await stack.enter_async_context(background())
@@ -501,6 +509,21 @@ class Driver(Service):
         if self._gossip is None:
             raise RuntimeError("a driver without a router takes no gossip")
         await self._gossip.take(publications, self._by_connection)
+
+    async def store_accepted(self, batch: Batch, sources: Sequence[Connection | None]) -> None:
+        """Store what the validator has accepted.
+
+        Args:
+            batch: the messages.
+            sources: for each the connection to the peer that passed it on; None if that is gone.
+        """
+        if self._validator is None:
+            raise RuntimeError("a driver without a validator of gossip stores nothing that one accepted")
+        deliveries = accepted_deliveries(batch, [self._by_connection.get(source, NOBODY) for source in sources])
+        try:
+            await self._inserts.store(deliveries, lambda: self._writer.insert(VerifiedBatch(batch, NOT_MARKED)))
+        finally:
+            self._validator.finish(batch)
 
     # The machine
 

@@ -1,6 +1,6 @@
 """Messages that come by gossip: from the router into the log, and the answers back.
 
-The router holds each message back until it has an answer.
+The router holds each message back until it has an answer, unless its validator accepted it (`core.GossipValidator`).
 
 What no honest peer publishes is rejected before anything is stored. All else goes the way of what is pushed, and is
 judged together with it.
@@ -29,7 +29,7 @@ from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.events import Delivery, GossipAnswer
 from gossiplog.reprs import counted
 
-_NOBODY = 0
+NOBODY = 0
 """The number of a peer that is gone."""
 _ANSWER_SECONDS = 10.0
 """How long the log may take to judge a message."""
@@ -111,7 +111,7 @@ class GossipAdapter:
                 self._give(publication.ticket, "ignore")
                 self._defect(publication, message)
             else:
-                source = numbers.get(publication.connection, _NOBODY)
+                source = numbers.get(publication.connection, NOBODY)
                 deliveries.append(Delivery(source, *message, publication.ticket))
         self.flush()
         for delivery in deliveries:

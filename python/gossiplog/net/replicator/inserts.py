@@ -13,7 +13,7 @@ import anyio
 from gossiplog.errors import CorruptLog, RefusedMessage, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator.defects import defect_in
-from gossiplog.net.replicator.fairness import FairQueue, Shares
+from gossiplog.net.replicator.fairness import MESH, FairQueue, Shares
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.tracing import span
 from gossiplog.net.transport.pacing import TimeSlice
@@ -102,20 +102,40 @@ class InsertQueue:
             began = anyio.current_time()
             # Also where several batches were made of them: parents are forwarded before what follows them.
             progress = _Progress()
-            reports = parents_first(await self._judge(list(chain(*turn.values())), progress))
-            time_slice, count = TimeSlice(), self._telemetry.most_at_once
-            # Not one by one: a router is given the answers of a report together.
-            for start in range(0, len(reports), count):
-                await time_slice.rest()
-                self._report(*reports[start : start + count])
+            await self._report_all(await self._judge(list(chain(*turn.values())), progress))
             now = anyio.current_time()
             self._queue.finish(turn, now - began, now, progress.cpu_seconds)
             self._changed.set()
 
+    async def store(self, deliveries: Sequence[Delivery], insert: Callable[[], Awaitable[InsertOutcome]]) -> None:
+        """Insert messages at once, without a turn. If a defect prevents that, queue them as the mesh's.
+
+        Args:
+            deliveries: the messages.
+            insert: inserts them, in this order.
+        """
+        try:
+            reports = await self._store(deliveries, _Progress(), insert)
+        except BaseException as error:
+            if defect_in(error) is None:
+                raise
+            for delivery in deliveries:
+                self.add(MESH, delivery)
+        else:
+            await self._report_all(reports)
+
+    async def _report_all(self, judgements: Sequence[Judgement]) -> None:
+        reports, time_slice, count = parents_first(judgements), TimeSlice(), self._telemetry.most_at_once
+        # Not one by one: a router is given the answers of a report together.
+        for start in range(0, len(reports), count):
+            await time_slice.rest()
+            self._report(*reports[start : start + count])
+
     async def _judge(self, deliveries: Sequence[Delivery], progress: _Progress) -> Sequence[Judgement]:
         """Store deliveries together; where a defect prevents that, halve them until it is known whose it is."""
         try:
-            return await self._store(deliveries, progress)
+            values = [delivery.value for delivery in deliveries]
+            return await self._store(deliveries, progress, lambda: self._insert(values))
         except BaseException as error:
             defect = defect_in(error)
             if defect is None:
@@ -135,11 +155,13 @@ class InsertQueue:
                 reports += await self._judge(rest, progress)
         return reports
 
-    async def _store(self, deliveries: Sequence[Delivery], progress: _Progress) -> Sequence[Judgement]:
+    async def _store(
+        self, deliveries: Sequence[Delivery], progress: _Progress, insert: Callable[[], Awaitable[InsertOutcome]]
+    ) -> Sequence[Judgement]:
         began = anyio.current_time()
         try:
             with span("store") as describe:
-                outcome = await self._insert([delivery.value for delivery in deliveries])
+                outcome = await insert()
                 describe(
                     {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
                 )

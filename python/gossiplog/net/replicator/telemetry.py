@@ -106,8 +106,8 @@ class Counters:
             (its bytes).
         open_connections: that stand now, whether or not messages are exchanged over them, by "hub" and "mesh".
         connection_limits: how many there may be, likewise.
-        latencies: of "validation", from a message's coming by gossip to the answer; of "storing", a batch of messages
-            that peers sent; and of "sync", whole ones.
+        latencies: of "validation", from a message's coming by gossip to the answer, where it waits for the log; of
+            "storing", a batch of messages that peers sent; and of "sync", whole ones.
     """
 
     connections: int = 0

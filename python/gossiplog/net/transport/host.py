@@ -21,6 +21,7 @@ import anyio.lowlevel
 
 from gossiplog import _core
 from gossiplog._core import HostEvent, MeshEvent, PeerEvent, PeerInfo
+from gossiplog.core import Batch
 from gossiplog.errors import ConnectionLost, NetworkError
 from gossiplog.net.transport.connection import Connection, Transport
 from gossiplog.net.transport.limits import Limits
@@ -97,14 +98,18 @@ class Host(Transport):
         peer_id: this host's, in base58.
     """
 
-    def __init__(self, core: _core.Host, notify: Callable[[News], object]) -> None:
+    def __init__(
+        self, core: _core.Host, notify: Callable[[News], object], validator: _core.GossipValidator | None = None
+    ) -> None:
         super().__init__(core)
         self.peer_id = core.peer_id
         self._host = core
         self._notify = notify
+        self._validator = validator
         self._arrived: deque[Arrival] = deque()
         self._arriving = Signal()
         self._gossiping = Signal()
+        self._accepting = Signal()
         self._failure: NetworkError | None = None
 
     @property
@@ -176,8 +181,33 @@ class Host(Transport):
         """
         self._host.validate(answers)
 
+    async def accepted(self) -> tuple[Batch, list[Connection | None]]:
+        """Return the messages that the validator has accepted since the last call, one at least. Waits for them.
+
+        Returns:
+            The messages, parents first, and for each the connection to the peer that passed it on, or None if that is
+            gone.
+
+        Raises:
+            NetworkError: the host was stopped, or has ended by a defect.
+        """
+        if self._validator is None:
+            raise RuntimeError("a host without a validator of gossip accepts nothing: open it with one")
+        while (taken := self.take_accepted()) is None:
+            self._check()
+            await self._accepting.wait()
+        return taken
+
+    def take_accepted(self) -> tuple[Batch, list[Connection | None]] | None:
+        """Return what `accepted` does, or None if there is nothing."""
+        taken = self._validator.take() if self._validator is not None else None
+        if taken is None:
+            return None
+        batch, handles = taken
+        return batch, [self._connections.get(handle) for handle in handles]
+
     async def gossip(self) -> list[Publication]:
-        """Return the messages that came by gossip since the last call, one at least.
+        """Return the messages that came by gossip since the last call and were not accepted, one at least.
 
         Waits for them. Each has to be answered (`validate`), and is not passed on before.
 
@@ -201,6 +231,7 @@ class Host(Transport):
         super()._fail(error)
         self._arriving.set()
         self._gossiping.set()
+        self._accepting.set()
 
     def _take(self, event: object) -> None:
         match event:
@@ -213,6 +244,8 @@ class Host(Transport):
             case HostEvent():
                 if event.gossip:
                     self._gossiping.set()
+                if event.accepted:
+                    self._accepting.set()
                 if event.listening or event.failed or event.refused or event.denied:
                     self._notify(event)
             case MeshEvent():
@@ -233,6 +266,7 @@ def open_host(
     gossip: GossipConfig | None = None,
     allow_peers: Sequence[str] = (),
     limits: Limits | None = None,
+    validator: _core.GossipValidator | None = None,
     notify: Callable[[News], object] = lambda news: None,
 ) -> Host:
     """Return a host that runs for the time of its context.
@@ -252,6 +286,8 @@ def open_host(
         allow_peers: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for
             any peer.
         limits: None for the usual ones.
+        validator: that accepts messages of gossip before they are stored (see `Host.accepted`); None where all wait for
+            their answers.
         notify: is called on the event loop with what becomes of the mesh and of listeners; it must not block.
 
     Raises:
@@ -266,7 +302,8 @@ def open_host(
         announce=announce,
         mdns=mdns,
         gossip=gossip or GossipConfig(),
+        validator=validator,
         allowed=allow_peers,
         limits=limits or Limits(),
     )
-    return Host(core, notify)
+    return Host(core, notify, validator)

@@ -26,6 +26,8 @@ class Checks:
         parents: keys of the parents of every message that an honest node appended, by its key.
         applied: for each honest node, the keys of the messages that its `apply` has run for.
         acknowledged: keys of the messages that `append` returned, by node.
+        accepted: for each honest node, keys of the messages that it accepted by gossip in this life, before
+            it held them.
         pushes: messages sent to a peer, by push or gossip.
         syncs: started by honest nodes.
         orphans: that an honest node sent to another.
@@ -36,6 +38,7 @@ class Checks:
     parents: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)
     applied: dict[int, dict[bytes, None]] = field(default_factory=dict)
     acknowledged: dict[int, list[bytes]] = field(default_factory=dict)
+    accepted: dict[int, set[bytes]] = field(default_factory=dict)
     arrived: set[bytes] = field(default_factory=set)
     honest: set[int] = field(default_factory=set)
     pushes: int = 0
@@ -48,6 +51,7 @@ class Checks:
         self.honest.add(node)
         self.applied[node] = {}
         self.acknowledged[node] = []
+        self.accepted[node] = set()
 
     def apply(self, node: int, message: SignedMessage) -> None:
         """Check a call of a node's `apply`: once for each message, after its parents."""
@@ -63,16 +67,27 @@ class Checks:
                 raise BrokenInvariantError(f"node {node} applied {message.id} before its parent {encode_id(parent)}")
         applied[key] = None
 
+    def accept(self, node: int, message: SignedMessage) -> None:
+        """Check a message that a node accepts before it holds it: it holds or has accepted the parents."""
+        self.parents.setdefault(message.key, tuple(map(decode_id, message.parents)))
+        self.accepted[node].add(message.key)
+        self._check_parents(node, message.key, "accepts")
+
     def forward(self, node: int, key: bytes, copies: int) -> None:
-        """Check that a node may send a message on: it holds it, and so its parents."""
+        """Check that a node may send a message on: it holds it, and so its parents, or is about to."""
         self.pushes += copies
-        applied = self.applied[node]
-        if key not in applied:
+        if not self._has(node, key):
             raise BrokenInvariantError(f"node {node} forwards {encode_id(key)}, which it does not hold")
+        self._check_parents(node, key, "forwards")
+
+    def _has(self, node: int, key: bytes) -> bool:
+        return key in self.applied[node] or key in self.accepted[node]
+
+    def _check_parents(self, node: int, key: bytes, doing: str) -> None:
         for parent in self.parents[key]:
-            if parent not in applied:
+            if not self._has(node, parent):
                 raise BrokenInvariantError(
-                    f"node {node} forwards {encode_id(key)} without its parent {encode_id(parent)}"
+                    f"node {node} {doing} {encode_id(key)} without its parent {encode_id(parent)}"
                 )
 
     def orphan(self, node: int, source: int, key: bytes, missing: Sequence[bytes]) -> None:
@@ -80,7 +95,7 @@ class Checks:
         if source in self.honest:
             self.orphans += 1
             for wanted in (key, *missing):
-                if wanted not in self.applied[source]:
+                if not self._has(source, wanted):
                     raise BrokenInvariantError(
                         f"node {node} cannot get {encode_id(wanted)} from node {source}, which sent the orphan"
                         f" {encode_id(key)}"
@@ -126,6 +141,7 @@ class Checks:
 
     def restart(self, node: int, held: int) -> None:
         """Check a log that is opened again: what it had applied is there, and nothing else."""
+        self.accepted[node].clear()
         if held != len(self.applied[node]):
             raise BrokenInvariantError(
                 f"node {node} restarts with {held} messages; it applied {len(self.applied[node])}"

@@ -9,6 +9,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
+from gossiplog.core import Batch, GossipValidator
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast.events import Delivery, GossipAnswer
@@ -67,6 +68,8 @@ class MeshGossip:
         deliver: takes the messages of others, with the ticket for `validated`.
         forwards: takes the key of each message that goes out, and to how many peers.
         drop: called with a peer that broke a rule, and why.
+        validator: accepts messages before they are stored; None where all wait for `validated`.
+        store: takes those that it accepts, with the peers that passed them on.
     """
 
     def __init__(
@@ -78,10 +81,14 @@ class MeshGossip:
         deliver: Callable[[Delivery], object],
         forwards: Callable[[bytes, int], object],
         drop: Callable[[PeerId, str], object],
+        validator: GossipValidator | None = None,
+        store: Callable[[Batch, Sequence[int]], object] = lambda batch, sources: None,
     ) -> None:
         self._network = network
         self._kernel = network.kernel
         self._deliver = deliver
+        self._validator = validator
+        self._store = store
         self._forwards = forwards
         self._drop = drop
         self._sessions: dict[PeerId, _Session] = {}
@@ -160,12 +167,25 @@ class MeshGossip:
                         self._penalise(peer)
         # Last: an answer may come at once, and what follows from it is to go out after the packets above.
         for order in delivered:
+            if self._validator is not None and self._accept(self._validator, order):
+                continue
             try:
                 key, value = _decode_data(order.data)
             except ProtocolError:
                 self._handle(GossipAnswered(order.id, GossipAnswer.REJECT))
             else:
                 self._deliver(Delivery(order.source, key, value, order.id))
+
+    def _accept(self, validator: GossipValidator, order: Deliver) -> bool:
+        """Accept a message that the validator accepts, or knows; return False for another."""
+        source = order.source if isinstance(order.source, int) else 0
+        if validator.validate([(source, order.data)], self._kernel.now) == ["defer"]:
+            return False
+        taken = validator.take()
+        if taken is not None:
+            self._store(*taken)
+        self._handle(GossipAnswered(order.id, GossipAnswer.ACCEPT))
+        return True
 
     def _send(self, peers: Sequence[PeerId], packet: Rpc) -> None:
         faults, random, now = self._network.faults, self._kernel.random, self._kernel.now

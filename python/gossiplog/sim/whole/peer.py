@@ -22,7 +22,8 @@ from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.push import Deliver, Heads, Push, unknown_heads
 from gossiplog.protocol.sync import SyncClientConfig, SyncServerConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
-from gossiplog.replication.verdicts import Judgement, report_deliveries
+from gossiplog.replication.batches import NOT_MARKED, VerifiedBatch
+from gossiplog.replication.verdicts import Judgement, accepted_deliveries, report_deliveries
 from gossiplog.sim.kernel import Kernel
 from gossiplog.sim.whole.checks import Checks
 from gossiplog.sim.whole.gossip import MeshGossip
@@ -79,6 +80,11 @@ class Peer:
         self.log = self._open()
         checks.add(number)
 
+    @property
+    def forwards_early(self) -> bool:
+        """Whether it accepts gossip before it is stored: every other peer does whose application refuses nothing."""
+        return self._refuse_until == 0.0 and self.number % 2 == 0
+
     def start(self) -> None:
         """Begin a life: open the log, and dial."""
         if self.driver is not None:
@@ -134,6 +140,9 @@ class Driver:
         self._handling = False
         self._work: deque[Callable[[], object]] = deque()
         self._deliveries: list[events.Delivery] = []
+        self._validator = core.GossipValidator(TOPIC) if peer.forwards_early else None
+        if self._validator is not None:
+            self._validator.stored(self._replica.heads())
         self._syncs = Syncs(self._replica, peer.habits.sync_client, self.handle, self._enqueue)
         self._gossip: MeshGossip | None = None
         if peer.gossips:
@@ -145,6 +154,8 @@ class Driver:
                 lambda delivery: self.handle(events.Received(delivery)),
                 lambda key, copies: peer.checks.forward(peer.number, key, copies),
                 self._drop,
+                self._validator,
+                self._accept,
             )
 
     def stop(self) -> None:
@@ -251,6 +262,8 @@ class Driver:
 
     def handle(self, event: events.InEvent) -> None:
         """Report to the machine what happened, after whatever is being reported just now."""
+        if self._validator is not None:
+            self._validator.stored(_held(event))
         self._inbox.append(event)
         if self._handling:
             return
@@ -339,9 +352,26 @@ class Driver:
     def _insert(self) -> None:
         """Insert all deliveries that wait, in one transaction."""
         deliveries, self._deliveries = self._deliveries, []
+        self._report(deliveries, lambda: insert(self._replica, deliveries))
+
+    def _accept(self, batch: core.Batch, sources: Sequence[int]) -> None:
+        for message in batch:
+            if isinstance(message, core.SignedMessage):
+                self._peer.checks.accept(self._peer.number, message)
+        deliveries = accepted_deliveries(batch, sources)
+        self._enqueue(lambda: self._store(batch, deliveries))
+
+    def _store(self, batch: core.Batch, deliveries: Sequence[events.Delivery]) -> None:
+        """Store what was accepted, in one transaction."""
+        verified = VerifiedBatch(batch, NOT_MARKED)
+        self._report(deliveries, lambda: report_deliveries(deliveries, self._replica.insert(verified)))
+        if self._validator is not None:
+            self._validator.finish(batch)
+
+    def _report(self, deliveries: Sequence[events.Delivery], insert: Callable[[], Sequence[Judgement]]) -> None:
         for delivery in deliveries:
             self._peer.checks.arrive(_number(delivery.source), delivery.value, TOPIC)
-        for event in insert(self._replica, deliveries):
+        for event in insert():
             if isinstance(event, events.Judged):
                 self._watch(event)
             self.handle(event)
@@ -361,6 +391,19 @@ class Driver:
 def insert(replica: Replica, deliveries: Sequence[events.Delivery]) -> Sequence[Judgement]:
     """Insert deliveries, and return what the machine is to learn of them."""
     return report_deliveries(deliveries, replica.insert(replica.verify([delivery.value for delivery in deliveries])))
+
+
+def _held(event: events.InEvent) -> Sequence[bytes]:
+    """Return keys that an event shows to be in the log."""
+    match event:
+        case events.Appended(messages):
+            return [key for key, _ in messages]
+        case events.Judged(delivery, events.Verdict.INSERTED | events.Verdict.DUPLICATE):
+            return [delivery.key]
+        case events.SyncBrought():
+            return event.held
+        case _:
+            return ()
 
 
 def _number(peer: events.PeerId) -> int:
