@@ -413,7 +413,8 @@ async def test_a_peer_goes_on_and_shuns_who_did_it_three_times(
 ) -> None:
     put_in(monkeypatch, gossip, "decode", ERRORS[2])
     logs = [opened(signer=signer), opened(signer=other_signer)]
-    async with running(*logs) as (peers, heard):
+    # Where gossip waits for the log, Python reads it.
+    async with running(*logs, forward="stored") as (peers, heard):
         for times in range(1, STRIKES + 1):
             async with member(peers[0]) as (host, arrival):
                 host.publish(gossip.encode(*signer.sign(TOPIC, 1, [], f"{MARK.decode()} {times}")))
