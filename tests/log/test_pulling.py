@@ -297,7 +297,9 @@ def test_a_file_that_is_no_log_is_not_pulled_from(log: Log, tmp_path: Path) -> N
     assert not (tmp_path / "none.db").exists()
     with gossiplog.open(tmp_path / "other.db", "other"), pytest.raises(TopicMismatch):
         log.pull(tmp_path / "other.db")
-    with pytest.raises(StorageError, match=r"gossiplog sync LOG SOURCE --topic TOPIC gets a hub.s log, gossiplog\.connect in"):
+    with pytest.raises(
+        StorageError, match=r"gossiplog sync LOG SOURCE --topic TOPIC gets a hub.s log, gossiplog\.connect in"
+    ):
         log.pull("wss://hub.example.org/?token=secret")
     with pytest.raises(TypeError, match="a Log, or the path of its file, not int"):
         log.pull(7)  # type: ignore[arg-type]

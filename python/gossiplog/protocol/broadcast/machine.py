@@ -269,7 +269,7 @@ class Broadcast:
                     self._blame(delivery.source, f"it pushed an invalid message: {event.reason}", now)
 
     def _give_up(self, orphan: Delivery, missing: Sequence[bytes], now: float) -> None:
-        """Give up an orphan: its parents are not on their way. Who passed it on by gossip may not have stored it yet."""
+        """Give up an orphan: its parents are not on their way. Who passed on gossip may not have stored it yet."""
         self._answer(orphan, GossipAnswer.IGNORE)
         if any(parent in self._rejected for parent in missing):
             self._skip(orphan.source, orphan.key, now)
