@@ -35,6 +35,7 @@ from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     MEMORY,
     READ_ONLY_URI,
+    NamedFile,
     check_files,
     check_journal,
     check_unlocked,
@@ -117,7 +118,7 @@ class SQLiteStorage(Storage):
         self._file_id: tuple[int, int] | None = None
         # The write-ahead log of the file that a symbolic link leads to: SQLite puts it there.
         self._wal_path = ""
-        self._wal_id: tuple[int, int] | None = None
+        self._wal: NamedFile | None = None
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -181,10 +182,11 @@ class SQLiteStorage(Storage):
                 stored, self._schema = self._opening.run(connection, topic, create, progress)
                 self._former = FormerContents(stored)
                 self._check_count(connection, acknowledged)
-            self._wal_id = file_id(self._wal_path)
+            self._wal = NamedFile(self._wal_path)
             self._check_file()
         except BaseException:
             connection.close()
+            self._close_wal()
             raise
         # `apply` may have values of its own.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
@@ -401,6 +403,11 @@ class SQLiteStorage(Storage):
                     writer.close()
             if self._count is not None:
                 self._count.close()
+            self._close_wal()
+
+    def _close_wal(self) -> None:
+        if self._wal is not None:
+            self._wal.close()
 
     def _connect(self) -> sqlite3.Connection:
         if self._path != MEMORY:
@@ -480,7 +487,7 @@ class SQLiteStorage(Storage):
         """
         found = file_id(self._file)
         if found == self._file_id:
-            if self._wal_id is not None and file_id(self._wal_path) != self._wal_id:
+            if self._wal is not None and not self._wal.is_named():
                 raise StorageError(
                     f"the write-ahead log {self._wal_path} was deleted, moved away or replaced while the log was open,"
                     f" so nothing more is written to it: {CLOSE_IN_ORDER}"

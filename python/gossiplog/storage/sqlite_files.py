@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 import stat
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -82,6 +83,38 @@ def file_id(path: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
+
+
+class NamedFile:
+    """The file that a path names now, and whether it does so later.
+
+    On Linux the name is read off a descriptor: after `stat` the next write to a file gets a time stamp of its own
+    (https://docs.kernel.org/filesystems/multigrain-ts.html), so that each flush would write the inode as well.
+
+    Args:
+        path: absolute, without links.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._id = file_id(path)
+        self._descriptor: int | None = None
+        with suppress(OSError):
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+    def is_named(self) -> bool:
+        """Return whether the path still names the file; True where it named none."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{self._descriptor}") == self._path:
+                    return True
+        return self._id is None or file_id(self._path) == self._id
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def check_journal(path: str) -> None:
