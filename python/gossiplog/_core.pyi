@@ -560,10 +560,10 @@ class GossipMessage:
 class GossipValidator:
     """Decide which messages of gossip on a topic are accepted before they are stored.
 
-    Accepted is what is valid and has all its parents among the messages that are stored or accepted. Whoever stores the
-    messages reports it (`stored`, `finish`). It knows at least the last 262,144 keys that it was told of or looked up,
-    and accepts nothing more while 16 MiB of accepted messages are not stored, or one has not been stored for a second.
-    Its methods may be called from several threads.
+    It accepts a valid message if each of its parents is stored or accepted. Report the messages that were stored
+    (`stored`, `finish`). It knows at least the last 262,144 keys that were reported or looked up. It accepts nothing
+    while 16 MiB of accepted messages are not stored, or one has not been stored for a second. Its methods may be called
+    from several threads.
     """
 
     def __new__(cls, topic: str) -> GossipValidator: ...

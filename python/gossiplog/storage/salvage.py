@@ -81,7 +81,7 @@ def working_folder(path: Path, kind: Literal["repair", "recover"]) -> Iterator[P
     """Provide a folder beside a log for a block, and remove those of its kind that nobody is in.
 
     Args:
-        path: of the log.
+        path: the file of the log.
         kind: what the folder is for.
 
     Raises:
