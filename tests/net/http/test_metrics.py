@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import anyio
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
@@ -237,3 +238,16 @@ async def test_a_log_that_hangs_is_not(log: Log, monkeypatch: pytest.MonkeyPatch
         assert answer.status == 503
     finally:
         release.set()
+
+
+async def test_files_are_read_on_a_thread(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, generate = list[int](), metrics.generate_latest
+
+    def generate_latest(registry: CollectorRegistry) -> bytes:
+        threads.append(threading.get_ident())
+        return generate(registry)
+
+    monkeypatch.setattr(metrics, "generate_latest", generate_latest)
+    await samples(log)
+    assert threading.get_ident() not in threads
+    assert len(threads) == 1

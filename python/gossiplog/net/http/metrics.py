@@ -30,6 +30,7 @@ from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.replicator.telemetry import BOUNDS, REFUSALS, Counters, Latency
+from gossiplog.net.threads import run_in_thread
 
 HEALTH_SECONDS = 5.0
 """How long the log may take to answer."""
@@ -82,12 +83,10 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         except StorageError:
             # The rest is worth more when the log fails, which its missing size shows.
             messages = None
-        registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=registry)
         scope = request.scope
-        registry.register(_Snapshot(found, messages, scope.get(SERVER_KEY, {}), scope.get(CERTIFICATE_KEY)))
-        # The classic text format, which every scraper reads.
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        snapshot = _Snapshot(found, messages, scope.get(SERVER_KEY, {}), scope.get(CERTIFICATE_KEY))
+        # It reads files: the version's, and the system's about the process.
+        return Response(await run_in_thread(snapshot.exposition), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def may_read(request: Request) -> bool:
         allowed: Allowed | None = request.scope.get(SCOPE_KEY)
@@ -171,6 +170,13 @@ class _Snapshot(Collector):
         self._messages = messages
         self._server = server
         self._expiry = expiry
+
+    def exposition(self) -> bytes:
+        """Return everything in the classic text format, which every scraper reads."""
+        registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(self)
+        return generate_latest(registry)
 
     def collect(self) -> Iterable[_Family]:
         found = self._counters
