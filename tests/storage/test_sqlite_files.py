@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gossiplog.storage.sqlite_files import NamedFile
+from gossiplog.storage import sqlite_files
+from gossiplog.storage.sqlite_files import NamedFiles, file_id
 
 
 def replace(path: Path) -> None:
@@ -17,40 +19,102 @@ def replace(path: Path) -> None:
     other.replace(path)
 
 
-@pytest.fixture(params=["the system tells names", "it does not"])
-def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def fail(link: str) -> str:
-        raise FileNotFoundError(link)
-
-    if request.param == "it does not":
-        monkeypatch.setattr(os, "readlink", fail)
-    found = Path(os.path.realpath(tmp_path)) / "a file"
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "a file"
     found.write_bytes(b"file")
+    settle(tmp_path)
     return found
 
 
-@pytest.mark.parametrize("lose", [Path.unlink, replace, lambda path: path.rename(path.with_name("moved"))])
+def settle(folder: Path) -> None:
+    """Have a folder as if its last change were long ago."""
+    os.utime(folder, (1, 1))
+
+
+def named(*paths: Path) -> NamedFiles:
+    return NamedFiles({str(path): file_id(str(path)) for path in paths})
+
+
+LOSSES = [Path.unlink, replace, lambda path: path.rename(path.with_name("moved"))]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
 def test_a_file_that_lost_its_name(path: Path, lose: Callable[[Path], object]) -> None:
-    named = NamedFile(str(path))
+    files = named(path)
     path.write_bytes(b"more")
-    assert named.is_named()
+    assert files.find_lost() is None
+    assert files.find_lost() is None
     lose(path)
-    assert not named.is_named()
-    named.close()
+    assert files.find_lost() == str(path)
+    assert files.find_lost() == str(path)
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("age", [0, 0.02, 1.5], ids=["now", "a tick", "whole seconds"])
+def test_a_file_that_lost_its_name_within_one_step_of_the_clock(
+    path: Path, lose: Callable[[Path], object], age: float
+) -> None:
+    changed = time.time() - age
+    os.utime(path.parent, 2 * (int(changed) if age > 1 else changed,))
+    before = path.parent.stat()
+    files = named(path)
+    assert files.find_lost() is None
+    lose(path)
+    os.utime(path.parent, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert files.find_lost() == str(path)
+
+
+def test_files_are_looked_at_only_when_their_folder_has_changed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, looked = named(path), list[str]()
+
+    def look(name: str) -> tuple[int, int] | None:
+        looked.append(name)
+        return file_id(name)
+
+    monkeypatch.setattr(sqlite_files, "file_id", look)
+    for _ in range(3):
+        assert files.find_lost() is None
+        path.write_bytes(b"more")
+    assert looked == [str(path)]
+    path.with_name("another").write_bytes(b"")
+    for _ in range(3):
+        assert files.find_lost() is None
+    assert looked == 4 * [str(path)]
+
+
+@pytest.mark.parametrize("replaced", ["folder", "file"])
+def test_links_that_lead_elsewhere(path: Path, replaced: str) -> None:
+    link = path.with_name("link")
+    target = path.parent if replaced == "folder" else path
+    link.symlink_to(target)
+    linked = link / path.name if replaced == "folder" else link
+    settle(path.parent)
+    files = named(linked, path)
+    assert files.find_lost() is None
+    other = path.parent / "elsewhere"
+    other.mkdir()
+    (other / path.name).write_bytes(b"other")
+    settle(other)
+    link.unlink()
+    link.symlink_to(other if replaced == "folder" else other / path.name)
+    settle(path.parent)
+    assert files.find_lost() == str(linked)
 
 
 def test_a_file_that_was_moved_back(path: Path) -> None:
-    named = NamedFile(str(path))
+    files = named(path)
     moved = path.rename(path.with_name("moved"))
     moved.rename(path)
-    assert named.is_named()
-    named.close()
-    named.close()
+    assert files.find_lost() is None
 
 
 def test_a_path_that_named_nothing_loses_nothing(path: Path) -> None:
     path.unlink()
-    named = NamedFile(str(path))
+    files = named(path)
     path.write_bytes(b"new")
-    assert named.is_named()
-    named.close()
+    assert files.find_lost() is None
+
+
+def test_no_files_lose_nothing() -> None:
+    assert NamedFiles({}).find_lost() is None

@@ -35,7 +35,7 @@ from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     MEMORY,
     READ_ONLY_URI,
-    NamedFile,
+    NamedFiles,
     check_files,
     check_journal,
     check_unlocked,
@@ -113,12 +113,12 @@ class SQLiteStorage(Storage):
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
-        # The path of the file, "" in memory; and which file it was when the log was opened.
+        # The path of the file, "" in memory.
         self._file = "" if self._path in ("", MEMORY) else os.path.abspath(file_of(self._path))
-        self._file_id: tuple[int, int] | None = None
         # The write-ahead log of the file that a symbolic link leads to: SQLite puts it there.
         self._wal_path = ""
-        self._wal: NamedFile | None = None
+        # The files that both named when the log was opened.
+        self._files = NamedFiles({})
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -173,20 +173,19 @@ class SQLiteStorage(Storage):
             self._count.check_database()
             # Before the log is read: others may write meanwhile.
             acknowledged = self._count.read()
-        before = file_id(self._file)
+        file = file_id(self._file)
         connection = self._connect()
         try:
-            self._file_id = file_id(self._file) if before is None else before
+            file = file_id(self._file) if file is None else file
             self._wal_path = str(wal_of(os.path.realpath(self._file)))
             with self._errors("open"):
                 stored, self._schema = self._opening.run(connection, topic, create, progress)
                 self._former = FormerContents(stored)
                 self._check_count(connection, acknowledged)
-            self._wal = NamedFile(self._wal_path)
-            self._check_file()
+            self._files = NamedFiles({self._file: file, self._wal_path: file_id(self._wal_path)} if self._file else {})
+            self._check_files()
         except BaseException:
             connection.close()
-            self._close_wal()
             raise
         # `apply` may have values of its own.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
@@ -312,7 +311,7 @@ class SQLiteStorage(Storage):
             self._renew,
             self._guard,
             self._errors("write to"),
-            self._check_file,
+            self._check_files,
             self._committed,
         )
 
@@ -403,11 +402,6 @@ class SQLiteStorage(Storage):
                     writer.close()
             if self._count is not None:
                 self._count.close()
-            self._close_wal()
-
-    def _close_wal(self) -> None:
-        if self._wal is not None:
-            self._wal.close()
 
     def _connect(self) -> sqlite3.Connection:
         if self._path != MEMORY:
@@ -436,10 +430,10 @@ class SQLiteStorage(Storage):
             if self._idle:
                 return self._idle.pop()
         # Under the name of a file that is gone, SQLite makes an empty one.
-        self._check_file()
+        self._check_files()
         connection = self._connect()
         try:
-            self._check_file()
+            self._check_files()
             with self._errors("read"):
                 connection.execute("PRAGMA query_only = ON")
         except StorageError:
@@ -464,10 +458,10 @@ class SQLiteStorage(Storage):
         if self._closed or self._writer is None:
             raise LogClosed(f"the log {self._path} is closed")
         if self._is_suspect:
-            self._check_file()
+            self._check_files()
             connection = self._connect()
             try:
-                self._check_file()
+                self._check_files()
                 with self._errors("write to"):
                     connection.execute(f"PRAGMA synchronous = {self._opening.synchronous}")
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
@@ -479,23 +473,23 @@ class SQLiteStorage(Storage):
             former.close()
         return self._writer
 
-    def _check_file(self) -> None:
+    def _check_files(self) -> None:
         """Check that the paths name the files that were opened: SQLite goes on with a file that has lost its name.
 
         Raises:
             StorageError: the file or its write-ahead log was deleted or moved, or another one has taken its name.
         """
-        found = file_id(self._file)
-        if found == self._file_id:
-            if self._wal is not None and not self._wal.is_named():
-                raise StorageError(
-                    f"the write-ahead log {self._wal_path} was deleted, moved away or replaced while the log was open,"
-                    f" so nothing more is written to it: {CLOSE_IN_ORDER}"
-                )
+        lost = self._files.find_lost()
+        if lost is None:
             return
+        if lost != self._file:
+            raise StorageError(
+                f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
+                f" more is written to it: {CLOSE_IN_ORDER}"
+            )
         what, way = (
             ("was deleted or moved away", "move it back to go on")
-            if found is None
+            if file_id(self._file) is None
             else (
                 "was replaced by another file",
                 "to go on with that one, close the log (stop the program), rm"

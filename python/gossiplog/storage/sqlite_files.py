@@ -6,7 +6,8 @@ import os
 import re
 import sqlite3
 import stat
-from contextlib import suppress
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,9 @@ _IMMUTABLE = "immutable=(?:1|yes|true|on)"
 _IMMUTABLE_URI = re.compile(rf"file:[^#]*[?&]{_IMMUTABLE}(?:[&#]|$)")
 READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
 """Fits a URI by which nothing can be written."""
+# Linux's time stamps are those of its ticks, of 10 ms at most; the coarsest file system's are FAT's, of two seconds.
+_STAMP_NANOSECONDS = 10**8
+_WHOLE_STAMP_NANOSECONDS = 4 * 10**9
 
 
 def text_path(location: str | os.PathLike[str]) -> str:
@@ -85,36 +89,52 @@ def file_id(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-class NamedFile:
-    """The file that a path names now, and whether it does so later.
+class NamedFiles:
+    """Whether paths still name the files that they named.
 
-    On Linux the name is read off a descriptor: after `stat` the next write to a file gets a time stamp of its own
-    (https://docs.kernel.org/filesystems/multigrain-ts.html), so that each flush would write the inode as well.
+    Naming, moving and deleting a file change the time of its folder, so that mostly only that is looked at: after
+    `stat` of a file its next write gets a time stamp of its own
+    (https://docs.kernel.org/filesystems/multigrain-ts.html): each flush would write the inode as well.
 
     Args:
-        path: absolute, without links.
+        files: what `file_id` found, by the paths, which are absolute; None where a path names nothing.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._id = file_id(path)
-        self._descriptor: int | None = None
-        with suppress(OSError):
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    def __init__(self, files: Mapping[str, tuple[int, int] | None]) -> None:
+        self._files = files
+        # A link may lead to any folder.
+        has_links = any(map(os.path.islink, files))
+        self._folders = [] if has_links else sorted({os.path.dirname(path) for path in files})
+        # Of the folders, when the files were last looked at; empty where that was soon after a change.
+        self._stamps: list[tuple[int, int, int]] = []
 
-    def is_named(self) -> bool:
-        """Return whether the path still names the file; True where it named none."""
-        if self._descriptor is not None:
-            with suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{self._descriptor}") == self._path:
-                    return True
-        return self._id is None or file_id(self._path) == self._id
+    def find_lost(self) -> str | None:
+        """Return the first path that names another file now, or none; None where each names its own.
 
-    def close(self) -> None:
-        """Close the descriptor."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        Paths that named nothing may name anything.
+        """
+        stamps = self._read_stamps()
+        if stamps and stamps == self._stamps:
+            return None
+        for path, named in self._files.items():
+            if named is not None and file_id(path) != named:
+                return path
+        # What is done to a folder soon after a change may leave its time as it is.
+        now = time.time_ns()
+        is_settled = all(
+            modified + (_STAMP_NANOSECONDS if modified % 10**9 else _WHOLE_STAMP_NANOSECONDS) < now
+            for _, _, modified in stamps
+        )
+        self._stamps = stamps if is_settled else []
+        return None
+
+    def _read_stamps(self) -> list[tuple[int, int, int]]:
+        """Return which folders the paths lead to, and when these were last changed; nothing where one is missing."""
+        try:
+            found = [os.stat(folder) for folder in self._folders]
+        except OSError:
+            return []
+        return [(status.st_dev, status.st_ino, status.st_mtime_ns) for status in found]
 
 
 def check_journal(path: str) -> None:
