@@ -76,6 +76,8 @@ def run_as_printed(program: Program, commands: str, source: Path) -> str:
         if name == "rm":
             for path in arguments:
                 Path(path).unlink()
+        elif name == "mv":
+            Path(arguments[0]).rename(arguments[1])
         else:
             assert name == "gossiplog"
             result = program(*arguments)
@@ -86,11 +88,11 @@ def run_as_printed(program: Program, commands: str, source: Path) -> str:
 
 def first_command(text: str) -> str:
     """Return the first command in the text of an error, with those that follow it after `&&`."""
-    words = text[re.search(r"\b(gossiplog|rm) [a-z/]", text).start() :].replace("`", " ;").split()  # type: ignore[union-attr]
+    words = text[re.search(r"\b(gossiplog|mv|rm) [a-z/]", text).start() :].replace("`", " ;").split()  # type: ignore[union-attr]
     command: list[str] = []
     for before, word in pairwise(["", *words]):
         bare = word.rstrip(";,.:")
-        is_part = bare in ("gossiplog", "rm", "&&") or before == "gossiplog" or re.match("/|--|[A-Z]+$", bare)
+        is_part = bare in ("gossiplog", "mv", "rm", "&&") or before == "gossiplog" or re.match("/|--|[A-Z]+$", bare)
         if not is_part:
             break
         command.append(bare)
@@ -340,10 +342,10 @@ def test_a_database_in_the_place_of_the_one_that_the_write_ahead_log_belongs_to(
     for options in ((), ("--quick",)):
         findings = found(program, path, 1, *options)
         severity, finding, run = findings["write-ahead log"]
-        assert (severity, run) == ("wrong", f"rm {wal}")
+        assert (severity, run) == ("wrong", f"mv {wal} {wal}.former")
         assert f"{path} was replaced, and {wal} belongs to the file that was there before" in finding
         assert "messages" not in findings
     assert wal.read_bytes() == before
-    assert f": rm {wal}" in program("info", path).err
+    assert f": mv {wal} {wal}.former; that gives up at most" in program("info", path).err
     wal.unlink()
     assert found(program, path, 0)["messages"][1] == "300 messages, all sound"

@@ -12,7 +12,7 @@ import pytest
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.sqlite_files import wal_of
-from gossiplog.storage.write_ahead_log import copy_with_log, move_into_database, unread_commits
+from gossiplog.storage.write_ahead_log import copy_with_log, has_frames, move_into_database, unread_commits
 
 FRAME = 24 + 4096
 TRANSACTIONS = 12
@@ -129,3 +129,14 @@ def test_a_log_is_moved_into_its_database(path: Path) -> None:
     assert read(path) == [*range(TRANSACTIONS)]
     assert not wal_of(path).exists()
     assert not path.with_name("log.db-shm").exists()
+
+
+def test_frames_since_it_last_began_are_counted(path: Path) -> None:
+    wal, count = wal_of(path), frames(path)
+    assert has_frames(str(wal), count)
+    assert not has_frames(str(wal), count + 1)
+    # The salts of another use of the file.
+    flip(wal, 32 + (count - 1) * FRAME + 8)
+    assert not has_frames(str(wal), count)
+    wal.write_bytes(b"")
+    assert not has_frames(str(wal), 1)

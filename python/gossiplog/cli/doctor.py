@@ -21,7 +21,7 @@ from gossiplog.files import explain_denial
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
-from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.commit_count import CommitCount, set_aside
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
@@ -185,7 +185,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
     log = wal_of(path.resolve())
     size = log.stat().st_size if log.exists() else 0
     if replacement := CommitCount(str(path)).find_replacement():
-        return Finding("write-ahead log", Severity.WRONG, replacement, f"rm {shell_path(log)}")
+        return Finding("write-ahead log", Severity.WRONG, replacement, set_aside(str(path.resolve())))
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = (
             f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"

@@ -20,17 +20,20 @@ the log was written for, as a backup that was put in its place: SQLite would mix
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 import struct
 import zlib
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import suppress
 
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted, last_counted, shell_path
-from gossiplog.storage.sqlite_files import distrust, wal_of
-from gossiplog.storage.sqlite_meta import stored_identity
+from gossiplog.storage.database_file import (
+    fewer_messages,
+    is_consistent,
+    is_other_identity,
+    read_identity_and_count,
+)
+from gossiplog.storage.sqlite_files import wal_of
 
 COUNT_SUFFIX = "-count"
 """How the file's name ends; it begins with that of the database, after links."""
@@ -41,8 +44,6 @@ _WAL_RECORD = struct.Struct(">8sQ")
 _CHECKED_WAL_RECORD = struct.Struct(">8sQI")
 # Where a write-ahead log has its salts (https://sqlite.org/fileformat2.html, "WAL File Format").
 _SALTS_AT, _SALTS = 16, 8
-# Random identities differ in about 64 of 128 bits, a rotten one in few.
-_ROTTEN_BITS = 16
 # A link, or a pipe that nobody reads, may be a stranger's.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -51,6 +52,26 @@ def describe_loss(lost: int, place: str = "") -> str:
     """Return a clause: "the last 2 acknowledged messages of log.db are lost"."""
     of = f" of {place}" if place else ""
     return f"the {last_counted(lost, 'acknowledged message')}{of} {'is' if lost == 1 else 'are'} lost"
+
+
+def set_aside(path: str) -> str:
+    """Return the command that takes the write-ahead log of a database, at a path after links, away from it."""
+    return f"mv {shell_path(wal_of(path))} {shell_path(f'{wal_of(path)}.former')}"
+
+
+def ways_on(path: str, most: int) -> str:
+    """Return, as a sentence, what to do where another file stands in the place of a database, beside its log.
+
+    Args:
+        path: of the database, after links.
+        most: the messages that only the write-ahead log may have.
+    """
+    lost = f"at most {counted(most, 'message')}" if most > 0 else "no acknowledged message"
+    return (
+        "Stop the program that has the log open (the server), if one has, and put the former file back. Or go on with"
+        f" the file that is there: {set_aside(path)}; that gives up {lost}, unless gossiplog sync COPY SERVER"
+        " --topic TOPIC saves them while the program still runs, or a replica has them"
+    )
 
 
 class CommitCount:
@@ -91,7 +112,7 @@ class CommitCount:
             CorruptLog: it did.
         """
         if problem := self.find_replacement():
-            raise CorruptLog([problem], advice=f": rm {shell_path(self._wal_path)}")
+            raise CorruptLog([problem], advice="")
 
     def find_replacement(self) -> str:
         """Return how the database differs from the one that its write-ahead log was written for, "" if it is that.
@@ -105,19 +126,20 @@ class CommitCount:
         is_intact = check == zlib.crc32(found[0] + record[: _WAL_RECORD.size])
         if not is_intact or salts != _read(self._wal_path, _SALTS, _SALTS_AT):
             return ""
-        actual = _read_identity_and_count(self._database)
+        actual = read_identity_and_count(self._database)
         if actual is None:
             return ""
         identity, count = actual
-        is_other = (int.from_bytes(identity) ^ int.from_bytes(found[0])).bit_count() > _ROTTEN_BITS
+        is_other = is_other_identity(identity, found[0])
         # Damage, and pages that are being moved at this moment, may look alike.
-        if not (is_other or count < count_without_wal) or not _is_consistent(self._database):
+        if not (is_other or count < count_without_wal) or not is_consistent(self._database):
             return ""
-        fewer = f"it holds {counted(count, 'message')}, and that file had {count_without_wal:,}"
-        difference = "it has another identity, as each backup has" if is_other else fewer
+        difference = (
+            "it has another identity, as each backup has" if is_other else fewer_messages(count, count_without_wal)
+        )
         return (
             f"{self._database} was replaced, and {self._wal_path} belongs to the file that was there before:"
-            f" {difference}: put that file back; or drop its write-ahead log, and the messages that only it has"
+            f" {difference}. {ways_on(self._database, found[1] - count_without_wal)}"
         )
 
     def write(self, identity: bytes, count: int) -> None:
@@ -146,7 +168,7 @@ class CommitCount:
         except OSError:
             return b""
         if not self._wal_record.startswith(salts) or not salts:
-            actual = _read_identity_and_count(self._database)
+            actual = read_identity_and_count(self._database)
             record = _WAL_RECORD.pack(salts, 0 if actual is None else actual[1])
             self._wal_record = record + zlib.crc32(identity + record).to_bytes(4)
         return self._wal_record
@@ -181,41 +203,3 @@ def _read(path: str, size: int, offset: int) -> bytes:
         return os.pread(descriptor, size, offset) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     finally:
         os.close(descriptor)
-
-
-def _connect_without_wal(database: str) -> sqlite3.Connection:
-    """Return a connection that reads a database without its write-ahead log, and without a lock."""
-    connection = sqlite3.connect(f"{Path(database).as_uri()}?immutable=1", uri=True)
-    distrust(connection)
-    return connection
-
-
-def _read_identity_and_count(database: str) -> tuple[bytes, int] | None:
-    """Return the identity of a database and how many messages it holds without its write-ahead log; None if unknown."""
-    try:
-        with closing(_connect_without_wal(database)) as connection:
-            # The file may be a stranger's, whose views have rows without end.
-            (tables,) = connection.execute(
-                "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
-                " AND name IN ('gossiplog_messages', 'gossiplog_leaves', 'gossiplog_meta')"
-            ).fetchone()
-            if tables != 3:
-                return None
-            (count,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
-            return stored_identity(connection), count
-    except (sqlite3.Error, UnicodeError, CorruptLog):
-        return None
-
-
-def _is_consistent(database: str) -> bool:
-    """Return whether a database is a sound one without its write-ahead log, with a leaf for each message."""
-    query = (
-        "SELECT count(*) = max(seq) AND count(*) = (SELECT count(*) FROM gossiplog_leaves) OR max(seq) IS NULL"
-        " FROM gossiplog_messages"
-    )
-    try:
-        with closing(_connect_without_wal(database)) as connection:
-            (is_whole,) = connection.execute(query).fetchone()
-            return bool(is_whole) and connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
-    except (sqlite3.Error, UnicodeError):
-        return False

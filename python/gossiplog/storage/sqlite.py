@@ -12,9 +12,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -29,7 +28,8 @@ from gossiplog.storage.base import (
     Transaction,
     closing,
 )
-from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.checkpoints import Checkpoints
+from gossiplog.storage.commit_count import CommitCount, describe_loss, ways_on
 from gossiplog.storage.pages import SMALLEST_PAGE
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
@@ -62,14 +62,6 @@ from gossiplog.storage.write_ahead_log import close_leaving_log
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 # With these a commit that has returned is on disk.
 _DURABLE = ("full", "extra")
-
-# Bytes of the write-ahead log from which a commit has it begin anew; how long that waits for readers, in milliseconds;
-# and the seconds after which it is tried again where they went on. Its size is looked at once in so many small commits.
-_LOG_BYTES = 16 * 2**20
-_READERS_MILLISECONDS = 250
-_RETRY_SECONDS = 1.0
-_COMMITS = 16
-_MANY_MESSAGES = 32
 # Connections of readers that are kept open between uses.
 _IDLE_READERS = 4
 # Bytes in a value that is read, four times what a sync carries; and SQLite's own limit (https://sqlite.org/limits.html).
@@ -108,17 +100,17 @@ class SQLiteStorage(Storage):
         self._counted = self._count if synchronous in _DURABLE and not self.read_only else None
         self._identity = b""
         self._lost = 0
-        self._commits = 0
-        self._next_look = 0.0
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
         # The path of the file, "" in memory.
         self._file = "" if self._path in ("", MEMORY) else os.path.abspath(file_of(self._path))
-        # The write-ahead log of the file that a symbolic link leads to: SQLite puts it there.
-        self._wal_path = ""
+        # The file that a link led to when the log was opened, and its write-ahead log, which SQLite puts there.
+        self._database = self._wal_path = ""
         # The files that both named when the log was opened.
         self._files = NamedFiles({})
+        # None in memory, and until the log is open.
+        self._checkpoints: Checkpoints | None = None
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -177,20 +169,32 @@ class SQLiteStorage(Storage):
         connection = self._connect()
         try:
             file = file_id(self._file) if file is None else file
-            self._wal_path = str(wal_of(os.path.realpath(self._file)))
+            if self._file:
+                self._database = os.path.realpath(self._file)
+                self._wal_path = str(wal_of(self._database))
             with self._errors("open"):
                 stored, self._schema = self._opening.run(connection, topic, create, progress)
                 self._former = FormerContents(stored)
                 self._check_count(connection, acknowledged)
-            self._files = NamedFiles({self._file: file, self._wal_path: file_id(self._wal_path)} if self._file else {})
+            if self._file:
+                self._files = NamedFiles({self._file: file, self._wal_path: file_id(self._wal_path)})
+                self._checkpoints = Checkpoints(self._database, self._wal_path, self._identity, LOCK_TIMEOUT)
             self._check_files()
+            self._prepare_writer(connection)
         except BaseException:
             connection.close()
             raise
+        return connection, stored
+
+    def _prepare_writer(self, connection: sqlite3.Connection) -> None:
+        with self._errors("write to"):
+            # The opening has waited for the disk in the same way.
+            connection.execute(f"PRAGMA synchronous = {self._opening.synchronous}")
+            # `Checkpoints` makes them.
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
         # `apply` may have values of its own.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
         connection.set_authorizer(self._guard)
-        return connection, stored
 
     def _check_not_emptied(self) -> None:
         """Refuse to make a log anew in the place of one that had messages.
@@ -315,41 +319,17 @@ class SQLiteStorage(Storage):
             self._committed,
         )
 
-    def _committed(self, connection: sqlite3.Connection, first: int, last: int) -> None:
-        """Count the messages of a commit, and keep the write-ahead log short. Called under the lock of the writes.
+    def _committed(self, connection: sqlite3.Connection, written: tuple[int, int] | None) -> None:
+        """Count the messages of a commit, and look after the write-ahead log. Called under the lock of the writes.
 
         Args:
             connection: that has committed.
-            first: the sequence of its first message.
-            last: the sequence of its last message.
+            written: the sequences of its first and its last message, None where there is none.
         """
-        if self._counted is not None:
-            self._counted.write(self._identity, last)
-        self._commits += 1
-        if self._path != MEMORY and (self._commits % _COMMITS == 0 or last - first >= _MANY_MESSAGES):
-            self._shorten_log(connection)
-
-    def _shorten_log(self, connection: sqlite3.Connection) -> None:
-        """Have the write-ahead log begin anew where it is large.
-
-        SQLite's own checkpoints move what is in it, but it begins anew only when a writer finds no reader that uses it,
-        and among several that read one after the other there is always one.
-        """
-        try:
-            size = os.stat(self._wal_path).st_size
-        except OSError:
-            return
-        if size < _LOG_BYTES or time.monotonic() < self._next_look:
-            return
-        # The messages are committed: what fails here is tried again, or the next read or write names it.
-        with suppress(sqlite3.Error):
-            connection.execute(f"PRAGMA busy_timeout = {_READERS_MILLISECONDS}")
-            try:
-                (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                if busy:
-                    self._next_look = time.monotonic() + _RETRY_SECONDS
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT * 1000)}")
+        if written is not None and self._counted is not None:
+            self._counted.write(self._identity, written[1])
+        if self._checkpoints is not None:
+            self._checkpoints.committed(connection, None if written is None else written[1] - written[0] + 1)
 
     def size(self) -> int:
         self._check_open()
@@ -397,11 +377,19 @@ class SQLiteStorage(Storage):
         self._close_idle()
         with closing(self._lock, self._path):
             writer, self._writer = self._writer, None
-            if writer is not None:
-                with self._errors("close"):
-                    writer.close()
             if self._count is not None:
                 self._count.close()
+            if writer is not None:
+                self._close_last(writer)
+                self._check_files(is_closing=True)
+
+    def _close_last(self, connection: sqlite3.Connection) -> None:
+        """Close a connection after which there may be no other to the database."""
+        with self._errors("close"):
+            if self._checkpoints is None:
+                connection.close()
+            else:
+                self._checkpoints.close(connection)
 
     def _connect(self) -> sqlite3.Connection:
         if self._path != MEMORY:
@@ -452,7 +440,7 @@ class SQLiteStorage(Storage):
             if not self._closed and len(self._idle) < _IDLE_READERS and not connection.in_transaction:
                 self._idle.append(connection)
                 return
-        connection.close()
+        self._close_last(connection)
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._closed or self._writer is None:
@@ -462,10 +450,7 @@ class SQLiteStorage(Storage):
             connection = self._connect()
             try:
                 self._check_files()
-                with self._errors("write to"):
-                    connection.execute(f"PRAGMA synchronous = {self._opening.synchronous}")
-                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
-                connection.set_authorizer(self._guard)
+                self._prepare_writer(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -473,34 +458,52 @@ class SQLiteStorage(Storage):
             former.close()
         return self._writer
 
-    def _check_files(self) -> None:
+    def _check_files(self, *, is_closing: bool = False) -> None:
         """Check that the paths name the files that were opened: SQLite goes on with a file that has lost its name.
 
+        Args:
+            is_closing: whether the log was just closed, by which what a write-ahead log without a name had was moved
+                into the file.
+
         Raises:
-            StorageError: the file or its write-ahead log was deleted or moved, or another one has taken its name.
+            StorageError: the file or its write-ahead log was deleted or moved, or another one has taken its name; or
+                another one was copied over the file.
         """
         lost = self._files.find_lost()
-        if lost is None:
-            return
-        if lost != self._file:
+        change = ""
+        if self._checkpoints is not None:
+            change = self._checkpoints.change if is_closing else self._checkpoints.find_change()
+        if lost == self._wal_path != "":
+            if not is_closing:
+                raise StorageError(
+                    f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
+                    f" more is written to it: {CLOSE_IN_ORDER}"
+                )
+        elif lost is not None and file_id(self._file) is None:
             raise StorageError(
-                f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
-                f" more is written to it: {CLOSE_IN_ORDER}"
+                f"the file {self._file} was deleted or moved away while the log was open, so nothing more is written to"
+                " it: move it back to go on. If it is lost, restore a backup, or get its messages from a peer or a hub:"
+                " gossiplog sync NEW SOURCE --topic TOPIC"
             )
-        what, way = (
-            ("was deleted or moved away", "move it back to go on")
-            if file_id(self._file) is None
-            else (
-                "was replaced by another file",
-                "to go on with that one, close the log (stop the program), rm"
-                f" {shell_path(self._wal_path)}, and open it again",
+        elif lost is not None and self._files.is_named(lost, by=self._database):
+            if not is_closing:
+                raise StorageError(
+                    f"the link {self._file} leads to another file than when the log was opened, so nothing more is"
+                    " written: to go on with that file, close the log (stop the program), and open it again"
+                )
+        elif lost is not None or change:
+            how = f"was written over ({change})" if lost is None else "was replaced by another file"
+            raise StorageError(
+                f"the file {self._file} {how} while the log was open, so nothing more is written to it, and"
+                f" {self._wal_path} is kept. {ways_on(self._database, self._only_in_wal())}"
             )
-        )
-        raise StorageError(
-            f"the file {self._file} {what} while the log was open, so nothing more is written to it: {way}. If it is"
-            " lost, restore a backup, or get its messages from a peer or a hub: gossiplog sync NEW SOURCE --topic"
-            " TOPIC"
-        )
+
+    def _only_in_wal(self) -> int:
+        """Return how many messages the write-ahead log may have that the file did not have when it was looked at."""
+        acknowledged = None if self._count is None else self._count.read()
+        if acknowledged is None or self._checkpoints is None:
+            return 0
+        return acknowledged[1] - self._checkpoints.file.count
 
     def _renew(self) -> None:
         """Have the next transaction begin on a new connection: what this one has read stays in its cache."""

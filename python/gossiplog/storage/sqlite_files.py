@@ -24,7 +24,7 @@ _IMMUTABLE_URI = re.compile(rf"file:[^#]*[?&]{_IMMUTABLE}(?:[&#]|$)")
 READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
 """Fits a URI by which nothing can be written."""
 # Linux's time stamps are those of its ticks, of 10 ms at most; the coarsest file system's are FAT's, of two seconds.
-_STAMP_NANOSECONDS = 10**8
+_STAMP_NANOSECONDS = 3 * 10**7
 _WHOLE_STAMP_NANOSECONDS = 4 * 10**9
 
 
@@ -89,6 +89,11 @@ def file_id(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def is_settled(changed: int, now: int) -> bool:
+    """Return whether another change would get another time stamp than the last one, both in nanoseconds."""
+    return changed + (_STAMP_NANOSECONDS if changed % 10**9 else _WHOLE_STAMP_NANOSECONDS) < now
+
+
 class NamedFiles:
     """Whether paths still name the files that they named.
 
@@ -121,12 +126,12 @@ class NamedFiles:
                 return path
         # What is done to a folder soon after a change may leave its time as it is.
         now = time.time_ns()
-        is_settled = all(
-            modified + (_STAMP_NANOSECONDS if modified % 10**9 else _WHOLE_STAMP_NANOSECONDS) < now
-            for _, _, modified in stamps
-        )
-        self._stamps = stamps if is_settled else []
+        self._stamps = stamps if all(is_settled(modified, now) for _, _, modified in stamps) else []
         return None
+
+    def is_named(self, path: str, *, by: str) -> bool:
+        """Return whether the file that a path named has another path's name."""
+        return file_id(by) == self._files[path]
 
     def _read_stamps(self) -> list[tuple[int, int, int]]:
         """Return which folders the paths lead to, and when these were last changed; nothing where one is missing."""

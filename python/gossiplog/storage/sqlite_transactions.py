@@ -321,8 +321,8 @@ class WriteTransaction:
         guard: of the connection.
         errors: that the driver's errors are raised as.
         check_file: raises StorageError before a commit that nobody would find.
-        committed: is called under the lock, after a commit that added messages: with the connection, and the sequences
-            of the first and the last.
+        committed: is called under the lock, after a commit: with the connection, and the sequences of the first and the
+            last message that it added, or None.
     """
 
     __slots__ = (
@@ -346,7 +346,7 @@ class WriteTransaction:
         guard: Guard,
         errors: StorageErrors,
         check_file: Callable[[], None],
-        committed: Callable[[sqlite3.Connection, int, int], None],
+        committed: Callable[[sqlite3.Connection, tuple[int, int] | None], None],
     ) -> None:
         self._check_file = check_file
         self._committed = committed
@@ -380,8 +380,7 @@ class WriteTransaction:
                 self._ending.__exit__(kind, error, traceback)
             if error is None:
                 self._transaction.committed()
-                if self._transaction.written is not None:
-                    self._committed(self._connection, *self._transaction.written)
+                self._committed(self._connection, self._transaction.written)
             else:
                 # What the block itself raised.
                 self._errors.__exit__(kind, error, traceback)

@@ -7,6 +7,8 @@ up to the last commit, and its damage is left to the checks of the database.
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import sqlite3
 import struct
 from collections import Counter
@@ -217,13 +219,56 @@ def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, in
     return one, two
 
 
+def has_frames(wal: str, count: int) -> bool:
+    """Return whether a write-ahead log has so many frames since it last began.
+
+    Args:
+        wal: its path.
+        count: 1 or more.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    descriptor = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        header = os.pread(descriptor, _HEADER, 0)
+        frame = _FRAME_HEADER + page_size(bytes(16) + header[10:12])
+        # What an earlier use of the file left has other salts.
+        salts = os.pread(descriptor, 8, _HEADER + (count - 1) * frame + 8)
+    finally:
+        os.close(descriptor)
+    return len(salts) == 8 and salts == header[16:24]
+
+
 def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
     """Close a connection to the database at a path, and have SQLite leave the write-ahead log as it is.
 
     Otherwise the last connection moves what SQLite reads of it into the file, and removes the rest, from which `repair`
     may get back what was lost.
     """
-    uri = f"{Path(os.path.realpath(file_of(path))).as_uri()}?mode=ro"
-    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as last:
-        last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    database = os.path.realpath(file_of(path))
+    size = os.path.getsize(database)
+    # SQLite deletes the write-ahead log of an empty file that it opens.
+    if size:
+        uri = f"{Path(database).as_uri()}?mode=ro"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as last:
+            last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            connection.close()
+            return
+    wal = wal_of(database)
+    kept = f"{wal}.{secrets.token_hex(4)}"
+    try:
+        os.link(wal, kept)
+    except FileNotFoundError:
         connection.close()
+        return
+    except OSError:
+        # A file system without hard links.
+        shutil.copyfile(wal, kept)
+    connection.close()
+    if os.path.exists(wal):
+        # Another program has the database open.
+        os.unlink(kept)
+    else:
+        os.rename(kept, wal)
+        os.truncate(database, size)

@@ -1,0 +1,104 @@
+"""Checkpoints of a log's database: when its write-ahead log is moved into its file, and when it must not be.
+
+SQLite's automatic checkpoints are off. They would move the pages also into a file that was copied over the database
+while it was open, and destroy both: the copy, and what only the write-ahead log has.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import suppress
+
+from gossiplog.storage.database_file import WatchedFile
+from gossiplog.storage.write_ahead_log import close_leaving_log, has_frames
+
+# Pages in the write-ahead log from which a checkpoint moves them, as SQLite's automatic ones do.
+_PAGES = 1000
+# Its bytes from which it begins anew; how long that waits for readers, in milliseconds; and the seconds after which it
+# is tried again where they went on.
+_LOG_BYTES = 16 * 2**20
+_READERS_MILLISECONDS = 250
+_RETRY_SECONDS = 1.0
+# Its size is looked at once in so many commits, and after those of so many messages.
+_COMMITS = 16
+_MANY_MESSAGES = 32
+
+
+class Checkpoints:
+    """The checkpoints of one connection that writes.
+
+    Args:
+        database: the path of the file, after links.
+        wal: the path of its write-ahead log.
+        identity: of the database, b"" where it is not known.
+        lock_timeout: the seconds that the connection waits for a lock otherwise.
+    """
+
+    def __init__(self, database: str, wal: str, identity: bytes, lock_timeout: float) -> None:
+        self._database = database
+        self._wal = wal
+        self._lock_timeout = lock_timeout
+        self._commits = 0
+        self._next_attempt = 0.0
+        self.file = WatchedFile(database, identity)
+        self.change = self.file.find_change()
+        """How the file differed, when it was last looked at, from the one that was opened; "" if it did not."""
+
+    def find_change(self) -> str:
+        """Return how the file differs from the one that was opened, as far as the last look found; "" if not at all."""
+        if self.change:
+            # It may have been put right.
+            self.change = self.file.find_change()
+        return self.change
+
+    def committed(self, connection: sqlite3.Connection, messages: int | None) -> None:
+        """Look after the write-ahead log now and then. Called after each commit, under the lock of the writes.
+
+        Args:
+            connection: that has committed.
+            messages: how many it has written; None where it wrote none, but perhaps an application's rows.
+        """
+        self._commits += 1
+        if self._commits % _COMMITS == 0 or messages is None or messages > _MANY_MESSAGES:
+            self._run(connection)
+
+    def _run(self, connection: sqlite3.Connection) -> None:
+        """Move the write-ahead log into the file where it is long, and have it begin anew where it is large.
+
+        The first alone does not shorten it: SQLite begins it anew only when a writer finds no reader that uses it, and
+        among several that read one after the other there is always one.
+        """
+        self.change = self.file.find_change(quick=True)
+        if self.change or time.monotonic() < self._next_attempt:
+            return
+        try:
+            is_large = os.stat(self._wal).st_size >= _LOG_BYTES
+            if not is_large and not has_frames(self._wal, _PAGES):
+                return
+        except OSError:
+            return
+        self.change = self.file.find_change()
+        if self.change:
+            return
+        # The messages are committed: what fails here is tried again, or the next read or write names it.
+        with suppress(sqlite3.Error):
+            if not is_large:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                return
+            connection.execute(f"PRAGMA busy_timeout = {_READERS_MILLISECONDS}")
+            try:
+                (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if busy:
+                    self._next_attempt = time.monotonic() + _RETRY_SECONDS
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout * 1000)}")
+
+    def close(self, connection: sqlite3.Connection) -> None:
+        """Close a connection; the last one moves the write-ahead log into the file, unless that has changed."""
+        self.change = self.file.find_change()
+        if self.change:
+            close_leaving_log(connection, self._database)
+        else:
+            connection.close()

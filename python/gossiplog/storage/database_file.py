@@ -1,0 +1,148 @@
+"""The file of a database, read without its write-ahead log: whether it is the one that the log was written for.
+
+SQLite ties the two by nothing. Where another file takes the place of the database, or is copied over it, SQLite mixes
+the pages of both. Until that is noticed, the write-ahead log is all that is left of what was written last.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+from gossiplog.errors import CorruptLog
+from gossiplog.reprs import counted
+from gossiplog.storage.sqlite_files import distrust, file_id, is_settled
+from gossiplog.storage.sqlite_meta import stored_identity
+
+# Random identities differ in about 64 of 128 bits, a rotten one in few.
+_ROTTEN_BITS = 16
+# Pages that another process is moving from the write-ahead log at this moment may look like a change.
+_LOOKS = 5
+_BETWEEN_SECONDS = 0.02
+
+
+class WatchedFile:
+    """Whether the file of a database that is open is still the one that was opened, where its name is the same.
+
+    Only checkpoints write to the file. So it is read again only when the system says that it has changed.
+
+    Args:
+        database: the path of the file, after links.
+        identity: of the database; b"" where that is not known, and then no change is found.
+    """
+
+    def __init__(self, database: str, identity: bytes) -> None:
+        self._database = database
+        self._identity = identity
+        self._file = file_id(database)
+        # As the last look found them.
+        self._count: int | None = None
+        self._size = 0
+        self._stamp: tuple[int, int] | None = None
+        self._is_settled = False
+        self._change = ""
+
+    @property
+    def count(self) -> int:
+        """How many messages the file holds without its write-ahead log, 0 where that is not known."""
+        return self._count or 0
+
+    def find_change(self, *, quick: bool = False) -> str:
+        """Return how the file differs from the one that was opened, as a clause; "" if it does not.
+
+        Args:
+            quick: whether a change may be passed over that came within a step of the system's clock after another.
+        """
+        try:
+            status = os.stat(self._database)
+        except OSError:
+            return ""
+        if not self._identity or (status.st_dev, status.st_ino) != self._file:
+            # `NamedFiles` finds another file of the name, and SQLite leaves that alone.
+            return ""
+        # `cp -p` sets the time of the last write, but nobody that of the last change.
+        stamp = status.st_size, status.st_ctime_ns
+        if stamp != self._stamp or not (quick or self._is_settled):
+            for look in range(_LOOKS):
+                if look:
+                    time.sleep(_BETWEEN_SECONDS)
+                self._change = self._compare()
+                if not self._change:
+                    break
+            self._stamp, self._is_settled = stamp, is_settled(status.st_ctime_ns, time.time_ns())
+        return self._change
+
+    def _compare(self) -> str:
+        try:
+            size = os.path.getsize(self._database)
+        except OSError:
+            return ""
+        found = read_identity_and_count(self._database)
+        if found is None:
+            if self._count is None:
+                # An upgrade may be in the write-ahead log still.
+                return ""
+            if size < self._size:
+                return f"it has {size:,} bytes, and had {self._size:,}"
+            return "it can no longer be read as a log"
+        identity, count = found
+        if is_other_identity(identity, self._identity):
+            return "it has another identity, as each backup has"
+        if self._count is not None and count < self._count:
+            return fewer_messages(count, self._count)
+        self._count, self._size = count, size
+        return ""
+
+
+def is_other_identity(one: bytes, other: bytes) -> bool:
+    """Return whether two identities are of two databases, and none of them is the other one with damage."""
+    return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count() > _ROTTEN_BITS
+
+
+def fewer_messages(count: int, before: int) -> str:
+    """Return a clause about a file that holds fewer messages than the former one."""
+    return f"it holds {counted(count, 'message')}, and the former file had {before:,}"
+
+
+def read_identity_and_count(database: str) -> tuple[bytes, int] | None:
+    """Return the identity of a database and how many messages it holds without its write-ahead log; None if unknown."""
+    try:
+        with closing(_connect(database)) as connection:
+            # The file may be a stranger's, whose views have rows without end.
+            (tables,) = connection.execute(
+                "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
+                " AND name IN ('gossiplog_messages', 'gossiplog_leaves', 'gossiplog_meta')"
+            ).fetchone()
+            if tables != 3:
+                return None
+            (count,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+            return stored_identity(connection), count
+    except (sqlite3.Error, UnicodeError, CorruptLog):
+        return None
+
+
+def is_consistent(database: str) -> bool:
+    """Return whether a database is a sound one without its write-ahead log, with a leaf for each message."""
+    query = (
+        "SELECT count(*) = max(seq) AND count(*) = (SELECT count(*) FROM gossiplog_leaves) OR max(seq) IS NULL"
+        " FROM gossiplog_messages"
+    )
+    try:
+        with closing(_connect(database)) as connection:
+            (is_whole,) = connection.execute(query).fetchone()
+            return bool(is_whole) and connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except (sqlite3.Error, UnicodeError):
+        return False
+
+
+def _connect(database: str) -> sqlite3.Connection:
+    """Return a connection that reads a database without its write-ahead log, and without a lock.
+
+    It is SQLite that opens the file: whoever else closed it in this process would release SQLite's locks on it.
+    """
+    connection = sqlite3.connect(f"{Path(database).as_uri()}?immutable=1", uri=True)
+    distrust(connection)
+    return connection

@@ -1,0 +1,201 @@
+"""Checkpoints, and that there are none into a file that was copied over the database while it was open."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.log import Log
+from gossiplog.reprs import counted
+from gossiplog.storage import SQLiteStorage, checkpoints
+from gossiplog.storage.sqlite import Synchronous
+
+TOPIC = "checkpoints.example.com"
+SIGNER = Signer(bytes(32))
+STORED = 5
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A log of some messages, all in its file."""
+    path = tmp_path / "log.db"
+    with opened(path) as log:
+        log.append_many(range(STORED))
+    return path
+
+
+def opened(path: Path, synchronous: Synchronous = "full") -> Log:
+    return gossiplog.open(path, TOPIC, signer=SIGNER, synchronous=synchronous)
+
+
+def copy_backup(path: Path) -> None:
+    """Copy over the file what `gossiplog backup` made of it."""
+    copy = path.with_name("backup.db")
+    with gossiplog.open(path, read_only=True) as log:
+        log.backup(str(copy))
+    shutil.copyfile(copy, path)
+
+
+def copy_older(path: Path) -> None:
+    """Copy over the file what it was before its last messages."""
+    shutil.copyfile(path.with_name("older.db"), path)
+
+
+def copy_foreign(path: Path) -> None:
+    path.write_bytes(b"no database" * 10_000)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 8192)
+
+
+def cut_within_the_first_page(path: Path) -> None:
+    os.truncate(path, 1000)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def append_until_refused(log: Log) -> tuple[int, StorageError]:
+    """Return how many appends were acknowledged, and the error of the next one."""
+    for acknowledged in range(checkpoints._COMMITS + 1):
+        try:
+            log.append(acknowledged)
+        except StorageError as error:
+            return acknowledged, error
+    pytest.fail("every append was acknowledged")
+
+
+OVERWRITES = [
+    (copy_backup, "it has another identity"),
+    (copy_older, "it holds 1 message, and the former file had 5"),
+    (copy_foreign, "it can no longer be read as a log"),
+    (cut, "bytes, and had"),
+    (cut_within_the_first_page, "it has 1,000 bytes, and had"),
+    (empty, "it has 0 bytes, and had"),
+]
+
+
+@pytest.fixture
+def older(path: Path) -> None:
+    copy = path.with_name("older.db")
+    # Another log would have another identity.
+    with opened(copy) as log:
+        log.append(0)
+    shutil.copyfile(copy, path)
+    with opened(path) as log:
+        log.append_many(range(1, STORED))
+
+
+@pytest.mark.parametrize(("overwrite", "how"), OVERWRITES)
+@pytest.mark.parametrize("synchronous", ["full", "normal"])
+@pytest.mark.usefixtures("older")
+def test_closing_leaves_a_file_that_was_written_over_and_the_write_ahead_log(
+    path: Path, overwrite: Callable[[Path], None], how: str, synchronous: Synchronous
+) -> None:
+    """The pages of the one went into the other: both were lost, and nothing said so."""
+    wal = path.with_name("log.db-wal")
+    log = opened(path, synchronous)
+    log.append("only in the write-ahead log")
+    written = wal.read_bytes()
+    overwrite(path)
+    there = path.read_bytes()
+    with pytest.raises(StorageError, match="was written over") as raised:
+        log.close()
+    assert how in str(raised.value)
+    assert wal.read_bytes() == written
+    assert path.stat().st_size == len(there)
+    if overwrite not in (cut_within_the_first_page, copy_foreign):
+        assert path.read_bytes() == there
+
+
+@pytest.mark.parametrize(("overwrite", "how"), OVERWRITES)
+@pytest.mark.usefixtures("older")
+def test_nothing_is_acknowledged_into_a_file_that_was_written_over(
+    path: Path, overwrite: Callable[[Path], None], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is anything moved into it, however long the write-ahead log is."""
+    monkeypatch.setattr(checkpoints, "_PAGES", 1)
+    wal = path.with_name("log.db-wal")
+    log = opened(path)
+    log.append("only in the write-ahead log")
+    overwrite(path)
+    acknowledged, error = append_until_refused(log)
+    assert how in str(error)
+    acknowledged += 1
+    assert acknowledged <= checkpoints._COMMITS
+    assert f"{wal}.former; that gives up at most {counted(acknowledged, 'message')}, unless" in str(error)
+    with pytest.raises(StorageError, match="was written over"):
+        log.close()
+
+
+@pytest.mark.usefixtures("older")
+def test_the_way_back_after_a_copy_over_an_open_log(path: Path) -> None:
+    """The former file, or the one that is there without the write-ahead log."""
+    wal, former = path.with_name("log.db-wal"), path.read_bytes()
+    log = opened(path)
+    log.append("only in the write-ahead log")
+    copy_backup(path)
+    with pytest.raises(StorageError, match="put the former file back"):
+        log.close()
+    backup = path.read_bytes()
+    with pytest.raises(CorruptLog, match=f"was replaced, .*mv {wal} {wal}.former; that gives up at most 1 message"):
+        opened(path)
+    path.write_bytes(former)
+    with opened(path) as log:
+        assert log.verify().messages == STORED + 1
+        log.append("another")
+        # The file is put right while the log is open.
+        path.write_bytes(backup)
+        count = len(log) + append_until_refused(log)[0]
+        path.write_bytes(former)
+        log.append("goes on")
+    with opened(path) as log:
+        assert log.verify().messages == count + 1
+
+
+def test_checkpoints_of_other_processes_are_no_change(path: Path) -> None:
+    """Two writers that empty the write-ahead log by turns."""
+    with opened(path) as one, opened(path) as other:
+        for number in range(40):
+            for log in (one, other):
+                log.append_many([number] * 40)
+        assert len(one) == STORED + 40 * 2 * 40
+    with opened(path) as log:
+        assert log.verify().messages == STORED + 40 * 2 * 40
+
+
+@pytest.mark.parametrize("append", [lambda log: log.append("x" * 500), lambda log: log.append_many(["x"] * 100)])
+def test_the_write_ahead_log_is_moved_into_the_file(
+    path: Path, append: Callable[[Log], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_PAGES", 20)
+    wal = path.with_name("log.db-wal")
+    with opened(path) as log:
+        before = path.stat().st_size
+        for _ in range(30):
+            append(log)
+            assert wal.stat().st_size < 150 * 4120
+        assert path.stat().st_size > before
+
+
+def test_an_applications_rows_are_moved_into_the_file_as_well(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rebuild writes no messages."""
+    monkeypatch.setattr(checkpoints, "_PAGES", 20)
+    wal = path.with_name("log.db-wal")
+    storage = SQLiteStorage(path)
+    storage.open(TOPIC, create=False)
+    for number in range(20):
+        with storage.transaction() as transaction:
+            transaction.execute(f"CREATE TABLE t{number} AS SELECT zeroblob(100000)")
+            transaction.set_applied(1)
+        assert wal.stat().st_size < 100 * 4120
+    storage.close()

@@ -1,0 +1,81 @@
+"""The file of a database, read without its write-ahead log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.storage import database_file
+from gossiplog.storage.database_file import WatchedFile, is_other_identity, read_identity_and_count
+
+TOPIC = "file.example.com"
+SIGNER = Signer(bytes(32))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, signer=SIGNER) as log:
+        log.append_many(range(3))
+    return path
+
+
+def watched(path: Path) -> WatchedFile:
+    found = read_identity_and_count(str(path))
+    assert found is not None
+    file = WatchedFile(str(path), found[0])
+    assert (file.find_change(), file.count) == ("", found[1])
+    return file
+
+
+@pytest.mark.parametrize(("flipped", "is_other"), [(0, False), (1, False), (16, False), (17, True), (128, True)])
+def test_a_rotten_identity_is_not_another(flipped: int, is_other: bool) -> None:
+    assert is_other_identity(bytes(16), ((1 << flipped) - 1).to_bytes(16)) == is_other
+
+
+@pytest.mark.parametrize("change", [lambda path: path.touch(), lambda path: path.rename(path.with_name("moved.db"))])
+def test_a_file_that_holds_the_same_or_lost_its_name_has_not_changed(
+    path: Path, change: Callable[[Path], object]
+) -> None:
+    file = watched(path)
+    change(path)
+    assert file.find_change() == ""
+
+
+def test_it_is_read_again_only_when_it_has_changed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_file, "is_settled", lambda changed, now: True)
+    file = watched(path)
+    looks = []
+    monkeypatch.setattr(database_file, "read_identity_and_count", looks.append)
+    monkeypatch.setattr(database_file, "_BETWEEN_SECONDS", 0)
+    assert file.find_change() == ""
+    assert looks == []
+    os.utime(path)
+    assert file.find_change() == "it can no longer be read as a log"
+    assert set(looks) == {str(path)}
+
+
+def test_a_change_within_one_step_of_the_clock_is_found_by_a_look_that_is_not_quick(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_file, "is_settled", lambda changed, now: False)
+    file = watched(path)
+    monkeypatch.setattr(database_file, "read_identity_and_count", lambda database: (bytes(16), 3))
+    monkeypatch.setattr(database_file, "_BETWEEN_SECONDS", 0)
+    assert file.find_change(quick=True) == ""
+    assert file.find_change() == "it has another identity, as each backup has"
+
+
+def test_pages_that_another_process_is_moving_are_no_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = watched(path)
+    found = [None, None, read_identity_and_count(str(path))]
+    monkeypatch.setattr(database_file, "read_identity_and_count", lambda database: found.pop(0))
+    monkeypatch.setattr(database_file, "_BETWEEN_SECONDS", 0)
+    os.utime(path)
+    assert file.find_change() == ""
+    assert found == []
