@@ -349,3 +349,56 @@ def test_a_database_in_the_place_of_the_one_that_the_write_ahead_log_belongs_to(
     assert f": mv {wal} {wal}.former; that gives up at most" in program("info", path).err
     wal.unlink()
     assert found(program, path, 0)["messages"][1] == "300 messages, all sound"
+
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "append": ("--key", "none", "text"),
+    "doctor": (),
+    "info": (),
+    "init": ("--topic", "org.example.test"),
+    "rebase": ("--onto", "whole.db"),
+    "serve": ("--topic", "org.example.test"),
+    "sync": ("whole.db", "--topic", "org.example.test"),
+    "verify": (),
+}
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "no count"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_gone_but_for_its_write_ahead_log(
+    program: Program, files: dict[bool, dict[str, bytes]], home: Path, command: str, left: str
+) -> None:
+    """They said that there is no log, and to make one: SQLite deletes the write-ahead log of a file that it makes."""
+    path, wal = home / "log.db", home / "log.db-wal"
+    for name, content in files[True].items():
+        (home / name).write_bytes(content)
+    path.unlink()
+    if left == "an empty file":
+        path.touch()
+    if left == "no count":
+        (home / "log.db-count").unlink()
+    before = wal.read_bytes()
+    result = program(command, path, *COMMANDS[command])
+    assert result.code == 1
+    said = result.err + "".join(map(str, result.records))
+    assert f"{path} is {'empty or cut off' if left == 'an empty file' else 'gone'}, and {wal} has what was" in said
+    assert ("says that a log with 602 messages was there" in said) == (left != "no count")
+    assert f"gossiplog repair {path} --from SOURCE" in said
+    assert wal.read_bytes() == before
+    # The way back that it names. What lacks some of the messages leaves all as it was.
+    assert program("repair", path, "--from", "older.db").code == 1
+    assert (wal.read_bytes(), path.exists()) == (before, left == "an empty file")
+    assert program("repair", path, "--from", "whole.db").code == 0
+    assert program("verify", path).record["messages"] == 602
+
+
+def test_a_log_that_is_all_in_its_write_ahead_log_is_recovered_without_its_file(program: Program, home: Path) -> None:
+    path, wal = home / "log.db", home / "log.db-wal"
+    with gossiplog.open(home / "made.db", "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(300))
+        for suffix in ("-wal", "-count"):
+            Path(f"{path}{suffix}").write_bytes(Path(f"{home / 'made.db'}{suffix}").read_bytes())
+    before = wal.read_bytes()
+    assert program("recover", path, "new.db").record["inserted"] == 300
+    assert (path.exists(), wal.read_bytes()) == (False, before)
+    assert program("verify", "new.db").record["messages"] == 300

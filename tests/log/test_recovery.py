@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 
 import gossiplog
 from gossiplog import MemoryStorage, Signer, core
-from gossiplog.errors import GossipLogError, InvalidMessage, MissingParents, NewerSchema, NotALog, StorageError
+from gossiplog.errors import (
+    CorruptLog,
+    GossipLogError,
+    InvalidMessage,
+    MissingParents,
+    NewerSchema,
+    NotALog,
+    StorageError,
+)
 from gossiplog.log import insertion
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import RecoverResult
@@ -205,11 +214,76 @@ def test_a_recovery_that_stops_says_how_far_it_came(
     monkeypatch.setattr(insertion, "_CHUNK", 100)
     monkeypatch.setattr(Replica, "insert", fill)
     path, new = intact["chain"], tmp_path / "new.db"
+    said = r"the disk is full; \d+ messages of .*log.db had been recovered, and .*new.db was not made"
+    with pytest.raises(StorageError, match=said):
+        gossiplog.recover(path, new)
+    # What it left looked like a whole log.
+    assert [*tmp_path.iterdir()] == []
+    written.clear()
+    with gossiplog.open(new, TOPIC):
+        pass
     with pytest.raises(StorageError, match=r"the disk is full; .*new.db holds \d+ messages of .*log.db"):
         gossiplog.recover(path, new)
     monkeypatch.undo()
     assert len(check_new(path, new)) > 0
     assert gossiplog.recover(path, new).duplicates > 0
+
+
+def test_the_new_log_gets_its_name_when_it_is_complete(
+    intact: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recovery that was killed left a log of some of the messages, of which `verify` found nothing wrong."""
+    new, seen = tmp_path / "new.db", []
+    insert = Replica.insert
+
+    def look(replica: Replica, batch: VerifiedBatch) -> object:
+        seen.append(new.exists())
+        return insert(replica, batch)
+
+    monkeypatch.setattr(Replica, "insert", look)
+    assert gossiplog.recover(intact["chain"], new).inserted == 800
+    assert set(seen) == {False}
+    assert {file.name for file in tmp_path.iterdir()} == {"new.db", "new.db-count"}
+    with gossiplog.open(new) as log:
+        assert log.verify().messages == 800
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_an_empty_file_is_replaced_and_one_that_appears_meanwhile_is_not(
+    intact: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool
+) -> None:
+    new = tmp_path / "new.db"
+    new.touch()
+    assert gossiplog.recover(intact["chain"], new).inserted == 800
+    other = tmp_path / "other.db"
+    if not can_link:
+
+        def link(source: object, target: object) -> None:
+            raise PermissionError("no links here")
+
+        monkeypatch.setattr(os, "link", link)
+        assert gossiplog.recover(intact["chain"], other).inserted == 800
+        return
+    insert = Replica.insert
+
+    def appear(replica: Replica, batch: VerifiedBatch) -> object:
+        other.write_bytes(b"another program's")
+        return insert(replica, batch)
+
+    monkeypatch.setattr(Replica, "insert", appear)
+    monkeypatch.setattr(Path, "exists", lambda path: False if path == other else os.path.exists(path))
+    with pytest.raises(StorageError, match=r"cannot make .*other.db: File exists; repeat"):
+        gossiplog.recover(intact["chain"], other)
+    assert other.read_bytes() == b"another program's"
+
+
+def test_what_is_left_of_another_log_is_not_taken_up(intact: Mapping[str, Path], tmp_path: Path) -> None:
+    """SQLite would read the write-ahead log as the new log's, or delete it."""
+    wal = tmp_path / "new.db-wal"
+    wal.write_bytes(bytes(5000))
+    with pytest.raises(CorruptLog, match=r"new.db is gone, and .*new.db-wal has what was written last"):
+        gossiplog.recover(intact["chain"], tmp_path / "new.db")
+    assert wal.read_bytes() == bytes(5000)
 
 
 def test_a_log_of_a_newer_version(intact: Mapping[str, Path], tmp_path: Path) -> None:

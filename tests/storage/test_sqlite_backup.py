@@ -73,6 +73,15 @@ def test_a_copy_is_one_file_with_everything(path: Path, copy: Path) -> None:
             restored.append(101)
 
 
+def test_a_copy_is_not_put_beside_the_write_ahead_log_of_another_file(path: Path, copy: Path) -> None:
+    """SQLite read it as the copy's."""
+    wal = copy.with_name("copy.db-wal")
+    wal.write_bytes(bytes(5000))
+    with opened(path) as log, pytest.raises(StorageError, match=r"copy.db-wal is there, .*: give another name"):
+        log.backup(copy)
+    assert [*copy.parent.iterdir()] == [wal]
+
+
 def test_a_copy_can_be_read_where_nothing_can_be_written(path: Path, copy: Path) -> None:
     with opened(path) as log:
         log.backup(copy)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import gossiplog.log
-from gossiplog.cli.logs import LogPath
+from gossiplog.cli.logs import LogPath, check_not_gone
 from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
@@ -74,6 +74,7 @@ def doctor(
     """
     output = Output(json)
     if not path.is_file():
+        check_not_gone(path)
         raise NotALog(f"there is no log {path}")
     findings = [*_findings(path, quick)]
     if output.json:

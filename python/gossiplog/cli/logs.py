@@ -40,8 +40,8 @@ from gossiplog.log import Log
 from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
-from gossiplog.storage.commit_count import describe_loss
-from gossiplog.storage.sqlite_files import wal_of
+from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.sqlite_files import has_content, wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -95,6 +95,7 @@ def open_log(
         raise NotALog(f"{_IN_MEMORY} is no file: a log in memory would end with the command")
     if path.is_dir():
         raise NotALog(f"{path} is a folder: expected the file of a log")
+    check_not_gone(path, accept_loss=accept_loss)
     if not path.exists():
         if topic is None:
             way = (
@@ -144,6 +145,14 @@ def open_log(
             raise StorageError(_located(path, error)) from error
     if is_unlocked:
         _check_unchanged(path, before)
+
+
+def check_not_gone(path: Path, *, accept_loss: bool = False) -> None:
+    """Raise StorageError where a log was that is gone, or empty, but for files beside it."""
+    try:
+        CommitCount(str(path)).check_not_gone(accept_loss=accept_loss)
+    except CorruptLog as error:
+        raise StorageError(f"{path}: {error}") from error
 
 
 def _located(path: Path, error: Exception) -> str:
@@ -327,9 +336,9 @@ def recover(
     acknowledged messages that are gone from the end.
     """
     output = Output(json)
-    if not path.exists():
-        raise NotALog(f"there is no log {path}")
-    check_not_empty(path)
+    if not has_content(str(wal_of(path.resolve()))):
+        check_not_gone(path)
+        check_not_empty(path)
     if new.exists() and not _is_empty(new):
         raise StorageError(f"{new} is there already")
     with progress("Recovering") as advance, Stopwatch() as watch:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, OlderSchema, StorageError
-from gossiplog.files import explain_denial
+from gossiplog.files import explain_denial, sync
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
@@ -23,7 +23,7 @@ from gossiplog.log.remains import Remains, SoundValues, find_damaged, is_own_sch
 from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import describe_loss
+from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.location import storage_at
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_tables import storage_error
@@ -44,7 +44,8 @@ def recover(
 
     Args:
         damaged: the path of the log's file, which no program has open. It is not changed.
-        new: as `location` of `open`; a log of the same topic that is there gets what it lacks.
+        new: as `location` of `open`; a log of the same topic that is there gets what it lacks. Where none is there, the
+            file gets its name when it is complete.
         accept_loss: whether to go on where the log has fewer messages than were acknowledged.
         progress: called with the number of messages read since it was called before.
 
@@ -54,13 +55,18 @@ def recover(
         NewerSchema, OlderSchema: another version wrote the log, in tables that this one does not read.
         CorruptLog: acknowledged messages are lost, and no new log was made.
         StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
-            messages are in the new log, if one was made.
+            messages are in the new log, if it was there before.
     """
     path = find_damaged(damaged)
     target = storage_at(new)
+    is_new = not isinstance(new, Storage) and target.file is not None and _is_missing(target.file)
+    if is_new:
+        # What is left there of another log would be taken for this one's.
+        CommitCount(str(target.file)).check_not_gone()
     with ExitStack() as stack:
         try:
-            copy = stack.enter_context(_folder_beside(target)) / "copy.db"
+            folder = stack.enter_context(_folder_beside(target))
+            copy = folder / "copy.db"
             with _descriptor(path) as descriptor:
                 write_ahead_log.copy_with_log(descriptor, path, copy)
             _check_schema(copy, path)
@@ -72,11 +78,47 @@ def recover(
         lost = max(remains.acknowledged - remains.last, 0)
         if lost and not accept_loss:
             raise _loss(path, lost)
-        with open(target, remains.topic) as log:
+        # A complete file gets the name, whenever the process ends.
+        built = folder / "new.db" if is_new else None
+        with open(target if built is None else built, remains.topic) as log:
             try:
-                return _insert(log, SoundValues(base, remains.rows), remains, lost)
+                result = _insert(log, SoundValues(base, remains.rows), remains, lost)
             except (StorageError, sqlite3.Error) as error:
-                raise _stopped(log, path, target, error) from error
+                raise _stopped(log, path, target, error, is_kept=not is_new) from error
+        if built is not None and target.file is not None:
+            _publish(built, target.file)
+        return result
+
+
+def _is_missing(path: Path) -> bool:
+    return not path.exists() or (path.is_file() and path.stat().st_size == 0)
+
+
+def _publish(built: Path, path: Path) -> None:
+    """Give the name of the new log to the complete file, and then to its count.
+
+    Raises:
+        StorageError: the file system failed, or another program has made a file of the name.
+    """
+    try:
+        sync(str(built))
+        if path.exists():
+            # What an attempt left is empty.
+            os.replace(built, path)
+        else:
+            try:
+                os.link(built, path)
+            except FileExistsError:
+                raise
+            except OSError:
+                # A file system without hard links.
+                os.rename(built, path)
+        count = CommitCount(str(built))
+        if os.path.exists(count.path):
+            os.replace(count.path, CommitCount(str(path)).path)
+        sync(str(path.absolute().parent))
+    except OSError as error:
+        raise StorageError(f"cannot make {path}: {error.strerror}; repeat the command with another NEW") from error
 
 
 def _insert(log: Log, own: SoundValues, remains: Remains, lost: int) -> RecoverResult:
@@ -117,8 +159,8 @@ def _folder_beside(target: Storage) -> Iterator[Path]:
 @contextmanager
 def _descriptor(path: Path) -> Iterator[int]:
     """Provide a descriptor of a database, locked unless this user may not write to it."""
-    if os.access(path, os.W_OK):
-        with locked_alone(path) as descriptor:
+    if os.access(path, os.W_OK) or not path.exists():
+        with locked_alone(path, makes=True) as descriptor:
             yield descriptor
         return
     try:
@@ -154,10 +196,13 @@ def _loss(path: Path, lost: int) -> CorruptLog:
     )
 
 
-def _stopped(log: Log, path: Path, target: Storage, error: Exception) -> StorageError:
+def _stopped(log: Log, path: Path, target: Storage, error: Exception, *, is_kept: bool) -> StorageError:
     """Return the error for a recovery that stopped on the way."""
     holds = ""
     # The disk may be what failed.
     with suppress(StorageError):
-        holds = f"; {target.place} holds {counted(len(log), 'message')} of {path}"
+        if is_kept:
+            holds = f"; {target.place} holds {counted(len(log), 'message')} of {path}"
+        else:
+            holds = f"; {counted(len(log), 'message')} of {path} had been recovered, and {target.place} was not made"
     return StorageError(f"{error}{holds}. Repeat the command with another NEW")

@@ -15,7 +15,7 @@ from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog
 from gossiplog.reprs import frozen
 from gossiplog.storage import salvage
 from gossiplog.storage.commit_count import CommitCount
-from gossiplog.storage.sqlite_files import check_files, distrust, text_path
+from gossiplog.storage.sqlite_files import check_files, distrust, has_content, text_path, wal_of
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
 
@@ -64,17 +64,18 @@ class Remains:
 
 
 def find_damaged(location: str | os.PathLike[str]) -> Path:
-    """Return the resolved path of a log's file, which may be damaged.
+    """Return the resolved path of a log's file, which may be damaged, or gone but for its write-ahead log.
 
     Raises:
         NotALog: there is no file.
         StorageError: its write-ahead log is no file.
-        CorruptLog: its write-ahead log belongs to another file.
+        CorruptLog: its write-ahead log belongs to another file; or the file is gone, and there is none.
     """
     text = text_path(location)
     check_files(text)
     path = Path(text).resolve()
-    if not path.is_file():
+    if not path.is_file() and not has_content(str(wal_of(path))):
+        CommitCount(str(path)).check_not_gone()
         raise NotALog(f"there is no log {text}")
     CommitCount(str(path)).check_database()
     return path

@@ -72,7 +72,7 @@ def repair_file(
         accept_loss: whether messages may be lost, here and in the source, that no other descends from.
     """
     path = find_damaged(location)
-    with locked_alone(path) as descriptor, salvage.working_folder(path, "repair") as folder:
+    with locked_alone(path, makes=True) as descriptor, salvage.working_folder(path, "repair") as folder:
         try:
             return _Repair(path, folder, descriptor, progress, accept_loss).run(source)
         except OSError as error:

@@ -33,7 +33,8 @@ from gossiplog.storage.database_file import (
     is_other_identity,
     read_identity_and_count,
 )
-from gossiplog.storage.sqlite_files import wal_of
+from gossiplog.storage.pages import SMALLEST_PAGE
+from gossiplog.storage.sqlite_files import has_content, wal_of
 
 COUNT_SUFFIX = "-count"
 """How the file's name ends; it begins with that of the database, after links."""
@@ -104,6 +105,45 @@ class CommitCount:
     @property
     def _wal_path(self) -> str:
         return str(wal_of(self._database))
+
+    def check_not_gone(self, *, accept_loss: bool = False) -> None:
+        """Refuse what would make a database anew in the place of one that had messages.
+
+        SQLite deletes the write-ahead log of a file that is empty, or that it makes.
+
+        Args:
+            accept_loss: whether messages may be lost that are not in the write-ahead log either.
+
+        Raises:
+            CorruptLog: the file is gone, or shorter than a page, and there is its write-ahead log, or its count has
+                messages.
+        """
+        is_there = os.path.exists(self._database)
+        if is_there and os.path.getsize(self._database) >= SMALLEST_PAGE:
+            return
+        path, acknowledged = shell_path(self._database), self.read()
+        count = 0 if acknowledged is None else acknowledged[1]
+        what = f"{self._database} is {'empty or cut off' if is_there else 'gone'}"
+        says = f"{self.path} says that a log with {counted(count, 'message')} was there"
+        if has_content(self._wal_path):
+            raise CorruptLog(
+                [f"{what}, and {self._wal_path} has what was written last{f'; {says}' if count else ''}"],
+                advice=(
+                    "; put the file back, which goes with its write-ahead log, or get its messages from a replica or a"
+                    f" backup, and from the write-ahead log what these lack: gossiplog repair {path} --from SOURCE."
+                    f" Without a source, gossiplog recover {path} NEW --accept-loss gets what is in the write-ahead log"
+                    " with all its ancestors"
+                ),
+            )
+        if count and not accept_loss:
+            remove = f"rm {path} {shell_path(self.path)}" if is_there else f"rm {shell_path(self.path)}"
+            raise CorruptLog(
+                [f"{what}, and {says}"],
+                advice=(
+                    f"; put the file or a backup back, or get its messages from a replica: {remove} &&"
+                    f" gossiplog sync {path} SOURCE --topic TOPIC"
+                ),
+            )
 
     def check_database(self) -> None:
         """Refuse a database that took the place of the one that its write-ahead log was written for.

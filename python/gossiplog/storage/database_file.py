@@ -143,6 +143,6 @@ def _connect(database: str) -> sqlite3.Connection:
 
     It is SQLite that opens the file: whoever else closed it in this process would release SQLite's locks on it.
     """
-    connection = sqlite3.connect(f"{Path(database).as_uri()}?immutable=1", uri=True)
+    connection = sqlite3.connect(f"{Path(database).as_uri()}?mode=ro&immutable=1", uri=True)
     distrust(connection)
     return connection

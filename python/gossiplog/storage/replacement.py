@@ -20,6 +20,7 @@ from typing import Self
 
 from gossiplog.errors import NotALog, StorageError
 from gossiplog.files import explain_denial, sync
+from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_tables import BESIDE, error_code, foreign_tables, storage_error
 
 _PATIENCE = 2.0
@@ -52,6 +53,7 @@ class Replacement:
         if path == ":memory:" or path.startswith("file:"):
             raise StorageError(f"{path} names no file that could be replaced: expected the path of a log's file")
         if not os.path.exists(path):
+            CommitCount(path).check_not_gone()
             raise NotALog(f"there is no log {path}")
         self.path = os.path.realpath(path)
         self.new = self.path + suffix
@@ -213,13 +215,14 @@ def copy_owner(path: str, target: str) -> None:
 
 
 @contextmanager
-def locked_alone(path: Path) -> Iterator[int]:
+def locked_alone(path: Path, *, makes: bool = False) -> Iterator[int]:
     """Keep all programs from a database for a block, without reading it: it may be damaged.
 
     The block must not open the file by its path: when a process closes a file, its locks on it end.
 
     Args:
         path: of the file.
+        makes: whether an empty file stands in for one that is gone, for the time of the block.
 
     Yields:
         A descriptor of the file.
@@ -230,8 +233,9 @@ def locked_alone(path: Path) -> Iterator[int]:
     # Windows has no such module.
     import fcntl
 
+    is_made = makes and not path.exists()
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if is_made else 0), 0o600)
     except PermissionError as error:
         raise StorageError(f"cannot write to {path}: {explain_denial(path, 'write to')}") from error
     except OSError as error:
@@ -244,6 +248,8 @@ def locked_alone(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+        if is_made and not path.stat().st_size:
+            path.unlink()
 
 
 def is_open_elsewhere(path: Path) -> bool | None:

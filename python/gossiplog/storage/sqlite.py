@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
-from gossiplog.reprs import counted, shell_path
+from gossiplog.reprs import shell_path
 from gossiplog.storage.base import (
     SCHEMA,
     DiskFailure,
@@ -30,7 +30,6 @@ from gossiplog.storage.base import (
 )
 from gossiplog.storage.checkpoints import Checkpoints
 from gossiplog.storage.commit_count import CommitCount, describe_loss, ways_on
-from gossiplog.storage.pages import SMALLEST_PAGE
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     MEMORY,
@@ -148,8 +147,9 @@ class SQLiteStorage(Storage):
         with self._lock:
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
+            if self._count is not None and self._file:
+                self._count.check_not_gone(accept_loss=self._accept_loss)
             self._opening.check_there(create and topic is not None)
-            self._check_not_emptied()
             try:
                 connection, stored = self._open_once(topic, create, progress)
             except (CorruptLog, DiskFailure, NotALog):
@@ -195,28 +195,6 @@ class SQLiteStorage(Storage):
         # `apply` may have values of its own.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES)
         connection.set_authorizer(self._guard)
-
-    def _check_not_emptied(self) -> None:
-        """Refuse to make a log anew in the place of one that had messages.
-
-        Raises:
-            CorruptLog: the file is gone, or shorter than a page, and the count beside it is of a log with messages.
-        """
-        is_there = os.path.exists(self._file)
-        if self._count is None or self._accept_loss or (is_there and os.path.getsize(self._file) >= SMALLEST_PAGE):
-            return
-        acknowledged = self._count.read()
-        if acknowledged is not None and acknowledged[1]:
-            messages, file = counted(acknowledged[1], "message"), self._count.path
-            path = shell_path(self._path)
-            remove = f"rm {path} {shell_path(file)}" if is_there else f"rm {shell_path(file)}"
-            raise CorruptLog(
-                [f"the file is gone, empty or cut off, and {file} says that a log with {messages} was there"],
-                advice=(
-                    f"; put the file or a backup back, or get its messages from a replica: {remove} &&"
-                    f" gossiplog sync {path} SOURCE --topic TOPIC"
-                ),
-            )
 
     def _check_count(self, connection: sqlite3.Connection, acknowledged: tuple[bytes, int] | None) -> None:
         """Refuse a log that has fewer messages than were acknowledged.

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gossiplog.errors import StorageError
 from gossiplog.files import sync
+from gossiplog.storage.sqlite_files import has_content, wal_of
 from gossiplog.storage.sqlite_tables import BESIDE, storage_error
 
 # Copied between two calls of `progress`: 4 MiB.
@@ -40,6 +41,11 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
     path = Path(os.path.abspath(target))
     if os.path.lexists(path):
         raise StorageError(f"{target} is there already: give the name of a new file")
+    if has_content(str(wal_of(path))):
+        raise StorageError(
+            f"{wal_of(path)} is there, of a file that {target} was before, which SQLite would take for the copy's: give"
+            " another name, or move it away"
+        )
     if not path.parent.is_dir():
         raise StorageError(f"cannot make {target}: there is no folder {path.parent}; make it first")
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")

@@ -16,6 +16,8 @@ from gossiplog.files import other_kind
 
 MEMORY = ":memory:"
 """SQLite's name for a database in memory."""
+# Bytes (https://sqlite.org/fileformat2.html, "WAL File Format").
+_WAL_HEADER = 32
 # A journal that names another ends with it as well (https://sqlite.org/fileformat2.html, "The Rollback Journal").
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 # https://sqlite.org/uri.html
@@ -43,6 +45,14 @@ def text_path(location: str | os.PathLike[str]) -> str:
 def wal_of(path: str | Path) -> Path:
     """Return the path of the write-ahead log of a database."""
     return Path(f"{path}-wal")
+
+
+def has_content(wal: str) -> bool:
+    """Return whether there is a write-ahead log, by its path, with more than a header."""
+    try:
+        return os.path.getsize(wal) > _WAL_HEADER
+    except OSError:
+        return False
 
 
 def distrust(connection: sqlite3.Connection) -> None:

@@ -171,7 +171,9 @@ def sync(
 @contextmanager
 def _open_destination(path: Path, topic: str | None, accept_loss: bool) -> Iterator[Log]:
     """Open a log, or make it; if the block fails before a new one got a message, nothing is left of it."""
-    is_new = is_empty = not path.exists()
+    # What is left of another log stays.
+    files = [Path(f"{path}{suffix}") for suffix in ("", *BESIDE)]
+    is_new = is_empty = not any(file.exists() for file in files)
     try:
         with open_log(path, topic, accept_loss=accept_loss, makes=True) as log:
             is_empty = False
@@ -183,8 +185,8 @@ def _open_destination(path: Path, topic: str | None, accept_loss: bool) -> Itera
                 raise
     finally:
         if is_new and is_empty:
-            for suffix in ("", *BESIDE):
-                Path(f"{path}{suffix}").unlink(missing_ok=True)
+            for file in files:
+                file.unlink(missing_ok=True)
 
 
 def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, Any]:
