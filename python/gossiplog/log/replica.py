@@ -222,6 +222,14 @@ class Replica:
         """
         self.next_parents()
 
+    def check_files(self) -> None:
+        """Check that the files of the log are those that were opened, without waiting for writers.
+
+        Raises:
+            StorageError: one was deleted, replaced or written over, and nothing more is written.
+        """
+        self._storage.check_files()
+
     def root(self) -> core.Node:
         """Return the root of the tree."""
         return self.state().tree.root

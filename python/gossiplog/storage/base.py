@@ -460,6 +460,14 @@ class Storage(ABC):
     def check(self) -> list[str]:
         """Return what the database itself finds wrong with its files, one sentence each."""
 
+    def check_files(self) -> None:
+        """Check that what was opened is still there, so that a write would find it. It does not wait for writers.
+
+        Raises:
+            StorageError: it was deleted, replaced or written over.
+        """
+        return
+
     @abstractmethod
     def close(self) -> None:
         """End the use of the log; a second call does nothing.

@@ -46,6 +46,10 @@ class Checkpoints:
         self.change = self.file.find_change()
         """How the file differed, when it was last looked at, from the one that was opened; "" if it did not."""
 
+    def look(self) -> None:
+        """Look at the file now."""
+        self.change = self.file.find_change(quick=True)
+
     def find_change(self) -> str:
         """Return how the file differs from the one that was opened, as far as the last look found; "" if not at all."""
         if self.change:
@@ -70,7 +74,7 @@ class Checkpoints:
         The first alone does not shorten it: SQLite begins it anew only when a writer finds no reader that uses it, and
         among several that read one after the other there is always one.
         """
-        self.change = self.file.find_change(quick=True)
+        self.look()
         if self.change or time.monotonic() < self._next_attempt:
             return
         try:

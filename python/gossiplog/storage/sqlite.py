@@ -42,6 +42,7 @@ from gossiplog.storage.sqlite_files import (
     existing_uri,
     file_id,
     file_of,
+    has_content,
     text_path,
     wal_of,
 )
@@ -344,6 +345,12 @@ class SQLiteStorage(Storage):
                 found = [str(error)]
         return [f"SQLite: {line}" for line in found]
 
+    def check_files(self) -> None:
+        self._check_open()
+        if self._checkpoints is not None:
+            self._checkpoints.look()
+        self._check_files()
+
     def close(self) -> None:
         if self._process != os.getpid():
             # The connections are the parent process's: closing them here would release its locks. Ours may have been
@@ -448,16 +455,18 @@ class SQLiteStorage(Storage):
                 another one was copied over the file.
         """
         lost = self._files.find_lost()
+        if is_closing and (lost == self._wal_path or not has_content(self._wal_path)):
+            # Nothing is left behind; or all of it was removed, as a temporary folder is.
+            lost = None
         change = ""
         if self._checkpoints is not None:
             change = self._checkpoints.change if is_closing else self._checkpoints.find_change()
         if lost == self._wal_path != "":
-            if not is_closing:
-                raise StorageError(
-                    f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
-                    f" more is written to it: {CLOSE_IN_ORDER}"
-                )
-        elif lost is not None and file_id(self._file) is None:
+            raise StorageError(
+                f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
+                f" more is written to it: {CLOSE_IN_ORDER}"
+            )
+        if lost is not None and file_id(self._file) is None:
             raise StorageError(
                 f"the file {self._file} was deleted or moved away while the log was open, so nothing more is written to"
                 " it: move it back to go on. If it is lost, restore a backup, or get its messages from a peer or a hub:"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
 from time import monotonic
@@ -93,14 +93,13 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         return allowed is None or allowed.read
 
     async def health(request: Request) -> Response:
-        messages = await check.messages()
-        if messages is None:
+        found = await check.run()
+        if found.messages is None:
             return JSONResponse({"error": "the log does not answer"}, 503)
-        found = {"messages": messages} if may_read(request) else {}
-        return JSONResponse({"status": "ok", **found})
+        return JSONResponse({"status": "ok", **({"messages": found.messages} if may_read(request) else {})})
 
     async def readiness(request: Request) -> Response:
-        if reason := unready():
+        if reason := unready() or (await check.run()).unready:
             # What follows the colon may name messages and files.
             return JSONResponse({"error": reason if may_read(request) else reason.partition(":")[0]}, 503)
         return await health(request)
@@ -123,26 +122,49 @@ def _peer_json(info: PeerInfo) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name in shown}
 
 
+@dataclass(frozen=True, slots=True)
+class _Health:
+    """How a log is.
+
+    Attributes:
+        messages: how many it holds, None if it does not answer.
+        unready: why nothing can be written to its file; "" if nothing is known.
+    """
+
+    messages: int | None
+    unready: str = ""
+
+
+def _file_fault(log: Log) -> str:
+    try:
+        log.replica.check_files()
+    except StorageError as error:
+        return f"the log cannot be written: {error}"
+    return ""
+
+
 class _HealthCheck:
     """Asks a log whether it answers, once for all callers that ask meanwhile."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._found: int | None = None
+        self._found = _Health(None)
         self._holds_until = -math.inf
         self._looking: anyio.Event | None = None
 
-    async def messages(self) -> int | None:
-        """Return the number of messages in the log; None if it does not answer."""
+    async def run(self) -> _Health:
+        """Ask the log, or return what was found a moment ago."""
         while monotonic() >= self._holds_until:
             if self._looking is not None:
                 await self._looking.wait()
                 continue
             self._looking = anyio.Event()
             try:
-                self._found = await _ask(self._log)
-            except StorageError:
-                self._found = None
+                fault = await run_in_thread(_file_fault, self._log)
+                try:
+                    self._found = _Health(await _ask(self._log), fault)
+                except StorageError:
+                    self._found = _Health(None, fault)
             finally:
                 self._looking.set()
                 self._looking = None
