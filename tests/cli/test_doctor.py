@@ -219,7 +219,7 @@ def test_a_header_that_keeps_a_log_from_being_written(program: Program, path: Pa
         file.seek(18)
         file.write(b"\x06")
     findings = found(program, path, 1)
-    run = f"gossiplog repair {path} --from SOURCE"
+    run = f"gossiplog repair {path}"
     assert findings["damage"] == ("wrong", "its header says that SQLite must not write it", run)
     assert program("repair", path).code == 0
     found(program, path, 0)
@@ -312,6 +312,95 @@ def test_commands_can_be_pasted_where_a_path_has_spaces(program: Program, path: 
     Path(f"{spaced}.damaged").write_bytes(b"")
     (run,) = [row["run"] for row in program("doctor", spaced).records if row["about"] == "leftovers"]
     assert shlex.split(run) == ["rm", f"{spaced}.damaged"]
+
+
+def test_leftovers_of_what_was_killed(program: Program, path: Path) -> None:
+    """Those of a rebase and of a backup were overlooked."""
+    names = [
+        f"{path.name}.rebasing",
+        f"{path.name}.rebasing-wal",
+        f"{path.name}-wal.former",
+        f".{path.name}.0a.partial",
+    ]
+    for name in names:
+        path.with_name(name).touch()
+    for options in ((), ("--quick",)):
+        rows = [row for row in program("doctor", path, *options).records if row["about"] == "leftovers"]
+        assert {row["run"] for row in rows} == {f"rm {path.with_name(name)}" for name in names}
+        assert {row["severity"] for row in rows} == {"note"}
+
+
+@pytest.mark.parametrize("content", [b"# A text\n" * 9000, b"SQLite format 3\0" + bytes(9000)])
+def test_a_file_that_was_never_a_log_is_not_to_be_repaired(program: Program, home: Path, content: bytes) -> None:
+    (home / "README.md").write_bytes(content)
+    _, finding, run = found(program, home / "README.md", 1)["damage"]
+    assert (run, "repair" in finding) == ("", False)
+
+
+def test_a_database_without_a_log_is_not_to_be_repaired(program: Program, home: Path) -> None:
+    with closing(sqlite3.connect(home / "other.db")) as connection:
+        connection.execute("CREATE TABLE notes(text)")
+    _, finding, run = found(program, home / "other.db", 1)["damage"]
+    assert (run, "repair" in finding, "holds no log" in finding) == ("", False, True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 3",
+        "DELETE FROM gossiplog_heads",
+        "UPDATE gossiplog_tree SET hash = zeroblob(16)",
+        "UPDATE gossiplog_messages SET links = x'ff' WHERE seq = 9",
+    ],
+)
+def test_what_follows_from_the_messages_is_repaired_without_a_source(program: Program, path: Path, damage: str) -> None:
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append_many(range(300))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(damage)
+    _, _, run = found(program, path, 1)["damage"]
+    assert run == f"gossiplog repair {path}"
+    assert program(*shlex.split(run)[1:]).code == 0
+    found(program, path, 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE gossiplog_messages SET value = x'00' WHERE seq = 9",
+        "DELETE FROM gossiplog_messages WHERE seq = 20",
+        "DELETE FROM gossiplog_messages WHERE seq = 5; DELETE FROM gossiplog_leaves WHERE seq = 5",
+    ],
+)
+def test_lost_messages_are_repaired_from_a_source(program: Program, path: Path, damage: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(damage)
+    _, _, run = found(program, path, 1)["damage"]
+    assert run == f"gossiplog repair {path} --from SOURCE"
+
+
+@pytest.mark.parametrize("options", [(), ("--quick",)])
+def test_a_count_that_tells_nothing(program: Program, path: Path, home: Path, options: tuple[str, ...]) -> None:
+    """A restored backup beside the count of the former file, and a count that rotted, passed in silence."""
+    count = path.with_name(f"{path.name}-count")
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append("counted")
+        log.backup(home / "backup.db")
+    assert "count" not in found(program, path, 0, *options)
+    content = bytearray(count.read_bytes())
+    content[20] ^= 1
+    count.write_bytes(content)
+    severity, finding, run = found(program, path, 0, *options)["count"]
+    assert (severity, run) == ("note", f"gossiplog sync {path} SOURCE")
+    assert finding.startswith(f"{count} is damaged, so whether acknowledged messages are lost is not known")
+    content[20] ^= 1
+    count.write_bytes(content)
+    path.write_bytes((home / "backup.db").read_bytes())
+    severity, finding, _ = found(program, path, 0, *options)["count"]
+    assert (severity, finding.partition(",")[0]) == ("note", f"{count} is of another file")
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append("counted anew")
+    assert "count" not in found(program, path, 0, *options)
 
 
 def test_leftovers_of_a_log_whose_name_is_a_pattern(program: Program, home: Path) -> None:

@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import struct
 import threading
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -208,6 +208,28 @@ def test_damage_is_found(storage: SQLiteStorage, path: Path) -> None:
     with pytest.raises(CorruptLog, match=r"cannot write to .*log\.db"), storage.transaction() as transaction:
         transaction.heads()
     assert storage.check()
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_header_by_which_sqlite_does_not_write_is_damage(tmp_path: Path, read_only: bool) -> None:
+    """`verify` found nothing, and appends failed."""
+    path = tmp_path / "log.db"
+    gossiplog.open(path, "topic").close()
+    with (
+        gossiplog.open(path, read_only=read_only) as log,
+        log._storage.transaction() if not read_only else nullcontext(),
+    ):
+        assert log._storage.check() == []
+    content = bytearray(path.read_bytes())
+    content[18] ^= 4
+    path.write_bytes(content)
+    with gossiplog.open(path, read_only=read_only) as log:
+        with pytest.raises(CorruptLog, match="the header of the file says that it must not write to it"):
+            log.verify()
+        assert len(log) == 0
+    for location in (f"file:{path}?mode=ro", f"file:{path}?immutable=1"):
+        with gossiplog.open(location, read_only=True) as log:
+            log.verify()
 
 
 def test_a_scan_shows_a_lost_value_as_empty(storage: SQLiteStorage, path: Path) -> None:

@@ -18,16 +18,26 @@ from gossiplog.cli.logs import LogPath, check_not_gone
 from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
+from gossiplog.log.remains import has_all_messages
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
 from gossiplog.storage.commit_count import CommitCount, set_aside
+from gossiplog.storage.database_file import is_other_identity, read_identity_and_count
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_files import wal_of
 from gossiplog.storage.write_ahead_log import unread_commits
 
+# By the pattern of the names of files beside a log, what they are.
+_LEFT = {
+    "{}.damaged*": "is the file before a repair: remove it when you no longer need it",
+    "{}-wal.former": "is the write-ahead log of a former file: remove it when you no longer need it",
+    "{}.rebasing*": "is of a rebase that was killed, unless one is running",
+    "{}.keeping": "is of a repair or a rebase that was killed, unless one is running",
+    ".{}.*.partial*": "is of a backup that was killed, unless one is running",
+}
 # Named of what is damaged.
 _PROBLEMS = 5
 # SQLite moves the write-ahead log into the file from four megabytes on; what keeps it from that is a reader.
@@ -107,6 +117,7 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     yield _disk_space(path)
     open_elsewhere = is_open_elsewhere(path)
     yield _programs(open_elsewhere)
+    yield from _count(path)
     wal = _write_ahead_log(path, bool(open_elsewhere))
     yield wal
     if wal.severity is Severity.WRONG or not os.access(path, os.R_OK):
@@ -132,7 +143,8 @@ def _header(path: Path) -> Iterator[Finding]:
         return
     with path.open("rb") as file:
         if not is_writable(file.read(HEADER)):
-            yield Finding("damage", Severity.WRONG, "its header says that SQLite must not write it", _repair(path))
+            finding = "its header says that SQLite must not write it"
+            yield Finding("damage", Severity.WRONG, finding, f"gossiplog repair {shell_path(path)}")
 
 
 def _remnant(path: Path) -> str:
@@ -155,9 +167,9 @@ def _leftovers(path: Path) -> Iterator[Finding]:
     for folder in salvage.leftovers(place):
         finding = f"a repair or a recovery that was killed has left {folder}"
         yield Finding("leftovers", Severity.NOTE, finding, f"rm -r {shell_path(folder)}")
-    for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.damaged*")):
-        finding = f"{kept} is the file before a repair: remove it when you no longer need it"
-        yield Finding("leftovers", Severity.NOTE, finding, f"rm {shell_path(kept)}")
+    for kind, what in _LEFT.items():
+        for left in sorted(place.parent.glob(kind.format(glob.escape(place.name)))):
+            yield Finding("leftovers", Severity.NOTE, f"{left} {what}", f"rm {shell_path(left)}")
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.generation-*")):
         # Not its companions, such as LOG.generation-0-count.
         if kept.name.rpartition("-")[2].isdecimal():
@@ -199,8 +211,21 @@ def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
     return Finding("write-ahead log", Severity.FINE, f"{size:,} bytes")
 
 
+def _count(path: Path) -> Iterator[Finding]:
+    """Yield what keeps the count of acknowledged messages from telling whether any are lost."""
+    count, found = CommitCount(str(path)), read_identity_and_count(str(path.resolve()))
+    if not os.path.exists(count.path) or found is None:
+        return
+    acknowledged, sync = count.read(), f"gossiplog sync {shell_path(path)} SOURCE"
+    unknown = "so whether acknowledged messages are lost is not known; a replica may have them. The next append sets it"
+    if acknowledged is None:
+        yield Finding("count", Severity.NOTE, f"{count.path} is damaged, {unknown}", sync)
+    elif is_other_identity(acknowledged[0], found[0]):
+        finding = f"{count.path} is of another file, as after a backup was restored, {unknown}"
+        yield Finding("count", Severity.NOTE, finding, sync)
+
+
 def _contents(path: Path, quick: bool) -> Iterator[Finding]:
-    repair = _repair(path)
     try:
         yield from _schema(path)
         with gossiplog.log.open(path, read_only=True) as log:
@@ -215,9 +240,15 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
     except (NewerSchema, OlderSchema) as error:
         yield Finding("schema", Severity.WRONG, str(error))
     except CorruptLog as error:
-        yield Finding("damage", Severity.WRONG, listed(error.problems, _PROBLEMS, separator="; "), repair)
-    except (NotALog, TreeError) as error:
-        yield Finding("damage", Severity.WRONG, str(error), repair)
+        problems = listed(error.problems, _PROBLEMS, separator="; ")
+        yield Finding("damage", Severity.WRONG, problems, _repair(path, quick))
+    except TreeError as error:
+        yield Finding("damage", Severity.WRONG, str(error), _repair(path, quick))
+    except NotALog as error:
+        # Of a stranger's file there is nothing to repair.
+        is_log = salvage.has_traces(path)
+        found = str(error) if is_log else error.problem
+        yield Finding("damage", Severity.WRONG, found, _repair(path) if is_log else "")
     except StorageError as error:
         yield Finding("messages", Severity.WRONG, str(error))
 
@@ -263,8 +294,10 @@ def _application(path: Path) -> Finding:
     return Finding("application", Severity.FINE, "`apply` is not behind" if position.applied else "no `apply` has run")
 
 
-def _repair(path: Path) -> str:
-    return f"gossiplog repair {shell_path(path)} --from SOURCE"
+def _repair(path: Path, quick: bool = True) -> str:
+    """Return the command that repairs a log; unless it is to be quick, without a source where none is needed."""
+    source = "" if not quick and has_all_messages(path) else " --from SOURCE"
+    return f"gossiplog repair {shell_path(path)}{source}"
 
 
 def _rebuild(path: Path, version: int) -> str:

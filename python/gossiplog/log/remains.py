@@ -146,6 +146,24 @@ def count_messages(path: Path, copy: Path) -> tuple[int, int]:
     return found[1] if found is not None and is_own else 0, there
 
 
+def has_all_messages(path: Path) -> bool:
+    """Return whether every message of a damaged log is sound, so that a repair needs no source."""
+    if not path.stat().st_size:
+        # SQLite would delete its write-ahead log.
+        return False
+    acknowledged, _ = count_messages(path, path)
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as base:
+            distrust(base)
+            base.execute("BEGIN")
+            remains = read_remains(base, salvage.Salvage(path), None, acknowledged=acknowledged)
+    except (sqlite3.Error, GossipLogError, UnicodeError):
+        return False
+    is_whole = len(remains.rows) == len(remains.order) == remains.last >= acknowledged
+    return is_whole and not (remains.unsound or remains.unknown or remains.incomplete)
+
+
 def is_own_schema(path: Path) -> bool:
     """Return whether the number of a log's schema alone is wrong, where that is another version's."""
     try:

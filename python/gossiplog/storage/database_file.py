@@ -120,7 +120,7 @@ def read_identity_and_count(database: str) -> tuple[bytes, int] | None:
                 return None
             (count,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
             return stored_identity(connection), count
-    except (sqlite3.Error, UnicodeError, CorruptLog):
+    except (sqlite3.Error, UnicodeError, OSError, CorruptLog):
         return None
 
 
@@ -134,7 +134,7 @@ def is_consistent(database: str) -> bool:
         with closing(_connect(database)) as connection:
             (is_whole,) = connection.execute(query).fetchone()
             return bool(is_whole) and connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
-    except (sqlite3.Error, UnicodeError):
+    except (sqlite3.Error, UnicodeError, OSError):
         return False
 
 
@@ -142,7 +142,13 @@ def _connect(database: str) -> sqlite3.Connection:
     """Return a connection that reads a database without its write-ahead log, and without a lock.
 
     It is SQLite that opens the file: whoever else closed it in this process would release SQLite's locks on it.
+
+    Raises:
+        sqlite3.DatabaseError: the file is empty.
+        OSError: there is none.
     """
+    if not os.path.getsize(database):
+        raise sqlite3.DatabaseError("SQLite deletes the write-ahead log of an empty file")
     connection = sqlite3.connect(f"{Path(database).as_uri()}?mode=ro&immutable=1", uri=True)
     distrust(connection)
     return connection

@@ -30,6 +30,9 @@ _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 _META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})
 # A damaged schema is compared with the statements of a log's tables: so many characters may differ.
 _FLIPPED = 2
+# Bytes of a file in which these are looked for: names of tables in the first page, and of a setting in another.
+_SEARCHED = 16 * 2**20
+_TRACES = (PREFIX.encode(), b"index_fingerprint")
 # By the kind of a working folder: what it is for, and how to do without it.
 _KINDS = {
     "repair": ("repair", "repair a copy in another folder"),
@@ -110,6 +113,13 @@ def working_folder(path: Path, kind: Literal["repair", "recover"]) -> Iterator[P
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
+
+
+def has_traces(path: Path) -> bool:
+    """Return whether a file has, near its beginning, what every log has, and hardly another file."""
+    with path.open("rb") as file:
+        start = file.read(_SEARCHED)
+    return any(trace in start for trace in _TRACES)
 
 
 @dataclass(frozen=True, slots=True)

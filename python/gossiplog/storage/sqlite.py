@@ -55,7 +55,13 @@ from gossiplog.storage.sqlite_tables import (
     error_code,
     integrity_problems,
 )
-from gossiplog.storage.sqlite_transactions import CommitOrRollback, Guard, StorageErrors, WriteTransaction
+from gossiplog.storage.sqlite_transactions import (
+    CommitOrRollback,
+    Guard,
+    StorageErrors,
+    WriteTransaction,
+    is_marked_read_only,
+)
 from gossiplog.storage.sqlite_upgrades import FormerContents, former_reader
 from gossiplog.storage.write_ahead_log import close_leaving_log
 
@@ -343,6 +349,9 @@ class SQLiteStorage(Storage):
                 if error_code(error) not in DAMAGE:
                     raise
                 found = [str(error)]
+            is_file = self._path != MEMORY and READ_ONLY_URI.match(self._path) is None
+            if is_file and self._schema == SCHEMA and is_marked_read_only(self._database):
+                found.append("the header of the file says that it must not write to it")
         return [f"SQLite: {line}" for line in found]
 
     def check_files(self) -> None:

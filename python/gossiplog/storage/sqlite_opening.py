@@ -136,7 +136,8 @@ class Opening:
         )
         schema, topic = meta.get("schema"), meta.get("topic")
         if not isinstance(schema, int) or not isinstance(topic, str):
-            raise NotALog(f"{self.path} is not a log of this package: its table gossiplog_meta says something else")
+            problem = f"{self.path} is not a log of this package: its table gossiplog_meta says something else"
+            raise NotALog(problem, self._repair)
         if schema > SCHEMA:
             raise NewerSchema(
                 f"{self.path} was written by a newer version of this package (schema {schema}, this one reads"

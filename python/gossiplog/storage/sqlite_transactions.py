@@ -10,7 +10,8 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -298,17 +299,34 @@ class StorageErrors:
     def _is_marked_read_only(self, error: sqlite3.Error) -> bool:
         """Return whether SQLite does not write a file that can be written: its header has an unknown write version."""
         file = self._storage.file
-        return (
-            file is not None
-            and not self._storage.read_only
-            and error_code(error) == sqlite3.SQLITE_READONLY
-            and all(os.access(place, os.W_OK) for place in (file, file.absolute().parent))
-        )
+        return file is not None and not self._storage.read_only and _is_refused_by_sqlite(error, file)
 
     def _located(self, error: StorageError) -> StorageError:
         if isinstance(error, CorruptLog):
             error.locate(self._storage.file)
         return error
+
+
+def is_marked_read_only(file: str) -> bool:
+    """Return whether SQLite would not write to a file that can be written; it does not wait for those who do.
+
+    Args:
+        file: the path of a database that is open.
+    """
+    uri = f"{Path(file).as_uri()}?mode=rw"
+    with closing(sqlite3.connect(uri, timeout=0, isolation_level=None, uri=True)) as connection:
+        try:
+            # What a connection does first: one that has read does not look at the header again.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            return _is_refused_by_sqlite(error, Path(file))
+    return False
+
+
+def _is_refused_by_sqlite(error: sqlite3.Error, file: Path) -> bool:
+    can_write = all(os.access(place, os.W_OK) for place in (file, file.absolute().parent))
+    return error_code(error) == sqlite3.SQLITE_READONLY and can_write
 
 
 class WriteTransaction:
