@@ -224,7 +224,7 @@ def test_a_header_by_which_sqlite_does_not_write_is_damage(tmp_path: Path, read_
     content[18] ^= 4
     path.write_bytes(content)
     with gossiplog.open(path, read_only=read_only) as log:
-        with pytest.raises(CorruptLog, match="the header of the file says that it must not write to it"):
+        with pytest.raises(CorruptLog, match="its header says that SQLite must not write it"):
             log.verify()
         assert len(log) == 0
     for location in (f"file:{path}?mode=ro", f"file:{path}?immutable=1"):

@@ -104,7 +104,8 @@ def doctor(
 def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     """Yield what is found. The log is opened last: SQLite drops what follows damage in a write-ahead log."""
     yield from _permissions(path)
-    yield from _header(path)
+    if quick:
+        yield from _header(path)
     yield from _leftovers(path)
     if (what := _remnant(path)) and not wal_of(path.resolve()).exists():
         # The file is left as it is, unless it is empty: it may be none of a log.

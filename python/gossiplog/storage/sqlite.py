@@ -349,10 +349,11 @@ class SQLiteStorage(Storage):
                 if error_code(error) not in DAMAGE:
                     raise
                 found = [str(error)]
+            found = [f"SQLite: {line}" for line in found]
             is_file = self._path != MEMORY and READ_ONLY_URI.match(self._path) is None
             if is_file and self._schema == SCHEMA and is_marked_read_only(self._database):
-                found.append("the header of the file says that it must not write to it")
-        return [f"SQLite: {line}" for line in found]
+                found.append("its header says that SQLite must not write it")
+        return found
 
     def check_files(self) -> None:
         self._check_open()
