@@ -22,9 +22,8 @@ WAL_FLIPS ?= 2000
 # Seconds that each target of `make fuzz-rust` runs, and which do.
 SECONDS ?= 60
 TARGET ?= cbor json message answer frames ledger websocket
-# Processes that run tests: one more than there are cores, because many tests wait for others; two in the quick loop, where
-# nothing has a time limit of its own, as Spark has for its workers.
-MORE_WORKERS = 1
+# Processes that run tests: two more than there are cores, because tests wait for two fifths of their time.
+MORE_WORKERS = 2
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + $(MORE_WORKERS))
 # $(call protoc,FOLDER): what the .proto files generate, under FOLDER
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
@@ -47,7 +46,6 @@ setup: .venv/.requirements $(CORE) ## .venv with everything in it, and the compi
 demo: .venv/.runtime $(CORE) ## import this repository's history into a log, part three peers, sync them
 	@if [ -t 1 ]; then $(BIN)/gossiplog demo; else FORCE_COLOR=1 COLUMNS=120 $(BIN)/gossiplog demo; fi
 
-check: MORE_WORKERS = 2
 check: setup ## the quick loop: the fast tests, in a minute
 	@echo 'compiling the Rust tests, which takes minutes the first time…'
 	@cargo test --quiet --no-run

@@ -67,7 +67,10 @@ def check_against(implementation: Any, values: Sequence[bytes], topic: str) -> N
     assert [found["error"] is None for found in verdicts] == [not isinstance(found, InvalidMessage) for found in batch]
 
 
-@pytest.mark.parametrize("implementation", [core, reference], ids=["rust", "python"])
+@pytest.mark.parametrize(
+    "implementation",
+    [pytest.param(core, id="rust"), pytest.param(reference, marks=pytest.mark.slow, id="python")],
+)
 def test_every_verdict_of_canvas_js(implementation: Any) -> None:
     check_against(implementation, VERDICT_VALUES, VERDICTS["topic"])
 

@@ -475,6 +475,7 @@ def test_a_log_of_an_earlier_schema(path: Path, target: Log) -> None:
     assert result.kept == count or result.signed
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @repeatable(40)
 def test_any_history(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

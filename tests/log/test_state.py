@@ -174,6 +174,7 @@ def test_scattered_messages_are_replayed_before_the_lock_is_taken(
     assert locked.taken() < 4 * 40
 
 
+@pytest.mark.slow
 def test_what_another_process_wrote_is_read_without_the_whole_index(
     tmp_path: Path, roots: list[bytes], rows: Rows, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -291,6 +291,7 @@ async def test_too_many_keys_in_one_request_are_an_abort(network: Network, opene
         assert connection.closed is None
 
 
+@pytest.mark.slow
 async def test_100_000_heads_that_do_not_exist_cost_syncs_and_then_the_connection(
     network: Network, opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,7 @@ def payloads(log: Log) -> list[Any]:
     return [message.payload for message in log.messages()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_the_way_back_to_a_hub(opened: Open, signer: Signer, other_signer: Signer, tmp_path: Path) -> None:
     path, theirs = tmp_path / "my log.db", opened(payload=only_texts, signer=other_signer)
@@ -73,6 +74,7 @@ async def test_the_way_back_to_a_hub(opened: Open, signer: Signer, other_signer:
     assert payloads(theirs) == ["theirs", *(f"good {number}" for number in range(20)), "more"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_way_back_to_a_hub_with_a_token(opened: Open, signer: Signer, tmp_path: Path) -> None:
     path, theirs, token = tmp_path / "mine.db", opened(payload=only_texts), "a-token-0123456789"

@@ -182,6 +182,7 @@ def test_text_is_escaped() -> None:
     assert found.isprintable()
 
 
+@pytest.mark.slow
 @given(
     refused=st.lists(st.tuples(st.integers(0, 400), st.text(max_size=300)), max_size=300),
     seed=st.integers(0, 2**32),

@@ -134,6 +134,7 @@ class Validators(RuleBasedStateMachine):
         self.accepted -= self.stored
 
 
+@pytest.mark.slow
 def test_both_judges_decide_alike() -> None:
     run_state_machine_as_test(Validators, settings=settings(max_examples=20, stateful_step_count=20))
 

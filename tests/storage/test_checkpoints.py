@@ -162,6 +162,7 @@ def test_the_way_back_after_a_copy_over_an_open_log(path: Path) -> None:
         assert log.verify().messages == count + 1
 
 
+@pytest.mark.slow
 def test_checkpoints_of_other_processes_are_no_change(path: Path) -> None:
     """Two writers that empty the write-ahead log by turns."""
     with opened(path) as one, opened(path) as other:

@@ -270,6 +270,7 @@ fn a_comb_of_parents_is_reduced_in_steps_along_its_back() {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn a_chain_on_many_heads_does_not_store_their_width_again_and_again() {
     let (wide, long) = (MAX_SHORTCUT as u64 + 44, 400);
     let mut graph: Graph = (0..wide).map(|_| vec![]).collect();

@@ -31,6 +31,7 @@ def test_a_network_that_converges(program: Program, topology: str, tmp_path: Pat
     assert found["times_connected"] >= 4
 
 
+@pytest.mark.slow
 def test_a_table_on_a_terminal(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")

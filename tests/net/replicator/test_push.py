@@ -193,6 +193,7 @@ class TestVirtualTime:
     def anyio_backend(self) -> tuple[str, dict[str, Any]]:
         return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [100, 5_000, CHUNK + 1])
     @pytest.mark.parametrize("seconds", [0.001, 2 * MOST_SECONDS, 100.0])
     async def test_a_writer_that_waits_for_its_turns_is_read_from(

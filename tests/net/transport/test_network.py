@@ -385,6 +385,7 @@ def resources() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
 
 
+@pytest.mark.slow
 async def test_starting_and_stopping_leaves_nothing_behind() -> None:
     async def use() -> None:
         async with open_network() as network, open_network() as another:

@@ -133,6 +133,7 @@ def test_floodsub_delivers_whatever_the_attack(attack: str) -> None:
     assert found.p95 < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["sybil", "cold-boot", "spam"])
 @pytest.mark.parametrize("router", ["simsub", "gossipsub"])
 def test_hostile_meshes_leave_gossip_alone(router: str, attack: str) -> None:

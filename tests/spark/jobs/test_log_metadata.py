@@ -26,7 +26,7 @@ def said(path: Path) -> LogMetadata:
         return LogMetadata(TOPIC, len(log), log.root, tuple(sorted(map(core.decode_id, log.heads))))
 
 
-@pytest.mark.parametrize("messages", [0, 1, 40, INDEX_LAG + 40])
+@pytest.mark.parametrize("messages", [0, 1, 40, pytest.param(INDEX_LAG + 40, marks=pytest.mark.slow)])
 def test_as_the_log_itself(tmp_path: Path, messages: int) -> None:
     path = tmp_path / "log.db"
     gossiplog.open(path, TOPIC).close()
@@ -35,7 +35,7 @@ def test_as_the_log_itself(tmp_path: Path, messages: int) -> None:
     assert replace(log_metadata(str(path)), indexed=0) == said(path)
 
 
-@pytest.mark.parametrize("messages", [40, INDEX_LAG + 40])
+@pytest.mark.parametrize("messages", [40, pytest.param(INDEX_LAG + 40, marks=pytest.mark.slow)])
 def test_damaged_messages_keep_their_places(tmp_path: Path, messages: int) -> None:
     path = tmp_path / "log.db"
     insert(path, TOPIC, braided(2, messages, TOPIC))

@@ -194,7 +194,7 @@ def test_a_cycle_through_the_sequence(keys: KeyStore) -> None:
     assert [row["problem"] for row in rows] == ["it descends from itself"]
 
 
-@pytest.mark.parametrize("heads", [0, 1, 2, 32, 33, 1024, 1025, 5000])
+@pytest.mark.parametrize("heads", [0, 1, 2, 32, 33, 1024, 1025, pytest.param(5000, marks=pytest.mark.slow)])
 def test_heads_are_merged_into_one(keys: KeyStore, heads: int) -> None:
     made = sorted(Signer(bytes(32)).sign(TOPIC, 1, (), number)[0] for number in range(heads))
     given = (

@@ -116,6 +116,7 @@ fn honest(listening: Config) -> (Peer, String, Peer) {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn gossip_made_by_hand_harms_nobody() {
     let (mut first, address, mut second) = honest(config());
     let forever = [topic(), varint(3 << 3), varint(u64::MAX)].concat();
@@ -143,6 +144,7 @@ fn subscription(topic: &str) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn a_peer_that_floods_gossip_is_dropped() {
     // So little that the slowest machine spends it faster than it comes back.
     let (mut first, address, mut second) = honest(Config { control_bytes: 256 << 10, ..config() });
@@ -197,6 +199,7 @@ fn half_a_frame_counts_as_kept_for_its_peer() {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn half_frames_of_many_peers_stay_within_the_budget_of_all() {
     let total = 8 << 20;
     let (mut first, address, mut second) =
@@ -267,6 +270,7 @@ fn numbered(length: usize, number: u32) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn a_member_that_never_reads_is_ended_and_harms_nobody() {
     let (mut first, address, mut second) = honest(config());
     let mut hostile = Peer::start(deaf());
@@ -301,6 +305,7 @@ fn a_member_that_never_reads_is_ended_and_harms_nobody() {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn a_member_that_is_slower_than_others_is_suspended_and_stays_connected() {
     let (mut first, address, mut second) = honest(config());
     let mut slow = Peer::start(deaf());
@@ -373,6 +378,7 @@ fn a_peer_that_requests_more_messages_than_it_takes_is_dropped() {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn a_peer_that_announces_messages_and_takes_no_requests_is_dropped() {
     let (mut first, address, mut second) = honest(config());
     let mut hostile = Peer::start(deaf());
@@ -416,8 +422,9 @@ fn a_peer_that_announces_messages_and_takes_no_requests_is_dropped() {
     still_gossip(&mut first, &mut second, b"unharmed");
 }
 
-/// `cargo test -p gossiplog-net --test mesh floods_of -- --nocapture` prints the figures.
+/// `cargo test -p gossiplog-net --test mesh floods_of -- --include-ignored --nocapture` prints the figures.
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn floods_of_announcements_and_requests_are_read_up_to_an_allowance() {
     // A quarter of what a peer may say by default: a slow machine, too, spends it faster than it comes back.
     let allowed = 4 << 20;

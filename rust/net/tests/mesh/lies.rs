@@ -229,6 +229,7 @@ fn new_addresses_of_a_peer_take_the_place_of_its_old_ones() {
 }
 
 #[test]
+#[ignore = "takes half a second of processor time: `make test` runs it"]
 fn a_peer_that_sends_identify_too_often_is_dropped() {
     let (mut first, at) = Peer::listening(config());
     let (mut honest, mut liar) = (Peer::start(config()), Peer::start(config()));
