@@ -315,6 +315,17 @@ def test_commands_can_be_pasted_where_a_path_has_spaces(program: Program, path: 
     assert shlex.split(run) == ["rm", f"{spaced}.damaged"]
 
 
+@pytest.mark.parametrize("command", ["doctor", "info", "repair", "verify"])
+def test_a_folder_in_the_place_of_the_write_ahead_log(program: Program, path: Path, command: str) -> None:
+    """`doctor` said "Is a directory"."""
+    wal = path.with_name(f"{path.name}-wal")
+    wal.mkdir()
+    err = program(command, path).err
+    assert f"{wal} is a folder, where SQLite keeps a file: mv {wal} {wal}.former" in err
+    wal.rename(f"{wal}.former")
+    assert program("verify", path).code == 0
+
+
 def test_leftovers_of_what_was_killed(program: Program, path: Path) -> None:
     """Those of a rebase and of a backup were overlooked."""
     names = [

@@ -14,6 +14,7 @@ import pytest
 import gossiplog
 from gossiplog import CorruptLog, Log, Signer
 from gossiplog.errors import NotALog, StorageError, TopicMismatch
+from gossiplog.log import repair as repairing
 from gossiplog.log.repair import repair_file as repair
 from tests.damage import TOPIC, Damage, make_damage, make_log, parametrized
 from tests.storage.damage import damage as damage_page
@@ -557,3 +558,29 @@ def test_a_write_ahead_log_that_is_no_file_is_not_waited_for(path: Path) -> None
     for way_back in (repair, lambda damaged: gossiplog.recover(damaged, f"{damaged}.new")):
         with pytest.raises(StorageError, match="is a named pipe, where SQLite keeps a file"):
             way_back(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left on device"),
+        (sqlite3.OperationalError("database or disk is full"), "database or disk is full"),
+    ],
+)
+def test_a_repair_on_a_full_disk_says_what_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    """It said "[Errno 28]", or ended with a traceback."""
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, "topic", signer=Signer(bytes(32))) as log:
+        log.append_many(range(3))
+    before = path.read_bytes()
+
+    def fail(*_: object) -> object:
+        raise error
+
+    monkeypatch.setattr(repairing, "_diagnose", fail)
+    with pytest.raises(StorageError, match=rf"cannot repair .*log.db: {said}; the log is as it was. .*: make room, or"):
+        repair(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir() if file.is_dir()] == []

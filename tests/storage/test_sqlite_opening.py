@@ -8,12 +8,28 @@ import pytest
 
 from gossiplog import NewerSchema, NotALog, OlderSchema, SQLiteStorage, StorageError
 from gossiplog.storage.base import SCHEMA
+from gossiplog.storage.sqlite_opening import Opening
 
 
 def test_a_missing_file_is_not_made_without_a_topic(path: Path) -> None:
     with pytest.raises(NotALog, match="there is no log"):
         SQLiteStorage(path).open(None, True)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_log_that_cannot_be_made_leaves_no_file(path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
+    """On a full disk it left an empty one, of which commands said that it may have been a log."""
+    if is_there:
+        path.touch()
+
+    def fill(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Opening, "_create", fill)
+    with pytest.raises(StorageError, match="disk is full"):
+        SQLiteStorage(path).open("topic", True)
+    assert [*path.parent.iterdir()] == ([path] if is_there else [])
 
 
 @pytest.mark.parametrize("content", [b"no database" * 100, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])

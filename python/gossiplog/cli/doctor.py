@@ -27,7 +27,7 @@ from gossiplog.storage.database_file import is_other_identity, read_identity_and
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.sqlite_files import wal_of
+from gossiplog.storage.sqlite_files import check_files, wal_of
 from gossiplog.storage.write_ahead_log import unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
@@ -83,6 +83,7 @@ def doctor(
     whether an application is behind. It changes nothing.
     """
     output = Output(json)
+    check_files(str(path))
     if not path.is_file():
         check_not_gone(path)
         raise NotALog(f"there is no log {path}")

@@ -72,7 +72,10 @@ def recover(
             _check_schema(copy, path)
             base, remains, _ = stack.enter_context(open_remains(path, copy, None, progress))
         except OSError as error:
-            raise StorageError(f"cannot copy {path} to {target.place}: {error.strerror}") from error
+            raise StorageError(
+                f"cannot copy {path} to {target.place}: {error.strerror}; it takes up to twice the log's size of free"
+                " space: make room, or name another NEW"
+            ) from error
         except sqlite3.Error as error:
             raise storage_error(str(path), "read", error) from error
         lost = max(remains.acknowledged - remains.last, 0)

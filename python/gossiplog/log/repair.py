@@ -75,8 +75,17 @@ def repair_file(
     with locked_alone(path, makes=True) as descriptor, salvage.working_folder(path, "repair") as folder:
         try:
             return _Repair(path, folder, descriptor, progress, accept_loss).run(source)
-        except OSError as error:
-            raise StorageError(f"cannot repair {path}: {error}; the log is as it was") from error
+        except (OSError, sqlite3.OperationalError) as error:
+            raise StorageError(
+                f"cannot repair {path}: {_describe(error)}; the log is as it was. It takes up to four times the log's"
+                " size of free space: make room, or repair a copy of all its files in another folder"
+            ) from error
+
+
+def _describe(error: OSError | sqlite3.OperationalError) -> str:
+    if isinstance(error, sqlite3.OperationalError):
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
 def _diagnose(path: Path) -> tuple[list[str], VerifyResult | None]:

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -172,10 +172,10 @@ class SQLiteStorage(Storage):
             self._count.check_database()
             # Before the log is read: others may write meanwhile.
             acknowledged = self._count.read()
-        file = file_id(self._file)
+        before = file_id(self._file)
         connection = self._connect()
         try:
-            file = file_id(self._file) if file is None else file
+            file = file_id(self._file) if before is None else before
             if self._file:
                 self._database = os.path.realpath(self._file)
                 self._wal_path = str(wal_of(self._database))
@@ -190,8 +190,20 @@ class SQLiteStorage(Storage):
             self._prepare_writer(connection)
         except BaseException:
             connection.close()
+            self._remove_if_made(before)
             raise
         return connection, stored
+
+    def _remove_if_made(self, before: tuple[int, int] | None) -> None:
+        """Remove the file that opening has made and left empty, as on a full disk.
+
+        Args:
+            before: the file of the name before that.
+        """
+        if self._file and before is None:
+            with suppress(OSError):
+                if not os.path.getsize(self._file):
+                    os.unlink(self._file)
 
     def _prepare_writer(self, connection: sqlite3.Connection) -> None:
         with self._errors("write to"):

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from gossiplog.errors import NotALog, StorageError
 from gossiplog.files import other_kind
+from gossiplog.reprs import shell_path
 
 MEMORY = ":memory:"
 """SQLite's name for a database in memory."""
@@ -82,7 +83,10 @@ def check_files(path: str) -> None:
         if kind and name == file:
             raise NotALog(f"cannot open {path}: it is {kind}; expected the file of a log")
         if kind:
-            raise StorageError(f"cannot open {path}: {name} is {kind}, where SQLite keeps a file; remove it")
+            raise StorageError(
+                f"cannot open {path}: {name} is {kind}, where SQLite keeps a file:"
+                f" mv {shell_path(name)} {shell_path(f'{name}.former')}"
+            )
 
 
 def file_of(path: str) -> str:
