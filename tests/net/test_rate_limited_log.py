@@ -85,3 +85,18 @@ def test_a_record_has_what_its_line_says_for_programs(caplog: pytest.LogCaptureF
 )
 def test_clients_are_named_by_their_address(client: list[str | int] | None, name: str) -> None:
     assert client_name(client) == name
+
+
+def test_a_line_that_is_not_to_repeat_comes_again_in_the_next_period(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    limited_log = RateLimitedLog(LOGGER, clock=lambda: now[0])
+    for now[0] in (0.0, 1.0, 2.0, SECONDS, SECONDS + 1):
+        for text in ("the disk is full", "it is closed"):
+            limited_log.note("odd", "storing", text, repeats=False)
+    assert caplog.messages == [
+        "storing: the disk is full",
+        "storing: it is closed",
+        "storing: the disk is full; 4 similar suppressed",
+        "storing: it is closed",
+    ]
+    assert limited_log.counts == {"odd": 10}

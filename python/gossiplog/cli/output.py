@@ -225,26 +225,28 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[[i
 
 
 @contextmanager
-def exchange(description: str) -> Iterator[Callable[[int, int], None]]:
+def exchange(description: str) -> Iterator[Callable[[int, int, bool], None]]:
     """As `progress`, for messages that come and go; where stderr is no terminal, a line on it now and then.
 
     Args:
         description: who exchanges them.
 
     Yields:
-        A function to call with the numbers of messages received and sent so far.
+        A function to call with the numbers of messages received and sent so far, and whether the other side asks for
+        messages again that it was sent.
     """
-    counters = TextColumn("{task.fields[received]:,} received, {task.fields[sent]:,} sent")
+    counters = TextColumn("{task.fields[received]:,} received, {task.fields[sent]}")
     noted = time.monotonic()
 
-    def report(received: int, sent: int) -> None:
+    def report(received: int, sent: int, is_asked_again: bool) -> None:
         nonlocal noted
-        update(received=received, sent=sent)
+        sent_text = f"{sent:,} sent{', and asked for again' if is_asked_again else ''}"
+        update(received=received, sent=sent_text)
         if not sys.stderr.isatty() and time.monotonic() - noted >= _NOTE_SECONDS:
-            note(f"{description}: {counted(received, 'message')} received, {sent:,} sent")
+            note(f"{description}: {counted(received, 'message')} received, {sent_text}")
             noted = time.monotonic()
 
-    with _shown(description, None, BarColumn(), counters, received=0, sent=0) as update:
+    with _shown(description, None, BarColumn(), counters, received=0, sent="0 sent") as update:
         yield report
 
 

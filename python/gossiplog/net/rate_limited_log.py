@@ -9,7 +9,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -51,6 +51,7 @@ _LONGEST_TEXT = 1000
 class _Period:
     start: float
     lines: int = 0
+    texts: set[tuple[str, str]] = field(default_factory=set)
 
 
 class RateLimitedLog:
@@ -84,6 +85,7 @@ class RateLimitedLog:
         level: int = logging.WARNING,
         subject: str = "peer",
         more: Mapping[str, str] = MappingProxyType({}),
+        repeats: bool = True,
     ) -> None:
         """Note that something has happened.
 
@@ -97,16 +99,18 @@ class RateLimitedLog:
             level: of the line; that of a defect is an error.
             subject: the field of the line that has `peer`, where something else than a peer is meant.
             more: fields of the line.
+            repeats: whether a line is written again in a period in which it was.
         """
         self._counts[kind] += count
         now = self._clock()
         period = self._periods.setdefault(kind, _Period(now))
         if now - period.start >= SECONDS:
-            period.start, period.lines = now, 0
-        if period.lines >= lines:
+            period = self._periods[kind] = _Period(now)
+        if period.lines >= lines or (not repeats and (peer, text) in period.texts):
             self._suppressed[kind] += count
             return
         period.lines += 1
+        period.texts.add((peer, text))
         times = f" ({count} times)" if count > 1 else ""
         suppressed = self._suppressed.pop(kind, 0)
         before = f"; {suppressed} similar suppressed" if suppressed else ""

@@ -46,7 +46,7 @@ class Hub:
 
 
 def listener(*, aloud: bool = False) -> Listener:
-    return Listener(lambda received, sent: None, lambda: 10**6, aloud=aloud)
+    return Listener(lambda *_: None, lambda: 10**6, aloud=aloud)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -93,7 +93,7 @@ def test_logs_that_stay_different_are_an_error() -> None:
 
 
 def test_a_failure_is_said_once_for_all_attempts(capfd: pytest.CaptureFixture[str]) -> None:
-    heard = Listener(lambda received, sent: None, lambda: 0, aloud=True)
+    heard = Listener(lambda *_: None, lambda: 0, aloud=True)
     refused = events.Failed("connecting to ws://hub", NetworkError("ws://hub cannot be reached: Connection refused"))
     for event in (refused, refused, events.Connected("ws://hub"), refused, refused):
         heard(event)
@@ -200,7 +200,7 @@ def test_who_follows_is_told_what_really_went_wrong(
     event: events.Event, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def test() -> None:
-        hub, heard = Hub(), Listener(lambda received, sent: None, lambda: 10**6, aloud=True)
+        hub, heard = Hub(), Listener(lambda *_: None, lambda: 10**6, aloud=True)
         heard(event)
         said = capfd.readouterr().err
         assert "connecting to" not in said
@@ -254,7 +254,7 @@ def test_who_follows_is_told_once_and_waits_on(capfd: pytest.CaptureFixture[str]
 
 def test_both_directions_are_counted_and_shown() -> None:
     shown: list[tuple[int, int]] = []
-    heard = Listener(lambda received, sent: shown.append((received, sent)), lambda: 10**6, aloud=False)
+    heard = Listener(lambda received, sent, _: shown.append((received, sent)), lambda: 10**6, aloud=False)
     heard(events.SyncProgressed("hub", 10, Statistics(values=12)))
     heard(events.Served("hub", 3, 1000, 1))
     heard(events.SyncEnded("hub", True, 20, 1, Statistics(4, 50, 6000, 3, 22), ""))
@@ -270,7 +270,7 @@ def test_messages_that_the_hub_asks_for_again_are_no_progress() -> None:
     async def test() -> None:
         hub = Hub()
         # Of which the hub has all but 60.
-        heard = Listener(lambda received, sent: None, lambda: 1000, aloud=False)
+        heard = Listener(lambda *_: None, lambda: 1000, aloud=False)
 
         async def look() -> None:
             while True:

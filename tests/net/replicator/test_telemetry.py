@@ -41,14 +41,32 @@ async def test_counters_are_those_of_one_moment() -> None:
 
 async def test_failures_are_counted_and_make_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry(None)
-    for _ in range(LINES + 5):
-        telemetry.emit(events.Failed("serving a peer", CorruptLog(["a value"])))
+    for number in range(LINES + 5):
+        telemetry.emit(events.Failed("serving a peer", CorruptLog([f"a value{'' if number == 0 else number}"])))
     telemetry.emit(events.Failed("storing", StorageError("the disk is full")))
     assert telemetry.counters.errors == {"CorruptLog": LINES + 5, "StorageError": 1}
     assert {line.levelname for line in caplog.records} == {"ERROR"}
     assert len(caplog.messages) == LINES + 1
     assert caplog.messages[0].startswith("serving a peer: the log is damaged: a value; ")
     assert caplog.messages[-1] == "storing: the disk is full"
+
+
+async def test_what_fails_again_and_again_makes_one_line_of_each_text(caplog: pytest.LogCaptureFixture) -> None:
+    """A hub that cannot store filled its log with one text, and with the same of each sync."""
+    telemetry = Telemetry(None)
+    for _ in range(30):
+        for doing in ("storing", "answering a request"):
+            telemetry.emit(events.Failed(doing, StorageError("the disk is full")))
+        for peer in ("a peer", "another"):
+            telemetry.emit(events.SyncEnded(peer, False, 0, 0, Statistics(), "the disk is full"))
+    assert caplog.messages == [
+        "storing: the disk is full",
+        "answering a request: the disk is full",
+        "a peer: a sync brought 0 messages: the disk is full",
+        "another: a sync brought 0 messages: the disk is full",
+    ]
+    assert telemetry.counters.errors == {"StorageError": 60}
+    assert telemetry.counters.syncs == {"failed": 60}
 
 
 async def test_a_defect_has_one_line_with_its_traceback_for_each_kind_and_class(

@@ -150,7 +150,7 @@ class Listener:
     """Counts the client's events, and shows them as they come.
 
     Args:
-        show: is called with how many messages were received and sent so far.
+        show: is called with how many messages were received and sent so far, and whether the hub asks for some again.
         held: gives the number of messages in the log.
         aloud: whether to say on stderr what becomes of the connection.
         final: causes of ConnectionLost that end the command, which then says them itself.
@@ -163,7 +163,7 @@ class Listener:
 
     def __init__(
         self,
-        show: Callable[[int, int], None],
+        show: Callable[[int, int, bool], None],
         held: Callable[[], int],
         *,
         aloud: bool,
@@ -234,7 +234,7 @@ class Listener:
                 note(f"{peer}: a defect of gossiplog, {doing}: {type(error).__name__}: {error}")
 
     def _show_progress(self) -> None:
-        self._show(self.sums.inserted + self._inserting, self.sums.sent)
+        self._show(self.sums.inserted + self._inserting, self.sums.sent, self.in_vain)
 
 
 def sync_with_hub(

@@ -345,9 +345,8 @@ class Telemetry:
             case events.SyncEnded(peer=peer, complete=complete, inserted=inserted, error=error):
                 self._syncs["complete" if complete else "failed"] += 1
                 if error and not logged:
-                    LOGGER.warning(
-                        "a sync with %s brought %s: %s", one_line(peer), counted(inserted, "message"), one_line(error)
-                    )
+                    text = f"a sync brought {counted(inserted, 'message')}: {error}"
+                    self._limited_log.note("failed_sync", peer, text, repeats=False)
             case events.Failed(doing, error):
                 if isinstance(error, CorruptLog):
                     # The protocols' machines find damage, too, and know of no file.
@@ -355,7 +354,9 @@ class Telemetry:
                     self.damage = self.damage or error.problems[0]
                 self._errors[type(error).__name__] += 1
                 # A database that fails does so at each attempt, and clients make as many as they like.
-                self._limited_log.note(type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing")
+                self._limited_log.note(
+                    type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing", repeats=False
+                )
         if self._on_event is not None:
             self._waiting.append(event)
             self._due.set()
