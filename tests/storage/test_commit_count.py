@@ -545,3 +545,19 @@ def test_a_count_of_an_earlier_version_ties_nothing(replaced: dict[str, bytes], 
     path = put(tmp_path / "log.db", replaced | {"": replaced["backup"], "-count": earlier})
     assert CommitCount(str(path)).find_replacement() == ""
     assert count_of(path) == 620
+
+
+@pytest.mark.parametrize("name", ["log.db", "./log.db", "link.db"])
+def test_errors_spell_the_path_as_the_caller_did(
+    replaced: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One message had two spellings of one path."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.db").symlink_to("log.db")
+    put(tmp_path / "log.db", replaced | {"": replaced["backup"]})
+    shown = str(tmp_path / "log.db") if name == "link.db" else name
+    with pytest.raises(CorruptLog, match=f"^the log is damaged: {shown} was replaced, and {shown}-wal belongs"):
+        gossiplog.open(name)
+    (tmp_path / "log.db").unlink()
+    with pytest.raises(CorruptLog, match=f"^the log is damaged: {shown} is gone, and {shown}-wal has"):
+        gossiplog.open(name)

@@ -121,7 +121,7 @@ def test_nobody_opens_the_file_to_write_meanwhile(path: Path, monkeypatch: pytes
     monkeypatch.setattr("gossiplog.storage.sqlite.LOCK_TIMEOUT", 0.0)
     monkeypatch.setattr("gossiplog.storage.sqlite_opening.LOCK_TIMEOUT", 0.0)
     with Replacement(str(path), ".new") as replacement:
-        with pytest.raises(StorageError, match="locked"), gossiplog.open(path) as log:
+        with pytest.raises(StorageError, match="did not release its lock"), gossiplog.open(path) as log:
             log.append("lost", signer=SIGNER)
         # Readers read what is there.
         assert payloads(path) == ["old"]

@@ -112,7 +112,7 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
         # The file is left as it is, unless it is empty: it may be none of a log.
         new = "NEW" if path.stat().st_size else shell_path(path)
         count = CommitCount(str(path))
-        remove = f"rm {shell_path(count.path)} && " if new != "NEW" and count.read() is not None else ""
+        remove = f"rm {shell_path(count.name)} && " if new != "NEW" and count.read() is not None else ""
         run = f"{remove}gossiplog sync {new} SOURCE --topic TOPIC"
         yield Finding("damage", Severity.WRONG, f"{what}: a replica has what was in it", run)
         return
@@ -160,7 +160,7 @@ def _remnant(path: Path) -> str:
         header = file.read(HEADER)
     # The first page has the names of the tables. One that counts no other is that of a database without any.
     if size < page_size(header) or (size == page_size(header) and int.from_bytes(header[28:32]) > 1):
-        return "the file was cut off within its first page, or is no database"
+        return "the file was cut off near its beginning, or is no database"
     return ""
 
 
@@ -199,8 +199,9 @@ def _programs(open_elsewhere: bool | None) -> Finding:
 def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
     log = wal_of(path.resolve())
     size = log.stat().st_size if log.exists() else 0
-    if replacement := CommitCount(str(path)).find_replacement():
-        return Finding("write-ahead log", Severity.WRONG, replacement, set_aside(str(path.resolve())))
+    count = CommitCount(str(path))
+    if replacement := count.find_replacement():
+        return Finding("write-ahead log", Severity.WRONG, replacement, set_aside(count.database_name))
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = (
             f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
@@ -221,9 +222,9 @@ def _count(path: Path) -> Iterator[Finding]:
     acknowledged, sync = count.read(), f"gossiplog sync {shell_path(path)} SOURCE"
     unknown = "so whether acknowledged messages are lost is not known; a replica may have them. The next append sets it"
     if acknowledged is None:
-        yield Finding("count", Severity.NOTE, f"{count.path} is damaged, {unknown}", sync)
+        yield Finding("count", Severity.NOTE, f"{count.name} is damaged, {unknown}", sync)
     elif is_other_identity(acknowledged[0], found[0]):
-        finding = f"{count.path} is of another file, as after a backup was restored, {unknown}"
+        finding = f"{count.name} is of another file, as after a backup was restored, {unknown}"
         yield Finding("count", Severity.NOTE, finding, sync)
 
 
@@ -289,8 +290,8 @@ def _application(path: Path) -> Finding:
         return Finding("application", Severity.NOTE, finding, _rebuild(path, position.apply_version))
     if 0 < position.applied < position.count:
         finding = (
-            f"`apply` has run for {position.applied:,} of {counted(position.count, 'message')}: it runs for the others"
-            f" when {_OPENS}"
+            f"`apply` has run for {position.applied:,} of {counted(position.count, 'message')}: it runs for the"
+            f" remaining ones when {_OPENS}"
         )
         return Finding("application", Severity.NOTE, finding)
     return Finding("application", Severity.FINE, "`apply` is not behind" if position.applied else "no `apply` has run")

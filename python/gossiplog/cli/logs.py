@@ -375,7 +375,7 @@ def recover(
         raise ValuesRefused(
             f"{counted(len(damaged), f'message of {path} is damaged', f'messages of {path} are damaged')}, and"
             f" {counted(descendants, 'lacks parents because it descends', 'lack parents because they descend')} from"
-            f" damaged or missing ones; the others are in {new}. Get them from a peer, a hub or a backup:"
+            f" damaged or missing ones; the sound ones are in {new}. Get the lost ones from a peer, a hub or a backup:"
             f" gossiplog sync {shell_path(new)} SOURCE"
         )
 

@@ -56,7 +56,7 @@ def describe_loss(lost: int, place: str = "") -> str:
 
 
 def set_aside(path: str) -> str:
-    """Return the command that takes the write-ahead log of a database, at a path after links, away from it."""
+    """Return the command that takes the write-ahead log of a database away from it."""
     return f"mv {shell_path(wal_of(path))} {shell_path(f'{wal_of(path)}.former')}"
 
 
@@ -64,7 +64,7 @@ def ways_on(path: str, most: int) -> str:
     """Return, as a sentence, what to do where another file stands in the place of a database, beside its log.
 
     Args:
-        path: of the database, after links.
+        path: of the database, beside which its files stand.
         most: the messages that only the write-ahead log may have.
     """
     lost = f"at most {counted(most, 'message')}" if most > 0 else "no acknowledged message"
@@ -84,6 +84,8 @@ class CommitCount:
 
     def __init__(self, database: str) -> None:
         self._database = os.path.realpath(database)
+        self.database_name = self._database if os.path.islink(database) else database
+        """How texts name the database: as the caller did, unless its files stand beside another name."""
         self._descriptor: int | None = None
         # Of the write-ahead log; and what was recorded of it at the last commit.
         self._wal: int | None = None
@@ -101,6 +103,11 @@ class CommitCount:
             return None
         identity, count, check = _CHECKED.unpack(found)
         return (identity, count) if check == zlib.crc32(found[: _COUNTED.size]) else None
+
+    @property
+    def name(self) -> str:
+        """How texts name the count's file."""
+        return self.database_name + COUNT_SUFFIX
 
     @property
     def _wal_path(self) -> str:
@@ -121,13 +128,13 @@ class CommitCount:
         is_there = os.path.exists(self._database)
         if is_there and os.path.getsize(self._database) >= SMALLEST_PAGE:
             return
-        path, acknowledged = shell_path(self._database), self.read()
+        path, acknowledged = shell_path(self.database_name), self.read()
         count = 0 if acknowledged is None else acknowledged[1]
-        what = f"{self._database} is {'empty or cut off' if is_there else 'gone'}"
-        says = f"{self.path} says that a log with {counted(count, 'message')} was there"
+        what = f"{self.database_name} is {'empty or cut off' if is_there else 'gone'}"
+        says = f"{self.name} says that a log with {counted(count, 'message')} was there"
         if has_content(self._wal_path):
             raise CorruptLog(
-                [f"{what}, and {self._wal_path} has what was written last{f'; {says}' if count else ''}"],
+                [f"{what}, and {self.database_name}-wal has what was written last{f'; {says}' if count else ''}"],
                 advice=(
                     "; put the file back, which goes with its write-ahead log, or get its messages from a replica or a"
                     f" backup, and from the write-ahead log what these lack: gossiplog repair {path} --from SOURCE."
@@ -136,7 +143,7 @@ class CommitCount:
                 ),
             )
         if count and not accept_loss:
-            remove = f"rm {path} {shell_path(self.path)}" if is_there else f"rm {shell_path(self.path)}"
+            remove = f"rm {path} {shell_path(self.name)}" if is_there else f"rm {shell_path(self.name)}"
             raise CorruptLog(
                 [f"{what}, and {says}"],
                 advice=(
@@ -178,8 +185,8 @@ class CommitCount:
             "it has another identity, as each backup has" if is_other else fewer_messages(count, count_without_wal)
         )
         return (
-            f"{self._database} was replaced, and {self._wal_path} belongs to the file that was there before:"
-            f" {difference}. {ways_on(self._database, found[1] - count_without_wal)}"
+            f"{self.database_name} was replaced, and {self.database_name}-wal belongs to the file that was there"
+            f" before: {difference}. {ways_on(self.database_name, found[1] - count_without_wal)}"
         )
 
     def write(self, identity: bytes, count: int) -> None:

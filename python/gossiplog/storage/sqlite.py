@@ -247,7 +247,7 @@ class SQLiteStorage(Storage):
             raise CorruptLog(
                 [
                     f"{describe_loss(lost, self._path)}: it holds {last:,}, and"
-                    f" {self._count.path} says that {acknowledged[1]:,} were on disk. Its write-ahead log was damaged"
+                    f" {self._count.name} says that {acknowledged[1]:,} were on disk. Its write-ahead log was damaged"
                     " or removed, or the file is an older copy"
                 ],
                 advice=(

@@ -165,7 +165,8 @@ def storage_error(place: str, doing: str, error: sqlite3.Error) -> StorageError:
     is_passing = error_code(error) == sqlite3.SQLITE_IOERR and error.sqlite_errorcode not in _WRITING
     is_passing = is_passing or _is_moved(error)
     kind = DiskFailure if is_passing else StorageError
-    return kind(f"cannot {doing} {place}: {error}" if cause is None else f"cannot {doing} {place}: {cause} ({error})")
+    # SQLite's own words name no cause, as "disk I/O error"; its code is what a search finds.
+    return kind(f"cannot {doing} {place}: {error if cause is None else f'{cause} ({error.sqlite_errorname})'}")
 
 
 def undecodable(place: str, doing: str, error: UnicodeDecodeError) -> CorruptLog:

@@ -70,7 +70,9 @@ def test_refusals_are_named(program: Program, log: Path, messages: list[SignedMe
     bad = write(home / "set" / "b.parquet", [None, forged[:-1] + b"\7", *values[4:]])
     result = program("import", log, home / "set")
     assert result.code == 1
-    assert result.err.startswith(f"gossiplog: 8 of 11 values were refused, the others are in {log}; {bad}, row 0: ")
+    assert result.err.startswith(
+        f"gossiplog: 8 of 11 values were refused, and {log} has the remaining ones; {bad}, row 0: "
+    )
     assert result.err.count("\n") == 1
     refused = result.record["refused"]
     assert [(refusal["file"], refusal["row"]) for refusal in refused] == [(str(bad), row) for row in range(8)]
@@ -185,7 +187,9 @@ def test_of_very_many_refusals_the_first_are_listed(
     record = result.record
     assert (result.code, record["values"], record["inserted"], record["more_refused"]) == (1, 12, 1, 8)
     assert [each["row"] for each in record["refused"]] == [0, 2, 3]
-    assert result.err.startswith(f"gossiplog: 11 of 12 values were refused, the others are in {log}; {source}, row 0: ")
+    assert result.err.startswith(
+        f"gossiplog: 11 of 12 values were refused, and {log} has the remaining ones; {source}, row 0: "
+    )
     assert result.err.endswith(
         f"; those after the first 3, up to {source}, row 3, are counted only: leave out or mend what is named, and"
         " import the rest again\n"

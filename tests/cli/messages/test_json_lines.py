@@ -160,7 +160,9 @@ def test_what_is_imported_is_verified(program: Program, log: Path, home: Path, m
     result = program("import", home / "again.db", home / "notes.jsonl", "--topic", "notes")
     assert result.code == 1
     reason = "the Ed25519 signature does not hold over the message in dag-cbor"
-    assert result.err.startswith(f"gossiplog: 3 of 5 values were refused, the others are in {home / 'again.db'}; ")
+    assert result.err.startswith(
+        f"gossiplog: 3 of 5 values were refused, and {home / 'again.db'} has the remaining ones; "
+    )
     assert f"{home / 'notes.jsonl'}, line 3: message " in result.err
     assert result.err.endswith(f": {reason}\n")
     refused = result.record["refused"]

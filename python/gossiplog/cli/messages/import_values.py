@@ -108,7 +108,7 @@ def import_values(
     if count or values.incomplete:
         found = [_described(each) for each in values.incomplete]
         if count:
-            others = f", the others are in {path}" if count < values.count else ""
+            others = f", and {path} has the remaining ones" if count < values.count else ""
             found.append(
                 f"{count:,} of {counted(values.count, 'value was', 'values were')} refused{others};"
                 f" {_described(causes[0])}"
