@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -650,3 +651,79 @@ def test_what_two_authors_append_at_once_on_a_flood_of_roots_keeps_its_link_sets
         _, link_sets = core.link_record(len(log), record)
         assert len(link_sets[0]) == len(theirs.parents)
         log.verify()
+
+
+def test_a_few_messages_are_inserted_at_once_in_memory(opened: Callable[..., Log], signer: Signer) -> None:
+    values = [signer.sign(TOPIC, 1, [], number)[1] for number in range(17)]
+    for location, many, inserted in ((MemoryStorage(), 16, 16), (MemoryStorage(), 17, None), (":memory:", 1, None)):
+        log = opened(location)
+        outcome = log.replica.insert_at_once(log.replica.verify(values[:many]))
+        assert (None if outcome is None else len(outcome.inserted)) == inserted
+        assert len(log) == (inserted or 0)
+        assert log.insert_many(values).inserted == 17 - (inserted or 0)
+
+
+def test_what_takes_long_is_not_inserted_at_once(
+    opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(MemoryStorage())
+    roots = [signer.sign(TOPIC, 1, [], number) for number in range(50)]
+    log.insert_many([value for _, value in roots])
+    ids = sorted(core.encode_id(key) for key, _ in roots)
+    second, value = signer.sign(TOPIC, 2, ids, "second")
+    batch = [value, *(signer.sign(TOPIC, 3, [core.encode_id(second), *ids[n:]], n)[1] for n in range(12))]
+    monkeypatch.setattr(writing, "_LITTLE_LINKING_WORK", 100)
+    assert log.replica.insert_at_once(log.replica.verify(batch)) is None
+    assert len(log) == 50
+    monkeypatch.undo()
+    outcome = log.replica.insert_at_once(log.replica.verify(batch))
+    assert outcome is not None
+    assert sorted(outcome.inserted) == [*range(13)]
+    assert log.verify().messages == 63
+
+
+@pytest.mark.parametrize("reason", ["lock", "check", "sync", "index"])
+def test_what_may_have_to_wait_is_not_inserted_at_once(
+    opened: Callable[..., Log], signer: Signer, other_signer: Signer, reason: str
+) -> None:
+    storage = MemoryStorage()
+    log = opened(storage, payload=(lambda payload: None) if reason == "check" else None)
+    if reason == "index":
+        log.insert_many(other_signer.sign(TOPIC, 1, [], number)[1] for number in range(INDEX_LAG // 2 + 1))
+    batch = log.replica.verify([signer.sign(TOPIC, 1, [], "a root")[1]])
+    if reason == "sync":
+        batch = replace(batch, is_synced=True)
+    before = len(log)
+    if reason == "lock":
+        held, release = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with storage.reader():
+                held.set()
+                release.wait(10)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(10)
+        assert log.replica.insert_at_once(batch) is None
+        assert log.replica.state_at_once() is None
+        release.set()
+        thread.join()
+    else:
+        assert log.replica.insert_at_once(batch) is None
+    assert len(log) == before
+    if reason == "check":
+        assert log.replica.insert_at_once(log.replica.check(batch)) is not None
+
+
+def test_the_state_after_a_few_messages_is_read_at_once_in_memory(opened: Callable[..., Log], signer: Signer) -> None:
+    log, other = opened(MemoryStorage(), signer=signer), opened(":memory:", signer=signer)
+    log.append_many(range(17))
+    assert log.replica.state_at_once() is None
+    assert log.replica.state() == log.replica.state_at_once()
+    log.append("one more")
+    found = log.replica.state_at_once()
+    assert found is not None
+    assert (found.count, found.tree.root) == (18, log.replica.root())
+    other.append("a message")
+    assert other.replica.state_at_once() is None

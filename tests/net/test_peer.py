@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import stat
@@ -15,7 +16,7 @@ import anyio
 import pytest
 
 import gossiplog
-from gossiplog import Hub, Log, Peer, Signer, _core, core
+from gossiplog import Hub, Log, MemoryStorage, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError, RefusedByPeer, StorageError
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
@@ -110,6 +111,50 @@ async def test_what_follows_the_heads_of_before_the_start_is_accepted_at_once(op
         assert validated(there) == 0
 
 
+async def until_idle(*peers: Peer) -> None:
+    """Waits until the logs are equal, and no sync is left that would bring what is appended next."""
+    await until_equal(*(peer.log for peer in peers))
+    while not all(peer.driver.is_idle for peer in peers):
+        await anyio.sleep(0.01)
+
+
+async def test_gossip_is_stored_in_memory_without_a_thread(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = opened(MemoryStorage(), signer=signer), opened(MemoryStorage())
+    threads, insert = set[int](), theirs.replica.insert_at_once
+
+    def note(batch: VerifiedBatch) -> InsertOutcome | None:
+        threads.add(threading.get_ident())
+        return insert(batch)
+
+    monkeypatch.setattr(theirs.replica, "insert_at_once", note)
+    async with running(ours, theirs) as ((here, there), (_, told)):
+        ours.append("the first")
+        await until_idle(here, there)
+        for number in range(5):
+            ours.append(number)
+            await told.wait_for_messages(number + 2)
+        assert there.counters.inserted["gossip"] >= 5
+    assert threads == {threading.get_ident()}
+
+
+async def test_what_is_not_stored_at_once_is_stored_in_order(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = opened(MemoryStorage(), signer=signer), opened(MemoryStorage())
+    turns, insert = itertools.cycle([False, True, False, False]), theirs.replica.insert_at_once
+    monkeypatch.setattr(theirs.replica, "insert_at_once", lambda batch: insert(batch) if next(turns) else None)
+    async with running(ours, theirs) as (_, (_, told)):
+        for number in range(50):
+            ours.append(number)
+            if number % 5 == 0:
+                await anyio.sleep(0)
+        await told.wait_for_messages(50)
+        assert [message.payload for message in told.messages] == [*range(50)]
+        await until_equal(ours, theirs)
+
+
 async def test_what_was_passed_on_is_stored_at_the_end(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,15 +169,18 @@ async def test_what_was_passed_on_is_stored_at_the_end(
         async with Peer(logs[1], [LISTEN], here.addresses) as there:
             while not (here.counters.mesh and there.counters.mesh):
                 await anyio.sleep(0.01)
+            logs[0].append("the first")
+            await until_idle(here, there)
+            before = there.counters.network["gossip_accepted"]
             monkeypatch.setattr(logs[1].replica, "insert", wait)
             for number in range(20):
                 logs[0].append(number)
                 await anyio.sleep(0.005)
-            while there.counters.network["gossip_accepted"] < 20:
+            while there.counters.network["gossip_accepted"] < before + 20:
                 await anyio.sleep(0.01)
-            assert len(logs[1]) < 20
+            assert len(logs[1]) < 21
             threading.Timer(0.1, hold.set).start()
-        assert len(logs[1]) == 20
+        assert len(logs[1]) == 21
 
 
 @pytest.mark.parametrize("error", [StorageError("the disk is full"), RuntimeError("a defect")])

@@ -22,6 +22,8 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, PAGE_BYTES, Position, Reader, Transaction
 
 _PAGE = 256
+_FEW_MESSAGES = 16
+"""That are inserted, or replayed, without waking a thread."""
 _KEYS = 4096
 """Keys that are compared with another log's at a time."""
 
@@ -238,6 +240,13 @@ class Replica:
         """Return the messages' number, the tree and the heads, all of one moment."""
         return self._states.current()
 
+    def state_at_once(self) -> State | None:
+        """Return what `state` does, if nothing has to be waited for and few messages came since; else None."""
+        if self._states.count - self._states.newest.count > _FEW_MESSAGES:
+            return None
+        with self._storage.lock_if_free() as is_locked:
+            return self.state() if is_locked else None
+
     def snapshot(self) -> Snapshot:
         """Return the log as it is now, for a sync client or server."""
         return Snapshot(self._storage, self._states.current())
@@ -288,6 +297,16 @@ class Replica:
             missing = {parent for _, parents in outcome.orphans for parent in parents}
             self.snapshot().check_absent(missing.difference(outcome.keys))
         return outcome
+
+    def insert_at_once(self, batch: VerifiedBatch) -> InsertOutcome | None:
+        """Insert a few checked messages, if nothing has to be waited for and it takes some milliseconds at most.
+
+        Returns:
+            None if it may take longer, as where a disk or `apply` has a part in it; then nothing was stored.
+        """
+        if batch.is_synced or (self.checks and batch.refused is None) or len(batch.batch) > _FEW_MESSAGES:
+            return None
+        return self._writer.insert_at_once(batch)
 
     @property
     def is_index_behind(self) -> bool:

@@ -37,6 +37,8 @@ _SIGNED = 1024
 _SIGNED_BYTES = 4 * 2**20
 # Members of link sets that are looked at in one transaction: about a tenth of a second.
 _LINKING_WORK = 300_000
+# The same where nobody is to wait: about three milliseconds.
+_LITTLE_LINKING_WORK = 10_000
 # Link records that are kept in memory.
 _MOST_LINKS = 2048
 
@@ -60,6 +62,10 @@ class _Written:
     state: State | None
     is_partial: bool
     first_children: Mapping[int, int] = field(default_factory=dict)
+
+
+class _TakesLong(Exception):
+    """Is raised in a transaction that takes longer than its caller wants to wait; it is rolled back."""
 
 
 class Writer:
@@ -96,6 +102,22 @@ class Writer:
         """Whether the application has an `apply` function."""
         return self._applier.is_given
 
+    def insert_at_once(self, verified: VerifiedBatch) -> InsertOutcome | None:
+        """Insert a few messages as `insert` does, if nothing has to be waited for and it takes some milliseconds.
+
+        Returns:
+            None if it may take longer; then nothing was stored.
+        """
+        if self._applier.is_given or self.is_index_behind:
+            return None
+        with self._storage.lock_if_free() as is_locked:
+            if not is_locked:
+                return None
+            try:
+                return self._insert(verified, _LITTLE_LINKING_WORK, in_one=True)
+            except _TakesLong:
+                return None
+
     def insert(self, verified: VerifiedBatch) -> InsertOutcome:
         """Store the messages of a batch whose parents are in the log or in the batch.
 
@@ -107,6 +129,16 @@ class Writer:
                 call stored stays.
             RefusedMessage: `apply` raised for a message that is stored already.
             StorageError: the database failed. What an earlier transaction of the call stored stays.
+        """
+        return self._insert(verified, _LINKING_WORK)
+
+    def _insert(self, verified: VerifiedBatch, linking_work: int, *, in_one: bool = False) -> InsertOutcome:
+        """Store messages as `insert` does.
+
+        Args:
+            verified: the batch.
+            linking_work: members of link sets that are looked at in one transaction.
+            in_one: whether to raise _TakesLong, with nothing stored, where one transaction does not do.
         """
         batch, count = verified.batch, verified.count
         inserted: list[int] = []
@@ -129,7 +161,12 @@ class Writer:
             if not is_complete:
                 # The lock is held for one page of values.
                 return None
-            return self._store(transaction, position, batch, heads, among | parents, [*among.values()], refused)
+            written = self._store(
+                transaction, position, batch, heads, among | parents, [*among.values()], refused, linking_work
+            )
+            if in_one and written.is_partial:
+                raise _TakesLong
+            return written
 
         waiting = True
         while waiting:
@@ -137,6 +174,8 @@ class Writer:
             self._replay_if_index_due(len(batch))
             written = self._write(store)
             if written is None:
+                if in_one:
+                    raise _TakesLong
                 continue
             count = written.position.count
             self._publish(written)
@@ -174,7 +213,7 @@ class Writer:
                 written = write(
                     self._storage,
                     lambda transaction: self._store(
-                        transaction, last, batch, heads, parents, [*parents.values()], {}, patient=True
+                        transaction, last, batch, heads, parents, [*parents.values()], {}, None
                     ),
                 )
             except SequencesTaken:
@@ -250,7 +289,7 @@ class Writer:
         parents, batch, messages = self._sign(payloads, heads, signer, codec)
         refused: dict[int, RefusedMessage] = {}
         parent_heads = [*parents.values()]
-        written = self._store(transaction, position, batch, heads, parents, parent_heads, refused, patient=True)
+        written = self._store(transaction, position, batch, heads, parents, parent_heads, refused, None)
         for error in refused.values():
             raise error
         return position.count, written, messages
@@ -289,8 +328,7 @@ class Writer:
         parents: Mapping[bytes, int],
         parent_heads: Sequence[int],
         refused: dict[int, RefusedMessage],
-        *,
-        patient: bool = False,
+        linking_work: int | None,
     ) -> _Written:
         """Write what can be written, and add to `refused` what `apply` refuses.
 
@@ -302,7 +340,7 @@ class Writer:
             parents: the sequences, by their keys, of those that the messages name.
             parent_heads: of these, the heads.
             refused: errors of messages by their indices.
-            patient: whether it may take any time.
+            linking_work: members of link sets that are looked at; None if it may take any time.
         """
 
         def links(sequences: Sequence[int]) -> Sequence[bytes]:
@@ -317,11 +355,11 @@ class Writer:
             named = self._first_children
             first_children |= {parent: named[parent] for parent in parents.values() if parent in named}
         with raising_corrupt_log:
-            plan = batch.plan(first, parents, links, refused, None if patient else _LINKING_WORK, first_children)
+            plan = batch.plan(first, parents, links, refused, linking_work, first_children)
         late: Collection[int] = plan.late
         known = encodings.known_content_keys(transaction, position, plan)
         if self._applier.is_given and plan.order:
-            deadline = time.monotonic() + (float("inf") if patient else WORKING_SECONDS)
+            deadline = time.monotonic() + (float("inf") if linking_work is None else WORKING_SECONDS)
             failed, unapplied = self._applier.run_new(transaction, batch, plan, known, deadline)
             refused.update(failed)
             late = [*unapplied, *late]

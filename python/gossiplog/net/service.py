@@ -29,9 +29,13 @@ class _TrioToken(Protocol):
 
 
 def asyncio_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs now; None if it is not one of asyncio's."""
-    loop = anyio.lowlevel.current_token().native_token
-    return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+    """Return the loop that runs the current task; None if it is not one of asyncio's."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    # A task of trio's may run as a guest on asyncio's loop.
+    return task.get_loop() if task is not None else None
 
 
 def caller() -> Caller:

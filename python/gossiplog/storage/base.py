@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -425,6 +425,13 @@ class Storage(ABC):
         Raises:
             LogClosed: the storage is not open.
         """
+
+    def lock_if_free(self) -> AbstractContextManager[bool]:
+        """Return a context that keeps other threads from reading and writing, if nobody has to be waited for.
+
+        Its value is whether it does so. It never does where a transaction may wait for a disk or another process.
+        """
+        return nullcontext(False)
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:

@@ -241,7 +241,7 @@ class _MemoryTransaction(_MemoryReader, Transaction):
         self._index_fingerprint = tables.index_fingerprint
 
     def position(self) -> Position:
-        return replace(self._tables.position, **self._changes)
+        return replace(self._tables.position, **self._changes) if self._changes else self._tables.position
 
     def write(self, plan: WritePlan) -> None:
         if plan.messages and plan.messages[0][0] != len(self._tables.messages) + 1:
@@ -313,6 +313,16 @@ class MemoryStorage(Storage):
 
     def reader(self, *, single: bool = False) -> AbstractContextManager[Reader]:
         return _Reading(self._lock, self._open_tables)
+
+    @contextmanager
+    def lock_if_free(self) -> Iterator[bool]:
+        if not self._lock.acquire(blocking=False):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._lock.release()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:

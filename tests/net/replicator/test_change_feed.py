@@ -7,7 +7,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from gossiplog import Log, Signer
+from gossiplog import Log, MemoryStorage, SignedMessage, Signer
 from gossiplog.errors import LogClosed, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
@@ -131,3 +131,60 @@ async def test_retrying_ends_with_the_log(opened: Open, monkeypatch: pytest.Monk
         await made.retry_until_available("reading", call)
     telemetry.flush()
     assert [(event.doing, str(event.error)) for event in heard.of(events.Failed)] == [("reading", "the disk is full")]
+
+
+async def test_own_messages_are_handed_to_the_application_as_they_are_committed(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, heard = opened(MemoryStorage()), Heard()
+    threads, telemetry = WorkerPool(), Telemetry(None)
+    made = ChangeFeed(log.replica, threads, telemetry, lambda event: None, lambda: False, heard.message)
+    writer = LogWriter(log.replica, threads, telemetry, made)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.follow, 0)
+        tasks.start_soon(made.deliver, 0)
+        await anyio.wait_all_tasks_blocked()
+        for number in range(3):
+            batch = log.replica.verify([signer.sign(log.topic, 1, [], number)[1]])
+            assert writer.insert_at_once(batch) is not None
+            assert [message.payload for message in heard.messages] == [*range(number + 1)]
+        # What is long is read on a thread, and what follows it comes after it.
+        await writer.insert(log.replica.verify([signer.sign(log.topic, 1, [], "x" * 2**15)[1]]))
+        await writer.insert(log.replica.verify([signer.sign(log.topic, 1, [], "last")[1]]))
+        await heard.wait_for_messages(5)
+        tasks.cancel_scope.cancel()
+    assert [message.payload for message in heard.messages] == [0, 1, 2, "x" * 2**15, "last"]
+
+
+async def test_what_the_application_raises_at_a_message_ends_the_delivery(opened: Open, signer: Signer) -> None:
+    log, calls = opened(MemoryStorage()), list[object]()
+
+    def fail(message: SignedMessage) -> None:
+        calls.append(message.payload)
+        raise KeyError("the application's")
+
+    threads, telemetry = WorkerPool(), Telemetry(None)
+    made = ChangeFeed(log.replica, threads, telemetry, lambda event: None, lambda: False, fail)
+    writer = LogWriter(log.replica, threads, telemetry, made)
+    with pytest.RaisesGroup(pytest.RaisesExc(KeyError, match="the application's")):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(made.follow, 0)
+            tasks.start_soon(made.deliver, 0)
+            await anyio.wait_all_tasks_blocked()
+            for number in range(2):
+                batch = log.replica.verify([signer.sign(log.topic, 1, [], number)[1]])
+                # The message is stored, and passed on.
+                assert writer.insert_at_once(batch) is not None
+    assert calls == [0]
+    assert len(log) == 2
+
+
+async def test_nothing_is_inserted_at_once_while_a_transaction_of_ours_runs(opened: Open, signer: Signer) -> None:
+    log = opened(MemoryStorage())
+    threads, telemetry = WorkerPool(), Telemetry(None)
+    made = ChangeFeed(log.replica, threads, telemetry, lambda event: None, lambda: False, None)
+    writer = LogWriter(log.replica, threads, telemetry, made)
+    batch = log.replica.verify([signer.sign(log.topic, 1, [], "a root")[1]])
+    async with made.writing:
+        assert writer.insert_at_once(batch) is None
+    assert writer.insert_at_once(batch) is not None

@@ -11,7 +11,7 @@ import anyio
 import pytest
 import trio.testing
 
-from gossiplog import Log, Signer, core
+from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
 from gossiplog.net.replicator.driver import Driver
@@ -123,6 +123,34 @@ async def test_accepted_gossip_is_stored_out_of_turn(opened: Open, signer: Signe
         tasks.cancel_scope.cancel()
     assert reported == [Judged(delivery, Verdict.INSERTED)]
     assert dict(telemetry.counters.inserted) == {"gossip": 1}
+
+
+@pytest.mark.parametrize("trouble", [None, "has to wait", StorageError("it is closed"), RuntimeError("a defect")])
+async def test_accepted_gossip_is_stored_at_once(opened: Open, signer: Signer, trouble: Exception | str | None) -> None:
+    log, reported = opened(MemoryStorage()), list[broadcast.InEvent]()
+    key, value = signer.sign(log.topic, 1, [], "first")
+    delivery = Delivery(1, key, value, broadcast.ACCEPTED)
+    telemetry = Telemetry(None)
+
+    def insert() -> InsertOutcome | None:
+        if isinstance(trouble, Exception):
+            raise trouble
+        return None if trouble is not None else log.replica.insert_at_once(log.replica.verify([value]))
+
+    queue = InsertQueue(insert_nothing, Shares(), telemetry, lambda *events: reported.extend(events), no_defect)
+    is_stored = queue.store_at_once([delivery], insert)
+    if trouble is None:
+        assert is_stored
+        assert reported == [Judged(delivery, Verdict.INSERTED)]
+        assert dict(telemetry.counters.inserted) == {"gossip": 1}
+    elif isinstance(trouble, StorageError):
+        assert is_stored
+        assert reported == [Judged(delivery, Verdict.REFUSED)]
+        assert telemetry.counters.errors == {"StorageError": 1}
+    else:
+        # It is stored on a thread, which meets the defect as well.
+        assert not is_stored
+        assert not reported
 
 
 async def test_a_valid_message_under_a_wrong_key_is_inserted_and_its_sender_blamed(

@@ -16,6 +16,7 @@ from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
 from gossiplog.log.following import POLL_SECONDS
 from gossiplog.log.replica import Replica
+from gossiplog.log.state import State
 from gossiplog.net import events
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
@@ -52,6 +53,7 @@ class ChangeFeed:
     Attributes:
         writing: held during each of the driver's own transactions.
         writer: the thread of the one that is under way; None where there is none.
+        index_behind: set after commits, once one of the next would have to write the index over many messages.
     """
 
     def __init__(
@@ -82,6 +84,11 @@ class ChangeFeed:
         self._is_closed = False
         self._news = Signal()
         self._committed = Signal()
+        self.index_behind = Signal()
+        # The last sequence that the application was handed, None while it waits for what has to be read; and what it
+        # raised.
+        self._delivered: int | None = None
+        self._raised: BaseException | None = None
 
     async def committed(self) -> None:
         """Wait until messages are committed to the log."""
@@ -98,10 +105,17 @@ class ChangeFeed:
         for sequences in outcome.sequences:
             if sequences.start == self._followed + 1:
                 self._followed += len(sequences)
-                self._committed.set()
+                self._announce()
             elif sequences:
                 self._own.append(sequences)
                 self._hear(sequences[-1])
+
+    def _announce(self) -> None:
+        if self._delivered is not None:
+            self._deliver_recent(self._delivered)
+        self._committed.set()
+        if self._replica.is_index_behind:
+            self.index_behind.set()
 
     def _hear(self, last: int | None) -> None:
         """There are more messages than were announced, or the log was closed."""
@@ -131,7 +145,7 @@ class ChangeFeed:
                     others = list(_gaps(self._own, self._followed, count))
                     self._own = [own for own in self._own if own.stop > count + 1]
                     self._followed = max(self._followed, count)
-                self._committed.set()
+                self._announce()
                 self._telemetry.inserted("append", sum(map(len, others)))
                 if self._is_heard():
                     for sequences in others:
@@ -194,12 +208,30 @@ class ChangeFeed:
         while self._on_message is not None:
             await time_slice.rest()
             if cursor >= self._followed:
+                self._delivered = cursor
                 await self._committed.wait()
+                cursor, self._delivered = self._delivered, None
+                if self._raised is not None:
+                    raise self._raised
                 continue
             messages = await self._messages(cursor, _PAGE)
             for _, message in await self._without_duplicates(messages):
                 self._on_message(message)
             cursor = messages[-1][0]
+
+    def _deliver_recent(self, cursor: int) -> None:
+        """Hand messages to the application without a wait, while `deliver` waits for a commit."""
+        if self._on_message is None or self._raised is not None or self._replica.has_alternatives:
+            return
+        rows = self._replica.recent(cursor, _PAGE)
+        if not rows or rows[-1][0] != self._followed or sum(len(value) for _, value in rows) > _READ_AT_ONCE:
+            return
+        try:
+            for _, message in _read(rows, self._replica.topic):
+                self._on_message(message)
+        except BaseException as error:  # noqa: BLE001 - `deliver` raises it
+            self._raised = error
+        self._delivered = rows[-1][0]
 
     async def _without_duplicates(
         self, messages: Sequence[tuple[int, SignedMessage]]
@@ -212,15 +244,17 @@ class ChangeFeed:
             "looking for other encodings", lambda: self._workers.read(self._replica.without_duplicates, messages)
         )
 
+    async def _read_state(self) -> State:
+        found = self._replica.state_at_once()
+        return found if found is not None else await self._workers.read(self._replica.state)
+
     async def report_commits(self, cursor: int) -> None:
         """Notify the application of commits: with one event of those that come close together."""
         while self._telemetry.is_heard:
             if cursor >= self._followed:
                 await self._committed.wait()
                 continue
-            state = await self.retry_until_available(
-                "reading the root", lambda: self._workers.read(self._replica.state)
-            )
+            state = await self.retry_until_available("reading the root", self._read_state)
             while self._followed < state.count:
                 # Who brought the last ones is not known yet.
                 await self._committed.wait()

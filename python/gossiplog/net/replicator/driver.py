@@ -510,6 +510,23 @@ class Driver(Service):
             raise RuntimeError("a driver without a router takes no gossip")
         await self._gossip.take(publications, self._by_connection)
 
+    def store_accepted_at_once(self, batch: Batch, sources: Sequence[Connection | None]) -> bool:
+        """Store what the validator has accepted, if nothing has to be waited for; return whether that is done.
+
+        Args:
+            batch: the messages.
+            sources: as `store_accepted` takes them.
+        """
+        if self._validator is None or not self._is_open:
+            return False
+        is_stored = self._inserts.store_at_once(
+            self._accepted_deliveries(batch, sources),
+            lambda: self._writer.insert_at_once(VerifiedBatch(batch, NOT_MARKED)),
+        )
+        if is_stored:
+            self._validator.finish(batch)
+        return is_stored
+
     async def store_accepted(self, batch: Batch, sources: Sequence[Connection | None]) -> None:
         """Store what the validator has accepted.
 
@@ -519,11 +536,14 @@ class Driver(Service):
         """
         if self._validator is None:
             raise RuntimeError("a driver without a validator of gossip stores nothing that one accepted")
-        deliveries = accepted_deliveries(batch, [self._by_connection.get(source, NOBODY) for source in sources])
+        deliveries = self._accepted_deliveries(batch, sources)
         try:
             await self._inserts.store(deliveries, lambda: self._writer.insert(VerifiedBatch(batch, NOT_MARKED)))
         finally:
             self._validator.finish(batch)
+
+    def _accepted_deliveries(self, batch: Batch, sources: Sequence[Connection | None]) -> Sequence[broadcast.Delivery]:
+        return accepted_deliveries(batch, [self._by_connection.get(source, NOBODY) for source in sources])
 
     # The machine
 

@@ -107,8 +107,30 @@ class InsertQueue:
             self._queue.finish(turn, now - began, now, progress.cpu_seconds)
             self._changed.set()
 
+    def store_at_once(self, deliveries: Sequence[Delivery], insert: Callable[[], InsertOutcome | None]) -> bool:
+        """Insert messages without a turn and without a wait; return False if that cannot be, or a defect prevents it.
+
+        Args:
+            deliveries: the messages.
+            insert: inserts them, in this order; returns None if it would have to wait.
+        """
+        began = anyio.current_time()
+        try:
+            outcome = insert()
+            if outcome is None:
+                return False
+            reports = self._note_outcome(deliveries, outcome, began)
+        except StorageError as error:
+            reports = self._note_failure(deliveries, error)
+        except BaseException as error:
+            if defect_in(error) is None:
+                raise
+            return False
+        self._report(*parents_first(reports))
+        return True
+
     async def store(self, deliveries: Sequence[Delivery], insert: Callable[[], Awaitable[InsertOutcome]]) -> None:
-        """Insert messages at once, without a turn. If a defect prevents that, queue them as the mesh's.
+        """Insert messages without a turn. If a defect prevents that, queue them as the mesh's.
 
         Args:
             deliveries: the messages.
@@ -166,9 +188,19 @@ class InsertQueue:
                     {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
                 )
         except (CorruptLog, StorageError, RefusedMessage) as error:
-            self._telemetry.emit(events.Failed("storing what peers sent", error))
-            return report_failure(deliveries)
+            return self._note_failure(deliveries, error)
         progress.cpu_seconds += outcome.cpu_seconds
+        return self._note_outcome(deliveries, outcome, began)
+
+    def _note_failure(
+        self, deliveries: Sequence[Delivery], error: StorageError | RefusedMessage
+    ) -> Sequence[Judgement]:
+        self._telemetry.emit(events.Failed("storing what peers sent", error))
+        return report_failure(deliveries)
+
+    def _note_outcome(
+        self, deliveries: Sequence[Delivery], outcome: InsertOutcome, began: float
+    ) -> Sequence[Judgement]:
         self._telemetry.observe("storing", anyio.current_time() - began)
         for source, count in Counter(deliveries[index].source for index in outcome.inserted).items():
             self._telemetry.brought(self._name(source), count)

@@ -49,6 +49,18 @@ class LogWriter:
             return await self.insert(await self._workers.verify(replica.verify, values))
         return await self._insert(lambda: replica.insert(replica.verify(values)))
 
+    def insert_at_once(self, batch: VerifiedBatch) -> InsertOutcome | None:
+        """Insert a few messages on the event loop, if nothing has to be waited for (see `Replica.insert_at_once`).
+
+        A log in memory takes a message in a tenth of the time that a thread takes to wake and to wake the loop again.
+        """
+        if self._feed.writing.locked():
+            return None
+        outcome = self._as_own(lambda: self._replica.insert_at_once(batch))
+        if outcome is not None:
+            self._feed.note_own(outcome)
+        return outcome
+
     async def insert(self, batch: VerifiedBatch) -> InsertOutcome:
         """Insert a batch (see `Replica.insert`)."""
         replica = self._replica
@@ -67,15 +79,8 @@ class LogWriter:
         return outcome
 
     async def _write(self, call: Callable[[], _Result]) -> _Result:
-        def write() -> _Result:
-            self._feed.writer = threading.get_ident()
-            try:
-                return call()
-            finally:
-                self._feed.writer = None
-
         try:
-            result = await self._workers.write(write)
+            result = await self._workers.write(self._as_own, call)
         except StorageError:
             self._telemetry.cannot_store = True
             self._failed.set()
@@ -83,17 +88,24 @@ class LogWriter:
         self._telemetry.cannot_store = False
         return result
 
+    def _as_own(self, call: Callable[[], _Result]) -> _Result:
+        """Call a function whose commits the feed does not take for others'."""
+        self._feed.writer = threading.get_ident()
+        try:
+            return call()
+        finally:
+            self._feed.writer = None
+
     async def write_index(self) -> None:
         """Write the index after commits, without end, so that no message has to."""
         while True:
-            await self._feed.committed()
-            if self._replica.is_index_behind:
-                # What fails here is reported where a message needs it.
-                with suppress(StorageError):
-                    # Most of the work, which keeps no message waiting.
-                    await self._workers.read(self._replica.state)
-                    async with self._feed.writing:
-                        await self._write(self._replica.index)
+            await self._feed.index_behind.wait()
+            # What fails here is reported where a message needs it.
+            with suppress(StorageError):
+                # Most of the work, which keeps no message waiting.
+                await self._workers.read(self._replica.state)
+                async with self._feed.writing:
+                    await self._write(self._replica.index)
 
     async def retry(self) -> None:
         """Write to a log whose last write has failed, now and then, without end.

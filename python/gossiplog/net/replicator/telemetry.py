@@ -228,7 +228,9 @@ class Telemetry:
 
     def count(self, **amounts: int) -> None:
         """Add to some of the counters that are numbers."""
-        self._counts.update(amounts)
+        # `Counter.update` takes three times as long.
+        for name, amount in amounts.items():
+            self._counts[name] += amount
 
     def brought(self, peer: str, messages: int) -> None:
         """Note who brought new messages, for the next event about commits."""

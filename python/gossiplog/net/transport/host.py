@@ -110,6 +110,10 @@ class Host(Transport):
         self._arriving = Signal()
         self._gossiping = Signal()
         self._accepting = Signal()
+        self.store_at_once: Callable[[Batch, Sequence[Connection | None]], bool] = lambda batch, sources: False
+        """Is called on the event loop with what `accepted` would return, and returns whether that is done with."""
+        # What it did not take.
+        self._left: tuple[Batch, list[Connection | None]] | None = None
         self._failure: NetworkError | None = None
 
     @property
@@ -200,6 +204,9 @@ class Host(Transport):
 
     def take_accepted(self) -> tuple[Batch, list[Connection | None]] | None:
         """Return what `accepted` does, or None if there is nothing."""
+        if self._left is not None:
+            left, self._left = self._left, None
+            return left
         taken = self._validator.take() if self._validator is not None else None
         if taken is None:
             return None
@@ -244,7 +251,8 @@ class Host(Transport):
             case HostEvent():
                 if event.gossip:
                     self._gossiping.set()
-                if event.accepted:
+                if event.accepted and (taken := self.take_accepted()) is not None and not self.store_at_once(*taken):
+                    self._left = taken
                     self._accepting.set()
                 if event.listening or event.failed or event.refused or event.denied:
                     self._notify(event)
