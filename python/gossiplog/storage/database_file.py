@@ -78,20 +78,21 @@ class WatchedFile:
     def _compare(self) -> str:
         try:
             size = os.path.getsize(self._database)
-        except OSError:
-            return ""
-        found = read_identity_and_count(self._database)
-        if found is None:
-            if self._count is None:
-                # An upgrade may be in the write-ahead log still.
-                return ""
-            if size < self._size:
+            found = _read(self._database)
+        except sqlite3.Error as error:
+            if self._count is not None and size < self._size:
                 return f"it has {size:,} bytes, and had {self._size:,}"
-            return "it can no longer be read as a log"
+            # While readers use the write-ahead log, some pages may be newer than others for any time.
+            is_none = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB
+            return "it is no SQLite database" if self._count is not None and is_none else ""
+        except (OSError, UnicodeError, CorruptLog):
+            return ""
+        if found is None:
+            return "it holds no log" if self._count is not None else ""
         identity, count = found
         if is_other_identity(identity, self._identity):
             return "it has another identity, as each backup has"
-        if self._count is not None and count < self._count:
+        if self._count is not None and count < self._count and is_consistent(self._database):
             return fewer_messages(count, self._count)
         self._count, self._size = count, size
         return ""
@@ -110,18 +111,28 @@ def fewer_messages(count: int, before: int) -> str:
 def read_identity_and_count(database: str) -> tuple[bytes, int] | None:
     """Return the identity of a database and how many messages it holds without its write-ahead log; None if unknown."""
     try:
-        with closing(_connect(database)) as connection:
-            # The file may be a stranger's, whose views have rows without end.
-            (tables,) = connection.execute(
-                "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
-                " AND name IN ('gossiplog_messages', 'gossiplog_leaves', 'gossiplog_meta')"
-            ).fetchone()
-            if tables != 3:
-                return None
-            (count,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
-            return stored_identity(connection), count
+        return _read(database)
     except (sqlite3.Error, UnicodeError, OSError, CorruptLog):
         return None
+
+
+def _read(database: str) -> tuple[bytes, int] | None:
+    """Return the same; None where there is no log.
+
+    Raises:
+        sqlite3.Error, UnicodeError, CorruptLog: it cannot be read, as where pages are being moved.
+        OSError: there is no file.
+    """
+    with closing(_connect(database)) as connection:
+        # The file may be a stranger's, whose views have rows without end.
+        (tables,) = connection.execute(
+            "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
+            " AND name IN ('gossiplog_messages', 'gossiplog_leaves', 'gossiplog_meta')"
+        ).fetchone()
+        if tables != 3:
+            return None
+        (count,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+        return stored_identity(connection), count
 
 
 def is_consistent(database: str) -> bool:

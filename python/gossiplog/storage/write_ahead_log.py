@@ -247,14 +247,15 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
     may get back what was lost.
     """
     database = os.path.realpath(file_of(path))
-    size = os.path.getsize(database)
-    # SQLite deletes the write-ahead log of an empty file that it opens.
-    if size:
+    if os.path.getsize(database):
         uri = f"{Path(database).as_uri()}?mode=ro"
-        with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as last:
-            last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        with closing(sqlite3.connect(uri, uri=True)) as last:
+            # It opens the write-ahead log, and holds the lock, even where the database cannot be read.
+            with suppress(sqlite3.Error):
+                last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             connection.close()
-            return
+        return
+    # SQLite deletes the write-ahead log of an empty file that it opens.
     wal = wal_of(database)
     kept = f"{wal}.{secrets.token_hex(4)}"
     try:
@@ -271,4 +272,4 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
         os.unlink(kept)
     else:
         os.rename(kept, wal)
-        os.truncate(database, size)
+        os.truncate(database, 0)
