@@ -443,11 +443,14 @@ def test_a_database_in_the_place_of_the_one_that_the_write_ahead_log_belongs_to(
     for options in ((), ("--quick",)):
         findings = found(program, path, 1, *options)
         severity, finding, run = findings["write-ahead log"]
-        assert (severity, run) == ("wrong", f"mv {wal} {wal}.former")
+        assert (severity, run) == ("wrong", f"mv {path} {path}.copy && gossiplog repair {path} --from SOURCE")
         assert f"{path} was replaced, and {wal} belongs to the file that was there before" in finding
         assert "messages" not in findings
     assert wal.read_bytes() == before
-    assert f": mv {wal} {wal}.former; that gives up at most" in program("info", path).err
+    assert (
+        f", mv {wal} {wal}.former goes on with the file that is there, and gives up at most"
+        in program("info", path).err
+    )
     wal.unlink()
     assert found(program, path, 0)["messages"][1] == "300 messages, all sound"
 
@@ -503,3 +506,19 @@ def test_a_log_that_is_all_in_its_write_ahead_log_is_recovered_without_its_file(
     assert program("recover", path, "new.db").record["inserted"] == 300
     assert (path.exists(), wal.read_bytes()) == (False, before)
     assert program("verify", "new.db").record["messages"] == 300
+
+
+@pytest.mark.parametrize("damage", ["an older copy", "a backup"])
+def test_what_only_the_write_ahead_log_has_is_not_given_up(
+    program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
+) -> None:
+    """The replica lacks the last two messages, and the command that is advised gets them."""
+    path = home / "log.db"
+    for name, content in files[True].items():
+        (home / name).write_bytes(content)
+    with gossiplog.open(home / "whole.db", read_only=True) as whole, gossiplog.open(home / "r.db", whole.topic) as log:
+        log.insert_many([*whole.messages()][:600])
+    DAMAGE[damage][1](path)
+    run = found(program, path, 1)["write-ahead log"][2]
+    assert run_as_printed(program, run, home / "r.db") == ""
+    assert program("verify", path).record["messages"] == 602

@@ -22,7 +22,7 @@ from gossiplog.log.remains import has_all_messages
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
-from gossiplog.storage.commit_count import CommitCount, set_aside
+from gossiplog.storage.commit_count import CommitCount, repair_from_log
 from gossiplog.storage.database_file import is_other_identity, read_identity_and_count
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
@@ -201,7 +201,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
     size = log.stat().st_size if log.exists() else 0
     count = CommitCount(str(path))
     if replacement := count.find_replacement():
-        return Finding("write-ahead log", Severity.WRONG, replacement, set_aside(count.database_name))
+        return Finding("write-ahead log", Severity.WRONG, replacement, repair_from_log(count.database_name))
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = (
             f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"

@@ -60,8 +60,13 @@ def set_aside(path: str) -> str:
     return f"mv {shell_path(wal_of(path))} {shell_path(f'{wal_of(path)}.former')}"
 
 
+def repair_from_log(path: str) -> str:
+    """Return the command that makes a database anew, from a replica and from its write-ahead log."""
+    return f"mv {shell_path(path)} {shell_path(f'{path}.copy')} && gossiplog repair {shell_path(path)} --from SOURCE"
+
+
 def ways_on(path: str, most: int) -> str:
-    """Return, as a sentence, what to do where another file stands in the place of a database, beside its log.
+    """Return, in sentences, what to do where another file stands in the place of a database, beside its log.
 
     Args:
         path: of the database, beside which its files stand.
@@ -69,9 +74,9 @@ def ways_on(path: str, most: int) -> str:
     """
     lost = f"at most {counted(most, 'message')}" if most > 0 else "no acknowledged message"
     return (
-        "Stop the program that has the log open (the server), if one has, and put the former file back. Or go on with"
-        f" the file that is there: {set_aside(path)}; that gives up {lost}, unless gossiplog sync COPY SERVER"
-        " --topic TOPIC saves them while the program still runs, or a replica has them"
+        "Stop the program that has the log open (the server), if one has, and put the former file back. Or get the"
+        f" messages of a replica, and of the write-ahead log those that it lacks: {repair_from_log(path)}. Without a"
+        f" replica, {set_aside(path)} goes on with the file that is there, and gives up {lost}"
     )
 
 

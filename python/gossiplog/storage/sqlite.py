@@ -502,9 +502,11 @@ class SQLiteStorage(Storage):
                 )
         elif lost is not None or change:
             how = f"was written over ({change})" if lost is None else "was replaced by another file"
+            # The program has the former file still.
+            saved = "; gossiplog sync COPY SERVER --topic TOPIC saves them while the program runs" if lost else ""
             raise StorageError(
                 f"the file {self._file} {how} while the log was open, so nothing more is written to it, and"
-                f" {self._wal_path} is kept. {ways_on(self._database, self._only_in_wal())}"
+                f" {self._wal_path} is kept. {ways_on(self._database, self._only_in_wal())}{saved}"
             )
 
     def _only_in_wal(self) -> int:
