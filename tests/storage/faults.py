@@ -49,7 +49,7 @@ class Faults:
             self.failed.append(sql)
             kind = sqlite3.OperationalError if self._code & 0xFF == sqlite3.SQLITE_IOERR else sqlite3.DatabaseError
             error = kind("injected")
-            error.sqlite_errorcode = self._code
+            error.sqlite_errorcode, error.sqlite_errorname = self._code, "injected"
             raise error
 
 
