@@ -44,8 +44,8 @@ async def test_who_pushes_a_refused_message_is_told_which_and_why(
 ) -> None:
     ours, theirs, heard, told = opened(signer=signer), opened(payload=only_texts), Heard(), Heard()
     async with (
-        Driver(ours, on_event=heard) as client,
-        Driver(theirs, on_event=told) as server,
+        Driver(ours, broadcast=QUICK, on_event=heard) as client,
+        Driver(theirs, broadcast=QUICK, on_event=told) as server,
         joined(network, client, server),
     ):
         await heard.wait(events.Connected)
