@@ -53,7 +53,7 @@ def test_a_network_that_has_no_time_to_converge(program: Program) -> None:
 @pytest.mark.integration
 def test_appends_that_have_no_time_to_arrive(program: Program) -> None:
     failed = program(
-        *("network", "--peers", "2", "--until-converged", "--seconds", "5"),
+        *("network", "--peers", "2", "--until-converged", "--seconds", "1"),
         *("--messages", "1000", "--rate", "1"),
     )
     assert failed.code == 1
