@@ -18,6 +18,7 @@ from hypothesis import settings
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
+from gossiplog.storage import sqlite_files
 from tests.groups import Groups, sample
 
 if TYPE_CHECKING:
@@ -164,6 +165,12 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
     running = start(spark_folder)
     yield running
     running.stop()
+
+
+@pytest.fixture(autouse=True)
+def _each_commit_looks_at_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit looks whether its files have their names still: tests take them away at once."""
+    monkeypatch.setattr(sqlite_files, "_TRUSTED_NANOSECONDS", 0)
 
 
 @pytest.fixture(autouse=True)

@@ -118,3 +118,17 @@ def test_a_path_that_named_nothing_loses_nothing(path: Path) -> None:
 
 def test_no_files_lose_nothing() -> None:
     assert NamedFiles({}).find_lost() is None
+
+
+def test_for_two_milliseconds_nothing_is_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5 * 10**9]
+    monkeypatch.setattr(sqlite_files, "_TRUSTED_NANOSECONDS", 2 * 10**6)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now[0])
+    files = named(path)
+    assert files.find_lost() is None
+    path.unlink()
+    now[0] += 2 * 10**6 - 1
+    assert files.find_lost() is None
+    now[0] += 1
+    assert files.find_lost() == str(path)
+    assert files.find_lost() == str(path)

@@ -133,10 +133,12 @@ def test_a_log_is_moved_into_its_database(path: Path) -> None:
 
 def test_frames_since_it_last_began_are_counted(path: Path) -> None:
     wal, count = wal_of(path), frames(path)
-    assert has_frames(str(wal), count)
-    assert not has_frames(str(wal), count + 1)
+    descriptor = os.open(wal, os.O_RDONLY)
+    assert has_frames(descriptor, count)
+    assert not has_frames(descriptor, count + 1)
     # The salts of another use of the file.
     flip(wal, 32 + (count - 1) * FRAME + 8)
-    assert not has_frames(str(wal), count)
+    assert not has_frames(descriptor, count)
     wal.write_bytes(b"")
-    assert not has_frames(str(wal), 1)
+    assert not has_frames(descriptor, 1)
+    os.close(descriptor)

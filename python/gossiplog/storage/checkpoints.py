@@ -57,8 +57,10 @@ class Checkpoints:
             self.change = self.file.find_change()
         return self.change
 
-    def committed(self, connection: sqlite3.Connection, messages: int | None) -> None:
-        """Look after the write-ahead log now and then. Called after each commit, under the lock of the writes.
+    def committed(self, connection: sqlite3.Connection, messages: int | None) -> bool:
+        """Look after the write-ahead log now and then; return whether this did, so that it may begin anew.
+
+        Called after each commit, under the lock of the writes.
 
         Args:
             connection: that has committed.
@@ -67,6 +69,8 @@ class Checkpoints:
         self._commits += 1
         if self._commits % _COMMITS == 0 or messages is None or messages > _MANY_MESSAGES:
             self._run(connection)
+            return True
+        return False
 
     def _run(self, connection: sqlite3.Connection) -> None:
         """Move the write-ahead log into the file where it is long, and have it begin anew where it is large.
@@ -78,10 +82,16 @@ class Checkpoints:
         if self.change or time.monotonic() < self._next_attempt:
             return
         try:
-            is_large = os.stat(self._wal).st_size >= _LOG_BYTES
-            if not is_large and not has_frames(self._wal, _PAGES):
-                return
+            descriptor = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                # After `stat` the next write to a file costs more: see `NamedFiles`.
+                is_large = os.lseek(descriptor, 0, os.SEEK_END) >= _LOG_BYTES
+                is_long = is_large or has_frames(descriptor, _PAGES)
+            finally:
+                os.close(descriptor)
         except OSError:
+            return
+        if not is_long:
             return
         self.change = self.file.find_change()
         if self.change:

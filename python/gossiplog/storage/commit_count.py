@@ -92,9 +92,10 @@ class CommitCount:
         self.database_name = self._database if os.path.islink(database) else database
         """How texts name the database: as the caller did, unless its files stand beside another name."""
         self._descriptor: int | None = None
-        # Of the write-ahead log; and what was recorded of it at the last commit.
+        # Of the write-ahead log; what was recorded of it at the last commit; and whether that still holds.
         self._wal: int | None = None
         self._wal_record = b""
+        self._is_wal_known = False
 
     @property
     def path(self) -> str:
@@ -201,7 +202,14 @@ class CommitCount:
         with suppress(OSError):
             record = _COUNTED.pack(identity, count)
             record += zlib.crc32(record).to_bytes(4)
-            os.pwrite(self._descriptor, record + self._record_wal(identity), 0)
+            if not self._is_wal_known:
+                self._wal_record = self._record_wal(identity)
+                self._is_wal_known = bool(self._wal_record)
+            os.pwrite(self._descriptor, record + self._wal_record, 0)
+
+    def forget_wal(self) -> None:
+        """Have the next `write` look whether the write-ahead log has begun anew, since it may have been moved."""
+        self._is_wal_known = False
 
     def close(self) -> None:
         """Close the files; `write` opens them again."""
@@ -209,7 +217,7 @@ class CommitCount:
             if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
         self._descriptor = self._wal = None
-        self._wal_record = b""
+        self._wal_record, self._is_wal_known = b"", False
 
     def _record_wal(self, identity: bytes) -> bytes:
         """Return the record of the write-ahead log, b"" where there is none."""
@@ -219,11 +227,11 @@ class CommitCount:
             salts = os.pread(self._wal, _SALTS, _SALTS_AT)
         except OSError:
             return b""
-        if not self._wal_record.startswith(salts) or not salts:
-            actual = read_identity_and_count(self._database)
-            record = _WAL_RECORD.pack(salts, 0 if actual is None else actual[1])
-            self._wal_record = record + zlib.crc32(identity + record).to_bytes(4)
-        return self._wal_record
+        if salts and self._wal_record.startswith(salts):
+            return self._wal_record
+        actual = read_identity_and_count(self._database)
+        record = _WAL_RECORD.pack(salts, 0 if actual is None else actual[1])
+        return record + zlib.crc32(identity + record).to_bytes(4)
 
     def _open(self) -> int:
         """Return a descriptor of the file, made with the mode and the owner of the database; -1 where there is none."""

@@ -326,7 +326,10 @@ class SQLiteStorage(Storage):
         if written is not None and self._counted is not None:
             self._counted.write(self._identity, written[1])
         if self._checkpoints is not None:
-            self._checkpoints.committed(connection, None if written is None else written[1] - written[0] + 1)
+            messages = None if written is None else written[1] - written[0] + 1
+            if self._checkpoints.committed(connection, messages) and self._counted is not None:
+                # Once in 16 commits is enough for what other processes move: until then the record names no log.
+                self._counted.forget_wal()
 
     def size(self) -> int:
         self._check_open()
@@ -482,7 +485,10 @@ class SQLiteStorage(Storage):
             lost = None
         change = ""
         if self._checkpoints is not None:
-            change = self._checkpoints.change if is_closing else self._checkpoints.find_change()
+            # Mostly there is none.
+            change = self._checkpoints.change
+            if change and not is_closing:
+                change = self._checkpoints.find_change()
         if lost == self._wal_path != "":
             raise StorageError(
                 f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"

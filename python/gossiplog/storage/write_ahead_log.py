@@ -219,24 +219,20 @@ def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, in
     return one, two
 
 
-def has_frames(wal: str, count: int) -> bool:
+def has_frames(descriptor: int, count: int) -> bool:
     """Return whether a write-ahead log has so many frames since it last began.
 
     Args:
-        wal: its path.
+        descriptor: of the file.
         count: 1 or more.
 
     Raises:
         OSError: it cannot be read.
     """
-    descriptor = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        header = os.pread(descriptor, _HEADER, 0)
-        frame = _FRAME_HEADER + page_size(bytes(16) + header[10:12])
-        # What an earlier use of the file left has other salts.
-        salts = os.pread(descriptor, 8, _HEADER + (count - 1) * frame + 8)
-    finally:
-        os.close(descriptor)
+    header = os.pread(descriptor, _HEADER, 0)
+    frame = _FRAME_HEADER + page_size(bytes(16) + header[10:12])
+    # What an earlier use of the file left has other salts.
+    salts = os.pread(descriptor, 8, _HEADER + (count - 1) * frame + 8)
     return len(salts) == 8 and salts == header[16:24]
 
 
