@@ -24,7 +24,7 @@ def unit() -> float:
 
 def _seconds_of_work() -> float:
     began, found = time.thread_time(), dict[int, str]()
-    for number in range(6500):
+    for number in range(11_000):
         found[number % 97] = str(number)
     return time.thread_time() - began
 
