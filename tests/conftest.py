@@ -169,7 +169,7 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _each_commit_looks_at_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit looks whether its files have their names still: tests take them away at once."""
+    """Have each commit check that its files still have their names: tests take these away at once."""
     monkeypatch.setattr(sqlite_files, "_TRUSTED_NANOSECONDS", 0)
 
 

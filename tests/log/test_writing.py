@@ -700,11 +700,11 @@ def test_what_may_have_to_wait_is_not_inserted_at_once(
         def hold() -> None:
             with storage.reader():
                 held.set()
-                release.wait(10)
+                release.wait(60)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        held.wait(10)
+        assert held.wait(60)
         assert log.replica.insert_at_once(batch) is None
         assert log.replica.state_at_once() is None
         release.set()

@@ -227,9 +227,9 @@ async def test_what_is_pushed(opened: Open, signer: Signer, kind: str) -> None:
 STEPS = 20
 """Of an attack: messages, requests or connections."""
 FEW_STEPS = {"unsorted": 4, "whole_readers": 4, "readers": 4, "posts": 4, "stalled_readers": 0}
-"""Attacks that send or wait for megabytes, of which one lasts 8 s."""
+"""Of attacks that send or wait for megabytes, of which one lasts 8 s."""
 ATTACK_SECONDS = 0.5
-"""After these steps."""
+"""How long an attack goes on after its steps."""
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -112,7 +112,7 @@ async def test_what_follows_the_heads_of_before_the_start_is_accepted_at_once(op
 
 
 async def until_idle(*peers: Peer) -> None:
-    """Waits until the logs are equal, and no sync is left that would bring what is appended next."""
+    """Wait until the logs are equal, and no sync is left that would bring what is appended next."""
     await until_equal(*(peer.log for peer in peers))
     while not all(peer.driver.is_idle for peer in peers):
         await anyio.sleep(0.01)

@@ -152,7 +152,7 @@ def test_nothing_is_acknowledged_into_a_file_that_was_written_over(
 
 @pytest.mark.usefixtures("older")
 def test_the_way_back_after_a_copy_over_an_open_log(path: Path) -> None:
-    """The former file, or the one that is there without the write-ahead log."""
+    """The former file is put back: after the log was closed, and while it is open."""
     wal, former = path.with_name("log.db-wal"), path.read_bytes()
     log = opened(path)
     log.append("only in the write-ahead log")
@@ -166,7 +166,6 @@ def test_the_way_back_after_a_copy_over_an_open_log(path: Path) -> None:
     with opened(path) as log:
         assert log.verify().messages == STORED + 1
         log.append("another")
-        # The file is put right while the log is open.
         path.write_bytes(backup)
         count = len(log) + append_until_refused(log)[0]
         path.write_bytes(former)

@@ -469,7 +469,7 @@ def test_a_signal_ends_the_start_of_a_server(number: signal.Signals, tmp_path: P
 def test_a_full_garbage_collection_keeps_a_server_from_its_clients_for_a_moment_only(log: Path) -> None:
     """It takes as long as there are objects, holds the interpreter's lock, and comes with whatever clients ask for.
 
-    What the program imports and starts are 67,000 objects, most of 40 ms: they are frozen, and hardly any are not.
+    Most of 40 ms went to the 67,000 objects of imports and the start: these are frozen, and few others are there.
     """
     code = """if True:
         import gc, sys, threading
