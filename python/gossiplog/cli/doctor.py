@@ -22,12 +22,13 @@ from gossiplog.log.remains import has_all_messages
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
-from gossiplog.storage.commit_count import CommitCount, repair_from_log
+from gossiplog.storage.commit_count import CommitCount, repair_command
 from gossiplog.storage.database_file import is_other_identity, read_identity_and_count
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_files import check_files, wal_of
+from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
 from gossiplog.storage.write_ahead_log import unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
@@ -106,6 +107,7 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     """Yield what is found. The log is opened last: SQLite drops what follows damage in a write-ahead log."""
     yield from _permissions(path)
     if quick:
+        # Otherwise the verification finds it.
         yield from _header(path)
     yield from _leftovers(path)
     if (what := _remnant(path)) and not wal_of(path.resolve()).exists():
@@ -145,8 +147,7 @@ def _header(path: Path) -> Iterator[Finding]:
         return
     with path.open("rb") as file:
         if not is_writable(file.read(HEADER)):
-            finding = "its header says that SQLite must not write it"
-            yield Finding("damage", Severity.WRONG, finding, f"gossiplog repair {shell_path(path)}")
+            yield Finding("damage", Severity.WRONG, MARKED_READ_ONLY, f"gossiplog repair {shell_path(path)}")
 
 
 def _remnant(path: Path) -> str:
@@ -201,7 +202,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
     size = log.stat().st_size if log.exists() else 0
     count = CommitCount(str(path))
     if replacement := count.find_replacement():
-        return Finding("write-ahead log", Severity.WRONG, replacement, repair_from_log(count.database_name))
+        return Finding("write-ahead log", Severity.WRONG, replacement, repair_command(count.database_name))
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = (
             f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
@@ -298,7 +299,12 @@ def _application(path: Path) -> Finding:
 
 
 def _repair(path: Path, quick: bool = True) -> str:
-    """Return the command that repairs a log; unless it is to be quick, without a source where none is needed."""
+    """Return the command that repairs a log.
+
+    Args:
+        path: of the log.
+        quick: whether to name a source without looking whether one is needed.
+    """
     source = "" if not quick and has_all_messages(path) else " --from SOURCE"
     return f"gossiplog repair {shell_path(path)}{source}"
 

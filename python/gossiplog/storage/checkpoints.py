@@ -21,7 +21,7 @@ _PAGES = 1000
 _LOG_BYTES = 16 * 2**20
 _READERS_MILLISECONDS = 250
 _RETRY_SECONDS = 1.0
-# Its size is looked at once in so many commits, and after those of so many messages.
+# The write-ahead log's size is looked at once in so many commits, and after those of more than so many messages.
 _COMMITS = 16
 _MANY_MESSAGES = 32
 
@@ -47,7 +47,7 @@ class Checkpoints:
         """How the file differed, when it was last looked at, from the one that was opened; "" if it did not."""
 
     def look(self) -> None:
-        """Look at the file now."""
+        """Compare the file with the one that was opened, and keep the result in `change`."""
         self.change = self.file.find_change(quick=True)
 
     def find_change(self) -> str:
@@ -58,13 +58,16 @@ class Checkpoints:
         return self.change
 
     def committed(self, connection: sqlite3.Connection, messages: int | None) -> bool:
-        """Look after the write-ahead log now and then; return whether this did, so that it may begin anew.
+        """Note a commit, and run a checkpoint now and then where one is due.
 
         Called after each commit, under the lock of the writes.
 
         Args:
             connection: that has committed.
             messages: how many it has written; None where it wrote none, but perhaps an application's rows.
+
+        Returns:
+            Whether a checkpoint may have run, so that the write-ahead log may have begun anew.
         """
         self._commits += 1
         if self._commits % _COMMITS == 0 or messages is None or messages > _MANY_MESSAGES:

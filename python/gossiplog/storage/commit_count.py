@@ -28,7 +28,8 @@ from contextlib import suppress
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted, last_counted, shell_path
 from gossiplog.storage.database_file import (
-    fewer_messages,
+    OTHER_IDENTITY,
+    describe_fewer,
     is_consistent,
     is_other_identity,
     read_identity_and_count,
@@ -55,28 +56,24 @@ def describe_loss(lost: int, place: str = "") -> str:
     return f"the {last_counted(lost, 'acknowledged message')}{of} {'is' if lost == 1 else 'are'} lost"
 
 
-def set_aside(path: str) -> str:
-    """Return the command that takes the write-ahead log of a database away from it."""
-    return f"mv {shell_path(wal_of(path))} {shell_path(f'{wal_of(path)}.former')}"
-
-
-def repair_from_log(path: str) -> str:
+def repair_command(path: str) -> str:
     """Return the command that makes a database anew, from a replica and from its write-ahead log."""
     return f"mv {shell_path(path)} {shell_path(f'{path}.copy')} && gossiplog repair {shell_path(path)} --from SOURCE"
 
 
-def ways_on(path: str, most: int) -> str:
-    """Return, in sentences, what to do where another file stands in the place of a database, beside its log.
+def describe_ways_back(path: str, most: int) -> str:
+    """Return, in sentences, what to do where another file is in the place of a database, beside its write-ahead log.
 
     Args:
-        path: of the database, beside which its files stand.
-        most: the messages that only the write-ahead log may have.
+        path: of the database, beside which its files are.
+        most: how many messages only the write-ahead log may have.
     """
+    set_aside = f"mv {shell_path(wal_of(path))} {shell_path(f'{wal_of(path)}.former')}"
     lost = f"at most {counted(most, 'message')}" if most > 0 else "no acknowledged message"
     return (
         "Stop the program that has the log open (the server), if one has, and put the former file back. Or get the"
-        f" messages of a replica, and of the write-ahead log those that it lacks: {repair_from_log(path)}. Without a"
-        f" replica, {set_aside(path)} goes on with the file that is there, and gives up {lost}"
+        f" messages of a replica, and of the write-ahead log those that it lacks: {repair_command(path)}. Without a"
+        f" replica, {set_aside} goes on with the file that is there, and gives up {lost}"
     )
 
 
@@ -187,12 +184,10 @@ class CommitCount:
         # Damage, and pages that are being moved at this moment, may look alike.
         if not (is_other or count < count_without_wal) or not is_consistent(self._database):
             return ""
-        difference = (
-            "it has another identity, as each backup has" if is_other else fewer_messages(count, count_without_wal)
-        )
+        difference = OTHER_IDENTITY if is_other else describe_fewer(count, count_without_wal)
         return (
             f"{self.database_name} was replaced, and {self.database_name}-wal belongs to the file that was there"
-            f" before: {difference}. {ways_on(self.database_name, found[1] - count_without_wal)}"
+            f" before: {difference}. {describe_ways_back(self.database_name, found[1] - count_without_wal)}"
         )
 
     def write(self, identity: bytes, count: int) -> None:

@@ -17,6 +17,8 @@ from gossiplog.reprs import counted
 from gossiplog.storage.sqlite_files import distrust, file_id, is_settled
 from gossiplog.storage.sqlite_meta import stored_identity
 
+OTHER_IDENTITY = "it has another identity, as each backup has"
+"""A clause about a file whose identity is not that of the former one."""
 # Random identities differ in about 64 of 128 bits, a rotten one in few.
 _ROTTEN_BITS = 16
 # Pages that another process is moving from the write-ahead log at this moment may look like a change.
@@ -91,19 +93,19 @@ class WatchedFile:
             return "it holds no log" if self._count is not None else ""
         identity, count = found
         if is_other_identity(identity, self._identity):
-            return "it has another identity, as each backup has"
+            return OTHER_IDENTITY
         if self._count is not None and count < self._count and is_consistent(self._database):
-            return fewer_messages(count, self._count)
+            return describe_fewer(count, self._count)
         self._count, self._size = count, size
         return ""
 
 
 def is_other_identity(one: bytes, other: bytes) -> bool:
-    """Return whether two identities are of two databases, and none of them is the other one with damage."""
+    """Return whether two identities are of two databases, and neither is the other one with damage."""
     return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count() > _ROTTEN_BITS
 
 
-def fewer_messages(count: int, before: int) -> str:
+def describe_fewer(count: int, before: int) -> str:
     """Return a clause about a file that holds fewer messages than the former one."""
     return f"it holds {counted(count, 'message')}, and the former file had {before:,}"
 
@@ -117,7 +119,7 @@ def read_identity_and_count(database: str) -> tuple[bytes, int] | None:
 
 
 def _read(database: str) -> tuple[bytes, int] | None:
-    """Return the same; None where there is no log.
+    """Return what `read_identity_and_count` does; None where there is no log.
 
     Raises:
         sqlite3.Error, UnicodeError, CorruptLog: it cannot be read, as where pages are being moved.

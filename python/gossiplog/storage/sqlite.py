@@ -29,7 +29,7 @@ from gossiplog.storage.base import (
     closing,
 )
 from gossiplog.storage.checkpoints import Checkpoints
-from gossiplog.storage.commit_count import CommitCount, describe_loss, ways_on
+from gossiplog.storage.commit_count import CommitCount, describe_loss, describe_ways_back
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     MEMORY,
@@ -51,6 +51,7 @@ from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening
 from gossiplog.storage.sqlite_tables import (
     CLOSE_IN_ORDER,
     DAMAGE,
+    MARKED_READ_ONLY,
     SQLiteReader,
     error_code,
     integrity_problems,
@@ -367,7 +368,7 @@ class SQLiteStorage(Storage):
             found = [f"SQLite: {line}" for line in found]
             is_file = self._path != MEMORY and READ_ONLY_URI.match(self._path) is None
             if is_file and self._schema == SCHEMA and is_marked_read_only(self._database):
-                found.append("its header says that SQLite must not write it")
+                found.append(MARKED_READ_ONLY)
         return found
 
     def check_files(self) -> None:
@@ -485,10 +486,7 @@ class SQLiteStorage(Storage):
             lost = None
         change = ""
         if self._checkpoints is not None:
-            # Mostly there is none.
-            change = self._checkpoints.change
-            if change and not is_closing:
-                change = self._checkpoints.find_change()
+            change = self._checkpoints.change if is_closing else self._checkpoints.find_change()
         if lost == self._wal_path != "":
             raise StorageError(
                 f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
@@ -508,11 +506,11 @@ class SQLiteStorage(Storage):
                 )
         elif lost is not None or change:
             how = f"was written over ({change})" if lost is None else "was replaced by another file"
-            # The program has the former file still.
+            # The program still has the former file open, unless its content was written over.
             saved = "; gossiplog sync COPY SERVER --topic TOPIC saves them while the program runs" if lost else ""
             raise StorageError(
                 f"the file {self._file} {how} while the log was open, so nothing more is written to it, and"
-                f" {self._wal_path} is kept. {ways_on(self._database, self._only_in_wal())}{saved}"
+                f" {self._wal_path} is kept. {describe_ways_back(self._database, self._only_in_wal())}{saved}"
             )
 
     def _only_in_wal(self) -> int:

@@ -115,9 +115,9 @@ def is_settled(changed: int, now: int) -> bool:
 class NamedFiles:
     """Whether paths still name the files that they named.
 
-    Naming, moving and deleting a file change the time of its folder, so that mostly only that is looked at: after
-    `stat` of a file its next write gets a time stamp of its own
-    (https://docs.kernel.org/filesystems/multigrain-ts.html): each flush would write the inode as well.
+    Naming, moving and deleting a file change the time of its folder, so that mostly only the folder is looked at.
+    After `stat` of a file, its next write gets a time stamp of its own
+    (https://docs.kernel.org/filesystems/multigrain-ts.html), so that each flush would write the inode as well.
 
     Args:
         files: what `file_id` found, by the paths, which are absolute; None where a path names nothing.

@@ -117,6 +117,8 @@ CLOSE_IN_ORDER = (
     " moves what it has written into the file, and open it again"
 )
 """The way back where a write-ahead log was deleted while a program had it open."""
+MARKED_READ_ONLY = "its header says that SQLite must not write it"
+"""A clause about a file that can be written, and whose header has a write version that SQLite does not know."""
 _CAUSES = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_READONLY: "the file or its folder is read-only",

@@ -28,6 +28,7 @@ from gossiplog.storage.base import (
 from gossiplog.storage.sqlite_meta import put_meta, read_has_setup, read_tables, set_meta, write_tables
 from gossiplog.storage.sqlite_tables import (
     DAMAGE,
+    MARKED_READ_ONLY,
     PREFIX,
     SQLiteReader,
     error_code,
@@ -288,8 +289,7 @@ class StorageErrors:
         if isinstance(error, sqlite3.Error):
             found = storage_error(self._storage.place, self._doing, error)
             if self._is_marked_read_only(error):
-                problem = f"cannot {self._doing} {self._storage.place}: its header says that SQLite must not write it"
-                found = CorruptLog([problem])
+                found = CorruptLog([f"cannot {self._doing} {self._storage.place}: {MARKED_READ_ONLY}"])
             raise self._located(found) from error
         if isinstance(error, UnicodeDecodeError):
             raise self._located(undecodable(self._storage.place, self._doing, error)) from error
@@ -338,13 +338,13 @@ class WriteTransaction:
         renew: is called under the lock after a transaction that met what looks like damage.
         guard: of the connection.
         errors: that the driver's errors are raised as.
-        check_file: raises StorageError before a commit that nobody would find.
+        check_files: raises StorageError before a commit that nobody would find.
         committed: is called under the lock, after a commit: with the connection, and the sequences of the first and the
             last message that it added, or None.
     """
 
     __slots__ = (
-        "_check_file",
+        "_check_files",
         "_committed",
         "_connection",
         "_ending",
@@ -363,10 +363,10 @@ class WriteTransaction:
         renew: Callable[[], None],
         guard: Guard,
         errors: StorageErrors,
-        check_file: Callable[[], None],
+        check_files: Callable[[], None],
         committed: Callable[[sqlite3.Connection, tuple[int, int] | None], None],
     ) -> None:
-        self._check_file = check_file
+        self._check_files = check_files
         self._committed = committed
         self._lock = lock
         self._writer = writer
@@ -380,7 +380,7 @@ class WriteTransaction:
             connection = self._connection = self._writer()
             if connection.in_transaction:
                 raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
-            self._ending = CommitOrRollback(connection, self._check_file)
+            self._ending = CommitOrRollback(connection, self._check_files)
             self._transaction = SQLiteTransaction(connection, self._guard)
             with self._errors:
                 connection.execute("BEGIN IMMEDIATE")
