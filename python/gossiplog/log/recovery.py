@@ -59,7 +59,7 @@ def recover(
     """
     path = find_damaged(damaged)
     target = storage_at(new)
-    is_new = not isinstance(new, Storage) and target.file is not None and _is_missing(target.file)
+    is_new = not isinstance(new, Storage) and target.file is not None and _is_missing_or_empty(target.file)
     if is_new:
         # What is left there of another log would be taken for this one's.
         CommitCount(str(target.file)).check_not_gone()
@@ -93,7 +93,7 @@ def recover(
         return result
 
 
-def _is_missing(path: Path) -> bool:
+def _is_missing_or_empty(path: Path) -> bool:
     return not path.exists() or (path.is_file() and path.stat().st_size == 0)
 
 

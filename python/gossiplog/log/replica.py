@@ -23,7 +23,7 @@ from gossiplog.storage.base import MAX_INTEGER, PAGE_BYTES, Position, Reader, Tr
 
 _PAGE = 256
 _FEW_MESSAGES = 16
-"""That are inserted, or replayed, without waking a thread."""
+"""Messages, at most, that are inserted or replayed without waking a thread."""
 _KEYS = 4096
 """Keys that are compared with another log's at a time."""
 

@@ -37,7 +37,7 @@ _SIGNED = 1024
 _SIGNED_BYTES = 4 * 2**20
 # Members of link sets that are looked at in one transaction: about a tenth of a second.
 _LINKING_WORK = 300_000
-# The same where nobody is to wait: about three milliseconds.
+# The same on an event loop, which must not wait: about three milliseconds.
 _LITTLE_LINKING_WORK = 10_000
 # Link records that are kept in memory.
 _MOST_LINKS = 2048
@@ -65,7 +65,7 @@ class _Written:
 
 
 class _TakesLong(Exception):
-    """Is raised in a transaction that takes longer than its caller wants to wait; it is rolled back."""
+    """A transaction would take longer than its caller can wait, and is rolled back."""
 
 
 class Writer:
@@ -138,7 +138,7 @@ class Writer:
         Args:
             verified: the batch.
             linking_work: members of link sets that are looked at in one transaction.
-            in_one: whether to raise _TakesLong, with nothing stored, where one transaction does not do.
+            in_one: whether to raise _TakesLong, with nothing stored, where one transaction is not enough.
         """
         batch, count = verified.batch, verified.count
         inserted: list[int] = []

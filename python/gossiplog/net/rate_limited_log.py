@@ -99,7 +99,7 @@ class RateLimitedLog:
             level: of the line; that of a defect is an error.
             subject: the field of the line that has `peer`, where something else than a peer is meant.
             more: fields of the line.
-            repeats: whether a line is written again in a period in which it was.
+            repeats: whether a line of the same peer and text is written more than once in a period.
         """
         self._counts[kind] += count
         now = self._clock()

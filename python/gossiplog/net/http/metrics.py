@@ -124,7 +124,7 @@ def _peer_json(info: PeerInfo) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """How a log is.
+    """What a check of a log found.
 
     Attributes:
         messages: how many it holds, None if it does not answer.
@@ -144,7 +144,7 @@ def _file_fault(log: Log) -> str:
 
 
 class _HealthCheck:
-    """Asks a log whether it answers, once for all callers that ask meanwhile."""
+    """Checks whether a log answers and has its files, once for all callers that ask meanwhile."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -153,7 +153,7 @@ class _HealthCheck:
         self._looking: anyio.Event | None = None
 
     async def run(self) -> _Health:
-        """Ask the log, or return what was found a moment ago."""
+        """Check the log, or return what was found a moment ago."""
         while monotonic() >= self._holds_until:
             if self._looking is not None:
                 await self._looking.wait()

@@ -10,7 +10,7 @@ from itertools import chain
 
 import anyio
 
-from gossiplog.errors import CorruptLog, RefusedMessage, StorageError
+from gossiplog.errors import RefusedMessage, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.fairness import MESH, FairQueue, Shares
@@ -187,7 +187,7 @@ class InsertQueue:
                 describe(
                     {"messages": len(deliveries), "inserted": len(outcome.inserted), "orphans": len(outcome.orphans)}
                 )
-        except (CorruptLog, StorageError, RefusedMessage) as error:
+        except (StorageError, RefusedMessage) as error:
             return self._note_failure(deliveries, error)
         progress.cpu_seconds += outcome.cpu_seconds
         return self._note_outcome(deliveries, outcome, began)
