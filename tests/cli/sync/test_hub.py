@@ -297,14 +297,14 @@ def test_messages_that_the_hub_asks_for_again_are_no_progress() -> None:
 def test_what_the_hub_stores_at_last_counts_once() -> None:
     heard, hub = listener(), Hub()
     heard.hub_root = lambda: hub.hub_root
-    sent, in_vain = [], []
+    sent, asked_again = [], []
     for sync, (messages, found) in enumerate([(60, 0), (60, 0), (60, 1), (40, 2)], 1):
         heard(events.Served("hub", messages, 1000, sync))
         hub.hub_root = root(found)
         sent.append(heard.count_progress()[1])
-        in_vain.append(heard.in_vain)
+        asked_again.append(heard.is_asked_again)
     # Of the first two syncs nothing was stored.
-    assert (sent, in_vain) == ([60, 60, 60, 100], [False, True, False, False])
+    assert (sent, asked_again) == ([60, 60, 60, 100], [False, True, False, False])
 
 
 def test_a_defect_is_reported(capfd: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ _HUB_REASONS = (
     "the hub does not take what this log has (writing may need a token), or this log's application refuses what the hub"
     " has"
 )
-_IN_VAIN = "it asks again for messages that it was sent, so that it may be unable to store them: see its log"
+_ASKED_AGAIN = "it asks again for messages that it was sent, so that it may be unable to store them: see its log"
 
 
 class RemoteLog(Protocol):
@@ -114,12 +114,12 @@ class _SentCount:
         running: sent in the sync that runs.
         sync: its number.
         largest: sent in one sync, at most, since the hub's root last changed.
-        in_vain: whether the hub asks again for messages that it was sent.
+        is_asked_again: whether the hub asks again for messages that it was sent.
     """
 
     def __init__(self) -> None:
         self.stored = self.ended = self.running = self.sync = self.largest = 0
-        self.in_vain = False
+        self.is_asked_again = False
         self._root: Node | None = None
 
     def add(self, messages: int, sync: int) -> None:
@@ -138,9 +138,9 @@ class _SentCount:
         # A new object is a new look at the hub's root, even if it is equal.
         elif root is not self._root:
             if root != self._root:
-                self.stored += self.largest if self.in_vain else self.ended + self.running
+                self.stored += self.largest if self.is_asked_again else self.ended + self.running
                 self.running = self.largest = 0
-            self.in_vain = root == self._root and (self.in_vain or self.ended > 0)
+            self.is_asked_again = root == self._root and (self.is_asked_again or self.ended > 0)
             self._root, self.ended = root, 0
         self.largest = max(self.largest, self.running)
         return self.stored + self.largest
@@ -182,9 +182,9 @@ class Listener:
         self._sent = _SentCount()
 
     @property
-    def in_vain(self) -> bool:
+    def is_asked_again(self) -> bool:
         """Whether the hub asks again for messages that it was sent."""
-        return self._sent.in_vain
+        return self._sent.is_asked_again
 
     def count_progress(self) -> tuple[int, int]:
         """Count and return the messages that were received and sent; a sync that fails repeats its requests."""
@@ -234,7 +234,7 @@ class Listener:
                 note(f"{peer}: a defect of gossiplog, {doing}: {type(error).__name__}: {error}")
 
     def _show_progress(self) -> None:
-        self._show(self.sums.inserted + self._inserting, self.sums.sent, self.in_vain)
+        self._show(self.sums.inserted + self._inserting, self.sums.sent, self.is_asked_again)
 
 
 def sync_with_hub(
@@ -383,7 +383,7 @@ async def _watch(source: RemoteLog, listener: Listener, name: str, hub: str, *, 
         if obstacle:
             reason = str(obstacle)
         else:
-            why = listener.failure.text or (_IN_VAIN if listener.in_vain else reasons)
+            why = listener.failure.text or (_ASKED_AGAIN if listener.is_asked_again else reasons)
             reason = f"{name} and {hub} still differ, and nothing has come for {_QUIET_SECONDS:g} s: {why}"
         if give_up:
             raise LogsDiffer(reason)
