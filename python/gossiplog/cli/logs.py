@@ -336,7 +336,7 @@ def recover(
     acknowledged messages that are gone from the end.
     """
     output = Output(json)
-    if not has_content(str(wal_of(path.resolve()))):
+    if not has_content(wal_of(path.resolve())):
         check_not_gone(path)
         check_not_empty(path)
     if new.exists() and not _is_empty(new):

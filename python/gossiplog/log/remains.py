@@ -74,7 +74,7 @@ def find_damaged(location: str | os.PathLike[str]) -> Path:
     text = text_path(location)
     check_files(text)
     path = Path(text).resolve()
-    if not path.is_file() and not has_content(str(wal_of(path))):
+    if not path.is_file() and not has_content(wal_of(path)):
         CommitCount(str(path)).check_not_gone()
         raise NotALog(f"there is no log {text}")
     CommitCount(str(path)).check_database()

@@ -329,7 +329,7 @@ class SQLiteStorage(Storage):
         if self._checkpoints is not None:
             messages = None if written is None else written[1] - written[0] + 1
             if self._checkpoints.committed(connection, messages) and self._counted is not None:
-                # Once in 16 commits is enough for what other processes move: until then the record names no log.
+                # Other processes may have begun it anew, too. Until this is noticed, the record ties nothing.
                 self._counted.forget_wal()
 
     def size(self) -> int:

@@ -41,7 +41,7 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
     path = Path(os.path.abspath(target))
     if os.path.lexists(path):
         raise StorageError(f"{target} is there already: give the name of a new file")
-    if has_content(str(wal_of(path))):
+    if has_content(wal_of(path)):
         raise StorageError(
             f"{wal_of(path)} is there, of a file that {target} was before, which SQLite would take for the copy's: give"
             " another name, or move it away"

@@ -52,7 +52,7 @@ def wal_of(path: str | Path) -> Path:
     return Path(f"{path}-wal")
 
 
-def has_content(wal: str) -> bool:
+def has_content(wal: str | Path) -> bool:
     """Return whether there is a write-ahead log, by its path, with more than a header."""
     try:
         return os.path.getsize(wal) > _WAL_HEADER

@@ -85,8 +85,7 @@ class ChangeFeed:
         self._news = Signal()
         self._committed = Signal()
         self.index_behind = Signal()
-        # The last sequence that the application was handed, None while it waits for what has to be read; and what it
-        # raised.
+        # The last sequence handed to the application, None while `deliver` reads more; and what the application raised.
         self._delivered: int | None = None
         self._raised: BaseException | None = None
 

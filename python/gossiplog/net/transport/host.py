@@ -112,7 +112,7 @@ class Host(Transport):
         self._accepting = Signal()
         self.store_at_once: Callable[[Batch, Sequence[Connection | None]], bool] = lambda batch, sources: False
         """Is called on the event loop with what `accepted` would return, and returns whether that is done with."""
-        # What it did not take.
+        # What `store_at_once` did not take.
         self._left: tuple[Batch, list[Connection | None]] | None = None
         self._failure: NetworkError | None = None
 
