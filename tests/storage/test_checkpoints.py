@@ -200,7 +200,7 @@ def test_the_write_ahead_log_is_moved_into_the_file(
         before = path.stat().st_size
         for _ in range(30):
             append(log)
-            assert wal.stat().st_size < 150 * 4120
+            assert wal.stat().st_size < 60 * 4120
         assert path.stat().st_size > before
 
 
