@@ -487,7 +487,7 @@ class SQLiteStorage(Storage):
         change = ""
         if self._checkpoints is not None:
             change = self._checkpoints.change if is_closing else self._checkpoints.find_change()
-        if lost == self._wal_path != "":
+        if lost == self._wal_path:
             raise StorageError(
                 f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
                 f" more is written to it: {CLOSE_IN_ORDER}"
