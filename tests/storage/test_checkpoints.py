@@ -17,6 +17,7 @@ from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.log import Log
 from gossiplog.reprs import counted
 from gossiplog.storage import SQLiteStorage, checkpoints
+from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.sqlite import Synchronous
 
 TOPIC = "checkpoints.example.com"
@@ -216,3 +217,47 @@ def test_an_applications_rows_are_moved_into_the_file_as_well(path: Path, monkey
             transaction.set_applied(1)
         assert wal.stat().st_size < 100 * 4120
     storage.close()
+
+
+def test_programs_that_write_little_empty_the_write_ahead_log_beside_another(path: Path) -> None:
+    """A connection that is not the last to close moves nothing by itself."""
+    wal = path.with_name("log.db-wal")
+    with opened(path):
+        for _ in range(12):
+            with opened(path, "off") as log:
+                log.append("x" * 2**20)
+        assert wal.stat().st_size < 2 * checkpoints._PAGES * 4096
+
+
+@pytest.mark.slow
+def test_an_application_that_deletes_rows_beside_readers_is_no_change(tmp_path: Path) -> None:
+    """Pages of its tables come to hold messages, and readers keep some of them from being moved into the file."""
+    path, most = tmp_path / "log.db", 0
+
+    def setup(transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("CREATE TABLE queue(id INTEGER PRIMARY KEY, message TEXT)")
+
+    def apply(message: gossiplog.SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        for _ in range(8):
+            transaction.execute("INSERT INTO queue(message) VALUES (?)", (message.id,))
+        transaction.execute("DELETE FROM queue WHERE id < (SELECT max(id) FROM queue) - 200")
+
+    with (
+        gossiplog.open(path, TOPIC, signer=SIGNER, apply=apply, setup=setup, synchronous="off") as log,
+        closing(sqlite3.connect(path, isolation_level=None)) as reader,
+    ):
+        while len(log) < 2500:
+            log.append_many([{"text": "y" * 300}] * 8)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM queue").fetchone()
+            for _ in range(3):
+                log.append({"text": "y" * 300})
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                found = read_identity_and_count(str(path))
+                if found is not None and found[1] is not None:
+                    most = max(most, found[1])
+                    assert most <= len(log)
+                reader.execute("COMMIT")
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    assert most > 2000

@@ -564,29 +564,3 @@ def test_errors_spell_the_path_as_the_caller_did(
     (tmp_path / "log.db").unlink()
     with pytest.raises(CorruptLog, match=f"^the log is damaged: {shown} is gone, and {shown}-wal has"):
         gossiplog.open(name)
-
-
-def test_the_write_ahead_log_is_looked_at_when_it_may_have_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, reads, pread = tmp_path / "log.db", list[int](), os.pread
-
-    def read(descriptor: int, size: int, offset: int) -> bytes:
-        # The salts.
-        if (size, offset) == (8, 16):
-            reads.append(len(log))
-        return pread(descriptor, size, offset)
-
-    with opened(path, synchronous="full") as log:
-        log.append(0)
-        monkeypatch.setattr(os, "pread", read)
-        for number in range(48):
-            log.append(number)
-        assert len(reads) == 3
-        log.append_many(range(5000))
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(RESTART)")
-        for number in range(17):
-            log.append(number)
-        record = Path(f"{path}-count").read_bytes()[28:]
-        assert record[:8] == Path(f"{path}-wal").read_bytes()[16:24]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,27 @@ def test_pages_that_readers_keep_from_being_moved_are_no_change(path: Path, monk
     path.write_bytes(content)
     assert read_identity_and_count(str(path)) is None
     assert file.find_change() == ""
+
+
+def test_the_last_page_of_another_table_is_no_count_of_messages(path: Path) -> None:
+    """While a checkpoint waits for readers, a page that was another table's may stand where the last messages will."""
+    file = watched(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("CREATE TABLE other(seq INTEGER PRIMARY KEY, value BLOB, links BLOB)")
+        connection.execute("INSERT INTO other VALUES (1000, 'a row of an application', NULL)")
+        roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_schema"))
+        connection.execute("UPDATE sqlite_schema SET rootpage = ? WHERE name = 'gossiplog_messages'", (roots["other"],))
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        assert file.find_change() == ""
+        assert file.count == 3
+        found = read_identity_and_count(str(path))
+        assert found is not None
+        assert found[1] is None
+        connection.execute(
+            "UPDATE sqlite_schema SET rootpage = ? WHERE name = 'gossiplog_messages'", (roots["gossiplog_messages"],)
+        )
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    assert (file.find_change(), file.count) == ("", 3)

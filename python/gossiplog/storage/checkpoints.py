@@ -57,7 +57,7 @@ class Checkpoints:
             self.change = self.file.find_change()
         return self.change
 
-    def committed(self, connection: sqlite3.Connection, messages: int | None) -> bool:
+    def committed(self, connection: sqlite3.Connection, messages: int | None) -> None:
         """Note a commit, and run a checkpoint now and then where one is due.
 
         Called after each commit, under the lock of the writes.
@@ -65,15 +65,15 @@ class Checkpoints:
         Args:
             connection: that has committed.
             messages: how many it has written; None where it wrote none, but perhaps an application's rows.
-
-        Returns:
-            Whether a checkpoint may have run, so that the write-ahead log may have begun anew.
         """
         self._commits += 1
         if self._commits % _COMMITS == 0 or messages is None or messages > _MANY_MESSAGES:
             self._run(connection)
-            return True
-        return False
+
+    def finish(self, connection: sqlite3.Connection) -> None:
+        """Run a checkpoint where one is due after the last commits of a connection, which others may outlive."""
+        if self._commits % _COMMITS:
+            self._run(connection)
 
     def _run(self, connection: sqlite3.Connection) -> None:
         """Move the write-ahead log into the file where it is long, and have it begin anew where it is large.
@@ -103,6 +103,7 @@ class Checkpoints:
         with suppress(sqlite3.Error):
             if not is_large:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                self.change = self.file.find_change()
                 return
             connection.execute(f"PRAGMA busy_timeout = {_READERS_MILLISECONDS}")
             try:
@@ -111,6 +112,8 @@ class Checkpoints:
                     self._next_attempt = time.monotonic() + _RETRY_SECONDS
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout * 1000)}")
+            # A copy that was made before must not take the place of the file.
+            self.change = self.file.find_change()
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Close a connection; the last one moves the write-ahead log into the file, unless that has changed."""

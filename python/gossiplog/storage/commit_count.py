@@ -29,7 +29,7 @@ from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted, last_counted, shell_path
 from gossiplog.storage.database_file import (
     OTHER_IDENTITY,
-    describe_fewer,
+    describe_fewer_if_sound,
     is_consistent,
     is_other_identity,
     read_identity_and_count,
@@ -92,7 +92,6 @@ class CommitCount:
         # Of the write-ahead log; what was recorded of it at the last commit; and whether that still holds.
         self._wal: int | None = None
         self._wal_record = b""
-        self._is_wal_known = False
 
     @property
     def path(self) -> str:
@@ -179,12 +178,13 @@ class CommitCount:
         actual = read_identity_and_count(self._database)
         if actual is None:
             return ""
-        identity, count = actual
-        is_other = is_other_identity(identity, found[0])
         # Damage, and pages that are being moved at this moment, may look alike.
-        if not (is_other or count < count_without_wal) or not is_consistent(self._database):
+        if is_other_identity(actual[0], found[0]):
+            difference = OTHER_IDENTITY if is_consistent(self._database) else ""
+        else:
+            difference = describe_fewer_if_sound(self._database, count_without_wal)
+        if not difference:
             return ""
-        difference = OTHER_IDENTITY if is_other else describe_fewer(count, count_without_wal)
         return (
             f"{self.database_name} was replaced, and {self.database_name}-wal belongs to the file that was there"
             f" before: {difference}. {describe_ways_back(self.database_name, found[1] - count_without_wal)}"
@@ -197,14 +197,7 @@ class CommitCount:
         with suppress(OSError):
             record = _COUNTED.pack(identity, count)
             record += zlib.crc32(record).to_bytes(4)
-            if not self._is_wal_known:
-                self._wal_record = self._record_wal(identity)
-                self._is_wal_known = bool(self._wal_record)
-            os.pwrite(self._descriptor, record + self._wal_record, 0)
-
-    def forget_wal(self) -> None:
-        """Have the next `write` look whether the write-ahead log has begun anew, since it may have been moved."""
-        self._is_wal_known = False
+            os.pwrite(self._descriptor, record + self._record_wal(identity), 0)
 
     def close(self) -> None:
         """Close the files; `write` opens them again."""
@@ -212,7 +205,7 @@ class CommitCount:
             if descriptor is not None and descriptor >= 0:
                 os.close(descriptor)
         self._descriptor = self._wal = None
-        self._wal_record, self._is_wal_known = b"", False
+        self._wal_record = b""
 
     def _record_wal(self, identity: bytes) -> bytes:
         """Return the record of the write-ahead log, b"" where there is none."""
@@ -222,11 +215,11 @@ class CommitCount:
             salts = os.pread(self._wal, _SALTS, _SALTS_AT)
         except OSError:
             return b""
-        if salts and self._wal_record.startswith(salts):
-            return self._wal_record
-        actual = read_identity_and_count(self._database)
-        record = _WAL_RECORD.pack(salts, 0 if actual is None else actual[1])
-        return record + zlib.crc32(identity + record).to_bytes(4)
+        if not self._wal_record.startswith(salts) or not salts:
+            actual = read_identity_and_count(self._database)
+            record = _WAL_RECORD.pack(salts, (actual and actual[1]) or 0)
+            self._wal_record = record + zlib.crc32(identity + record).to_bytes(4)
+        return self._wal_record
 
     def _open(self) -> int:
         """Return a descriptor of the file, made with the mode and the owner of the database; -1 where there is none."""

@@ -12,6 +12,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from gossiplog import core
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted
 from gossiplog.storage.sqlite_files import distrust, file_id, is_settled
@@ -90,13 +91,15 @@ class WatchedFile:
         except (OSError, UnicodeError, CorruptLog):
             return ""
         if found is None:
-            return "it holds no log" if self._count is not None else ""
+            return "it holds no log" if self._count is not None and is_sound(self._database) else ""
         identity, count = found
         if is_other_identity(identity, self._identity):
             return OTHER_IDENTITY
-        if self._count is not None and count < self._count and is_consistent(self._database):
-            return describe_fewer(count, self._count)
-        self._count, self._size = count, size
+        if count is not None and self._count is not None and count < self._count:
+            return describe_fewer_if_sound(self._database, self._count)
+        self._size = size
+        if count is not None:
+            self._count = count
         return ""
 
 
@@ -105,20 +108,33 @@ def is_other_identity(one: bytes, other: bytes) -> bool:
     return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count() > _ROTTEN_BITS
 
 
-def describe_fewer(count: int, before: int) -> str:
-    """Return a clause about a file that holds fewer messages than the former one."""
-    return f"it holds {counted(count, 'message')}, and the former file had {before:,}"
+def describe_fewer_if_sound(database: str, before: int) -> str:
+    """Return a clause about a sound file that holds fewer messages than the former one; "" if it does not."""
+    for is_last in (False, True):
+        # Pages that are being moved may look like anything: it is read again after it was found to be sound.
+        found = read_identity_and_count(database)
+        if found is None or found[1] is None or found[1] >= before:
+            return ""
+        if is_last:
+            return f"it holds {counted(found[1], 'message')}, and the former file had {before:,}"
+        if not is_consistent(database):
+            return ""
+    return ""
 
 
-def read_identity_and_count(database: str) -> tuple[bytes, int] | None:
-    """Return the identity of a database and how many messages it holds without its write-ahead log; None if unknown."""
+def read_identity_and_count(database: str) -> tuple[bytes, int | None] | None:
+    """Return the identity of a database and how many messages it holds without its write-ahead log.
+
+    Returns:
+        None if both are unknown; None for the number where pages are being moved.
+    """
     try:
         return _read(database)
     except (sqlite3.Error, UnicodeError, OSError, CorruptLog):
         return None
 
 
-def _read(database: str) -> tuple[bytes, int] | None:
+def _read(database: str) -> tuple[bytes, int | None] | None:
     """Return what `read_identity_and_count` does; None where there is no log.
 
     Raises:
@@ -133,8 +149,32 @@ def _read(database: str) -> tuple[bytes, int] | None:
         ).fetchone()
         if tables != 3:
             return None
-        (count,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
-        return stored_identity(connection), count
+        return stored_identity(connection), _count(connection)
+
+
+def _count(connection: sqlite3.Connection) -> int | None:
+    """Return how many messages there are, as far as the last one and its leaf show; None where they do not agree.
+
+    While pages are being moved, the last page of the messages may be one of another table's.
+    """
+    row = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq DESC LIMIT 1").fetchone()
+    if row is None:
+        return 0
+    count, value = row
+    if not isinstance(value, bytes):
+        return None
+    (key,) = core.read_batch([value], "").keys
+    leaf = connection.execute("SELECT seq FROM gossiplog_leaves WHERE key = ?", (key,)).fetchone()
+    return count if leaf == (count,) else None
+
+
+def is_sound(database: str) -> bool:
+    """Return whether SQLite finds no damage in a database without its write-ahead log."""
+    try:
+        with closing(_connect(database)) as connection:
+            return connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except (sqlite3.Error, UnicodeError, OSError):
+        return False
 
 
 def is_consistent(database: str) -> bool:
@@ -146,9 +186,9 @@ def is_consistent(database: str) -> bool:
     try:
         with closing(_connect(database)) as connection:
             (is_whole,) = connection.execute(query).fetchone()
-            return bool(is_whole) and connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
     except (sqlite3.Error, UnicodeError, OSError):
         return False
+    return bool(is_whole) and is_sound(database)
 
 
 def _connect(database: str) -> sqlite3.Connection:

@@ -327,10 +327,7 @@ class SQLiteStorage(Storage):
         if written is not None and self._counted is not None:
             self._counted.write(self._identity, written[1])
         if self._checkpoints is not None:
-            messages = None if written is None else written[1] - written[0] + 1
-            if self._checkpoints.committed(connection, messages) and self._counted is not None:
-                # Other processes may have begun it anew, too. Until this is noticed, the record ties nothing.
-                self._counted.forget_wal()
+            self._checkpoints.committed(connection, None if written is None else written[1] - written[0] + 1)
 
     def size(self) -> int:
         self._check_open()
@@ -391,6 +388,8 @@ class SQLiteStorage(Storage):
             if self._count is not None:
                 self._count.close()
             if writer is not None:
+                if self._checkpoints is not None:
+                    self._checkpoints.finish(writer)
                 self._close_last(writer)
                 self._check_files(is_closing=True)
 
