@@ -287,7 +287,7 @@ def rebase_file(
     """Rebase the log in a file; see `gossiplog.rebase`.
 
     Args:
-        path: the file of the log.
+        path: the log's file.
         fill: brings the target's messages into the new log.
         drop: ids of messages to leave out.
         signers: of the messages that are signed anew.

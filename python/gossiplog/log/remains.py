@@ -88,7 +88,7 @@ def open_remains(
     """Provide a database in which every table of a damaged log can be read, and what is left of the log there.
 
     Args:
-        path: the file of the log.
+        path: the log's file.
         copy: of its file, with what was committed to its write-ahead log. It may be changed, and a file is made beside.
         topic: of the source, None where there is none.
         progress: called with the number of messages read since it was called before.

@@ -189,8 +189,8 @@ class Peer(Service):
         tasks = await stack.enter_async_context(background())
         tasks.start_soon(self._accept, running, tasks)
         tasks.start_soon(_take_gossip, running)
-        host.store_at_once = running.driver.store_accepted_at_once
         if validator is not None:
+            host.store_at_once = running.driver.store_accepted_at_once
             tasks.start_soon(_store_accepted, running)
         stack.callback(running.driver.begin_shutdown)
         await self._listen(host)

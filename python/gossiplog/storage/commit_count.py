@@ -89,7 +89,7 @@ class CommitCount:
         self.database_name = self._database if os.path.islink(database) else database
         """How texts name the database: as the caller did, unless its files stand beside another name."""
         self._descriptor: int | None = None
-        # Of the write-ahead log; what was recorded of it at the last commit; and whether that still holds.
+        # Of the write-ahead log; and what was recorded of it at the last commit.
         self._wal: int | None = None
         self._wal_record = b""
 

@@ -110,16 +110,17 @@ def is_other_identity(one: bytes, other: bytes) -> bool:
 
 def describe_fewer_if_sound(database: str, before: int) -> str:
     """Return a clause about a sound file that holds fewer messages than the former one; "" if it does not."""
-    for is_last in (False, True):
-        # Pages that are being moved may look like anything: it is read again after it was found to be sound.
-        found = read_identity_and_count(database)
-        if found is None or found[1] is None or found[1] >= before:
-            return ""
-        if is_last:
-            return f"it holds {counted(found[1], 'message')}, and the former file had {before:,}"
-        if not is_consistent(database):
-            return ""
-    return ""
+    if _fewer(database, before) is None or not is_consistent(database):
+        return ""
+    # Pages that were being moved may have looked like anything: it is read again after it was found to be sound.
+    count = _fewer(database, before)
+    return "" if count is None else f"it holds {counted(count, 'message')}, and the former file had {before:,}"
+
+
+def _fewer(database: str, before: int) -> int | None:
+    """Return how many messages a file holds, None where that is not known, or not fewer than before."""
+    found = read_identity_and_count(database)
+    return None if found is None or found[1] is None or found[1] >= before else found[1]
 
 
 def read_identity_and_count(database: str) -> tuple[bytes, int | None] | None:
@@ -194,7 +195,7 @@ def is_consistent(database: str) -> bool:
 def _connect(database: str) -> sqlite3.Connection:
     """Return a connection that reads a database without its write-ahead log, and without a lock.
 
-    It is SQLite that opens the file: whoever else closed it in this process would release SQLite's locks on it.
+    Open it by SQLite alone: closing another descriptor of the file would release SQLite's locks in this process.
 
     Raises:
         sqlite3.DatabaseError: the file is empty.

@@ -84,7 +84,7 @@ def working_folder(path: Path, kind: Literal["repair", "recover"]) -> Iterator[P
     """Provide a folder beside a log for a block, and remove those of its kind that nobody is in.
 
     Args:
-        path: the file of the log.
+        path: the log's file.
         kind: what the folder is for.
 
     Raises:

@@ -165,7 +165,7 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
     """Serve a log until a signal ends it: SIGINT, as Ctrl-C sends it, or SIGTERM.
 
     Args:
-        path: the file of the log.
+        path: the log's file.
         topic: of a log that is not there, to make it.
         options: where, for whom, and what is logged.
         output: where to say what happens.
