@@ -81,39 +81,42 @@ class Checkpoints:
         The first alone does not shorten it: SQLite begins it anew only when a writer finds no reader that uses it, and
         among several that read one after the other there is always one.
         """
-        self.look()
-        if self.change or time.monotonic() < self._next_attempt:
+        is_due, is_large = self._is_due()
+        self.change = self.file.find_change(quick=not is_due)
+        if self.change or not is_due:
             return
+        # The messages are committed: what fails here is tried again, or the next read or write names it.
+        with suppress(sqlite3.Error):
+            if is_large:
+                self._begin_anew(connection)
+            else:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            # A copy that was made before must not take the place of the file.
+            self.change = self.file.find_change()
+
+    def _begin_anew(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA busy_timeout = {_READERS_MILLISECONDS}")
+        try:
+            (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if busy:
+                self._next_attempt = time.monotonic() + _RETRY_SECONDS
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout * 1000)}")
+
+    def _is_due(self) -> tuple[bool, bool]:
+        """Return whether a checkpoint is to run, and whether the write-ahead log is to begin anew then."""
+        if time.monotonic() < self._next_attempt:
+            return False, False
         try:
             descriptor = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 # After `stat` the next write to a file costs more: see `NamedFiles`.
                 is_large = os.lseek(descriptor, 0, os.SEEK_END) >= _LOG_BYTES
-                is_long = is_large or has_frames(descriptor, _PAGES)
+                return is_large or has_frames(descriptor, _PAGES), is_large
             finally:
                 os.close(descriptor)
         except OSError:
-            return
-        if not is_long:
-            return
-        self.change = self.file.find_change()
-        if self.change:
-            return
-        # The messages are committed: what fails here is tried again, or the next read or write names it.
-        with suppress(sqlite3.Error):
-            if not is_large:
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-                self.change = self.file.find_change()
-                return
-            connection.execute(f"PRAGMA busy_timeout = {_READERS_MILLISECONDS}")
-            try:
-                (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                if busy:
-                    self._next_attempt = time.monotonic() + _RETRY_SECONDS
-            finally:
-                connection.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout * 1000)}")
-            # A copy that was made before must not take the place of the file.
-            self.change = self.file.find_change()
+            return False, False
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Close a connection; the last one moves the write-ahead log into the file, unless that has changed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -171,11 +172,7 @@ def _count(connection: sqlite3.Connection) -> int | None:
 
 def is_sound(database: str) -> bool:
     """Return whether SQLite finds no damage in a database without its write-ahead log."""
-    try:
-        with closing(_connect(database)) as connection:
-            return connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
-    except (sqlite3.Error, UnicodeError, OSError):
-        return False
+    return _holds(database, _is_sound)
 
 
 def is_consistent(database: str) -> bool:
@@ -184,12 +181,20 @@ def is_consistent(database: str) -> bool:
         "SELECT count(*) = max(seq) AND count(*) = (SELECT count(*) FROM gossiplog_leaves) OR max(seq) IS NULL"
         " FROM gossiplog_messages"
     )
+    return _holds(database, lambda connection: connection.execute(query).fetchone() == (1,) and _is_sound(connection))
+
+
+def _is_sound(connection: sqlite3.Connection) -> bool:
+    return connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+
+
+def _holds(database: str, condition: Callable[[sqlite3.Connection], bool]) -> bool:
+    """Return whether a condition holds for a database without its write-ahead log; False where it cannot be read."""
     try:
         with closing(_connect(database)) as connection:
-            (is_whole,) = connection.execute(query).fetchone()
+            return condition(connection)
     except (sqlite3.Error, UnicodeError, OSError):
         return False
-    return bool(is_whole) and is_sound(database)
 
 
 def _connect(database: str) -> sqlite3.Connection:
