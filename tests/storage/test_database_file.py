@@ -87,15 +87,41 @@ def test_pages_that_another_process_is_moving_are_no_change(path: Path, monkeypa
     assert found == []
 
 
-def test_pages_that_readers_keep_from_being_moved_are_no_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the pages that a checkpoint may not move yet, none is there: the file is damaged by itself, for any time."""
+@pytest.mark.parametrize("is_vacuumed", [False, True])
+def test_pages_that_readers_keep_from_being_moved_are_no_change(path: Path, is_vacuumed: bool) -> None:
+    """Of the pages that a checkpoint may not move yet, none is there: the file is damaged by itself, for any time.
+
+    That another program made it shorter meanwhile, by `VACUUM`, told it from one that was cut off by nothing.
+    """
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE other AS SELECT zeroblob(500000)")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        file = watched(path)
+        if is_vacuumed:
+            other.execute("DROP TABLE other")
+            other.execute("VACUUM")
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with gossiplog.open(path, signer=SIGNER) as log, closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            log.append_many(["x" * 500] * 40)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM gossiplog_messages").fetchone()
+            log.append("x")
+            other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            assert read_identity_and_count(str(path)) is None
+            assert file.find_change() == ""
+
+
+def test_zeros_in_the_place_of_pages_are_a_change(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file alone looks as it may beside readers; appends went on until one needed a page that was gone."""
     monkeypatch.setattr(database_file, "_BETWEEN_SECONDS", 0)
-    file = watched(path)
-    content = bytearray(path.read_bytes())
-    content[4096:] = bytes(len(content) - 4096)
-    path.write_bytes(content)
-    assert read_identity_and_count(str(path)) is None
-    assert file.find_change() == ""
+    with gossiplog.open(path, signer=SIGNER) as log:
+        file = watched(path)
+        log.append("only in the write-ahead log")
+        former = path.read_bytes()
+        path.write_bytes(former[:4096] + bytes(len(former) - 4096))
+        assert file.find_change() == "it cannot be read, nor with its write-ahead log"
+        path.write_bytes(former)
+        assert file.find_change() == ""
 
 
 def test_the_last_page_of_another_table_is_no_count_of_messages(path: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from gossiplog import core
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted
-from gossiplog.storage.sqlite_files import distrust, file_id, is_settled
+from gossiplog.storage.pages import SMALLEST_PAGE
+from gossiplog.storage.sqlite_files import DAMAGE, distrust, error_code, file_id, is_settled
 from gossiplog.storage.sqlite_meta import stored_identity
 
 OTHER_IDENTITY = "it has another identity, as each backup has"
@@ -84,11 +85,7 @@ class WatchedFile:
             size = os.path.getsize(self._database)
             found = _read(self._database)
         except sqlite3.Error as error:
-            if self._count is not None and size < self._size:
-                return f"it has {size:,} bytes, and had {self._size:,}"
-            # While readers use the write-ahead log, some pages may be newer than others for any time.
-            is_none = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB
-            return "it is no SQLite database" if self._count is not None and is_none else ""
+            return "" if self._count is None else self._describe_unreadable(size, error)
         except (OSError, UnicodeError, CorruptLog):
             return ""
         if found is None:
@@ -101,6 +98,20 @@ class WatchedFile:
         self._size = size
         if count is not None:
             self._count = count
+        return ""
+
+    def _describe_unreadable(self, size: int, error: sqlite3.Error) -> str:
+        """Return a clause about a file that cannot be read by itself; "" where it can with its write-ahead log.
+
+        While readers use that, some of the file's pages may be newer than others for any time. Its size says nothing
+        then: SQLite makes a file shorter as well.
+        """
+        if size < self._size and (size < SMALLEST_PAGE or _is_damaged(self._database, _is_sound)):
+            return f"it has {size:,} bytes, and had {self._size:,}"
+        if error_code(error) == sqlite3.SQLITE_NOTADB:
+            return "it is no SQLite database"
+        if _is_damaged(self._database, lambda connection: _read_from(connection) is not None):
+            return "it cannot be read, nor with its write-ahead log"
         return ""
 
 
@@ -144,14 +155,18 @@ def _read(database: str) -> tuple[bytes, int | None] | None:
         OSError: there is no file.
     """
     with closing(_connect(database)) as connection:
-        # The file may be a stranger's, whose views have rows without end.
-        (tables,) = connection.execute(
-            "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
-            " AND name IN ('gossiplog_messages', 'gossiplog_leaves', 'gossiplog_meta')"
-        ).fetchone()
-        if tables != 3:
-            return None
-        return stored_identity(connection), _count(connection)
+        return _read_from(connection)
+
+
+def _read_from(connection: sqlite3.Connection) -> tuple[bytes, int | None] | None:
+    # The file may be a stranger's, whose views have rows without end.
+    (tables,) = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE rootpage > 0"
+        " AND name IN ('gossiplog_messages', 'gossiplog_leaves', 'gossiplog_meta')"
+    ).fetchone()
+    if tables != 3:
+        return None
+    return stored_identity(connection), _count(connection)
 
 
 def _count(connection: sqlite3.Connection) -> int | None:
@@ -197,8 +212,19 @@ def _holds(database: str, condition: Callable[[sqlite3.Connection], bool]) -> bo
         return False
 
 
-def _connect(database: str) -> sqlite3.Connection:
-    """Return a connection that reads a database without its write-ahead log, and without a lock.
+def _is_damaged(database: str, condition: Callable[[sqlite3.Connection], bool]) -> bool:
+    """Return whether SQLite meets damage, or a condition does not hold, in a database with its write-ahead log."""
+    try:
+        with closing(_connect(database, "mode=ro")) as connection:
+            return not condition(connection)
+    except sqlite3.Error as error:
+        return error_code(error) in DAMAGE
+    except (UnicodeError, OSError, CorruptLog):
+        return False
+
+
+def _connect(database: str, mode: str = "mode=ro&immutable=1") -> sqlite3.Connection:
+    """Return a connection that reads a database, without its write-ahead log and without a lock unless a mode is given.
 
     Open it by SQLite alone: closing another descriptor of the file would release SQLite's locks in this process.
 
@@ -208,6 +234,6 @@ def _connect(database: str) -> sqlite3.Connection:
     """
     if not os.path.getsize(database):
         raise sqlite3.DatabaseError("SQLite deletes the write-ahead log of an empty file")
-    connection = sqlite3.connect(f"{Path(database).as_uri()}?mode=ro&immutable=1", uri=True)
+    connection = sqlite3.connect(f"{Path(database).as_uri()}?{mode}", uri=True)
     distrust(connection)
     return connection

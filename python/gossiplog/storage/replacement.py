@@ -21,7 +21,8 @@ from typing import Self
 from gossiplog.errors import NotALog, StorageError
 from gossiplog.files import explain_denial, sync
 from gossiplog.storage.commit_count import CommitCount
-from gossiplog.storage.sqlite_tables import BESIDE, error_code, foreign_tables, storage_error
+from gossiplog.storage.sqlite_files import error_code
+from gossiplog.storage.sqlite_tables import BESIDE, foreign_tables, storage_error
 
 _PATIENCE = 2.0
 """Seconds to wait for a program that is about to close the file."""

@@ -32,6 +32,7 @@ from gossiplog.storage.checkpoints import Checkpoints
 from gossiplog.storage.commit_count import CommitCount, describe_loss, describe_ways_back
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
+    DAMAGE,
     MEMORY,
     READ_ONLY_URI,
     NamedFiles,
@@ -39,6 +40,7 @@ from gossiplog.storage.sqlite_files import (
     check_journal,
     check_unlocked,
     distrust,
+    error_code,
     existing_uri,
     file_id,
     file_of,
@@ -50,10 +52,8 @@ from gossiplog.storage.sqlite_meta import stored_identity
 from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening
 from gossiplog.storage.sqlite_tables import (
     CLOSE_IN_ORDER,
-    DAMAGE,
     MARKED_READ_ONLY,
     SQLiteReader,
-    error_code,
     integrity_problems,
 )
 from gossiplog.storage.sqlite_transactions import (

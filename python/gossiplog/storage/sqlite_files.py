@@ -18,6 +18,8 @@ from gossiplog.reprs import shell_path
 
 MEMORY = ":memory:"
 """SQLite's name for a database in memory."""
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""SQLite's result codes for a file that is not what it wrote."""
 # Bytes (https://sqlite.org/fileformat2.html, "WAL File Format").
 _WAL_HEADER = 32
 # A journal that names another ends with it as well (https://sqlite.org/fileformat2.html, "The Rollback Journal").
@@ -58,6 +60,11 @@ def has_content(wal: str | Path) -> bool:
         return os.path.getsize(wal) > _WAL_HEADER
     except OSError:
         return False
+
+
+def error_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code, 0 for an error of the driver's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def distrust(connection: sqlite3.Connection) -> None:

@@ -14,13 +14,12 @@ from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, Stor
 from gossiplog.files import explain_denial
 from gossiplog.reprs import shell_path
 from gossiplog.storage.base import SCHEMA, Progress, check_same_topic
-from gossiplog.storage.sqlite_files import MEMORY
+from gossiplog.storage.sqlite_files import MEMORY, error_code
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import (
     PREFIX,
     TABLES,
     check_tables,
-    error_code,
     is_read_only,
     schema_of_log,
 )

@@ -34,6 +34,7 @@ from gossiplog.storage.base import (
     divisions,
 )
 from gossiplog.storage.commit_count import COUNT_SUFFIX
+from gossiplog.storage.sqlite_files import DAMAGE, error_code
 from gossiplog.storage.sqlite_meta import (
     POSITION_ADDED,
     read_position,
@@ -93,8 +94,6 @@ COMPANIONS = ("-wal", "-shm", "-journal")
 """How the names of SQLite's files beside a database end."""
 BESIDE = (*COMPANIONS, COUNT_SUFFIX)
 """How the names of all files beside the database of a log end."""
-# The file is not what SQLite wrote.
-DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 # Nor is it what a log has, whose values are shorter.
 _NO_LOG = DAMAGE | {sqlite3.SQLITE_TOOBIG}
 _UNKNOWN_FORMAT = "unsupported file format"
@@ -130,11 +129,6 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: "the disk cannot be read or written, or is full",
     sqlite3.SQLITE_PERM: "access is denied",
 }
-
-
-def error_code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code, 0 for an error of the driver's own."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_read_only(error: sqlite3.Error) -> bool:

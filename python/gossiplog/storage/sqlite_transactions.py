@@ -25,13 +25,12 @@ from gossiplog.storage.base import (
     Storage,
     Transaction,
 )
+from gossiplog.storage.sqlite_files import DAMAGE, error_code
 from gossiplog.storage.sqlite_meta import put_meta, read_has_setup, read_tables, set_meta, write_tables
 from gossiplog.storage.sqlite_tables import (
-    DAMAGE,
     MARKED_READ_ONLY,
     PREFIX,
     SQLiteReader,
-    error_code,
     storage_error,
     undecodable,
 )
