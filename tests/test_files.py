@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import GossipLogError, KeyFileError, NotALog, StorageError
-from gossiplog.files import check_file, explain_denial, open_file
+from gossiplog.files import check_file, explain_denial, open_file, publish
 
 
 def special(kind: str, place: Path) -> Path:
@@ -89,3 +90,20 @@ def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
     with gossiplog.open(":memory:", "notes") as log:
         assert log.pull(path).inserted == 1
     assert sorted(map(os.fsencode, os.listdir(tmp_path)))[0] == b"key\xff"
+
+
+@pytest.mark.parametrize("can_link", [True, False])
+def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links")
+
+    if not can_link:
+        monkeypatch.setattr(os, "link", refuse)
+    made, path = tmp_path / "made", tmp_path / "published"
+    made.write_bytes(b"one")
+    publish(made, path)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("published", b"one")]
+    made.write_bytes(b"two")
+    with pytest.raises(FileExistsError):
+        publish(made, path)
+    assert (made.read_bytes(), path.read_bytes()) == (b"two", b"one")

@@ -78,6 +78,30 @@ def sync(path: str) -> None:
         os.close(handle)
 
 
+def publish(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Give a finished file another name in one step, unless something has that name; the file's former name goes.
+
+    Args:
+        made: the path of the file, on the disk.
+        path: its new name, in the same file system.
+
+    Raises:
+        FileExistsError: something has the name.
+        OSError: the file system failed.
+    """
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without hard links. A file that is renamed takes the name of any other, so it takes that of one
+        # that was made here.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.replace(made, path)
+    else:
+        os.unlink(made)
+
+
 def explain_denial(path: str | os.PathLike[str], doing: str) -> str:
     """Return why the user of this process may not do something with a file or a folder: who it is, owner and mode.
 

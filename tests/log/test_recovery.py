@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
@@ -249,21 +250,24 @@ def test_the_new_log_gets_its_name_when_it_is_complete(
 
 
 @pytest.mark.parametrize("can_link", [True, False])
-def test_an_empty_file_is_replaced_and_one_that_appears_meanwhile_is_not(
-    intact: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_empty_file_is_replaced_and_what_another_program_writes_meanwhile_is_not(
+    intact: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool, is_there: bool
 ) -> None:
-    new = tmp_path / "new.db"
-    new.touch()
-    assert gossiplog.recover(intact["chain"], new).inserted == 800
-    other = tmp_path / "other.db"
+    """What had been written to an empty file was gone without an error."""
+    new, other = tmp_path / "new.db", tmp_path / "other.db"
+    if is_there:
+        new.touch()
+        other.touch()
     if not can_link:
 
         def link(source: object, target: object) -> None:
+            if os.path.exists(str(target)):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             raise PermissionError("no links here")
 
         monkeypatch.setattr(os, "link", link)
-        assert gossiplog.recover(intact["chain"], other).inserted == 800
-        return
+    assert gossiplog.recover(intact["chain"], new).inserted == 800
     insert = Replica.insert
 
     def appear(replica: Replica, batch: VerifiedBatch) -> object:
@@ -271,7 +275,6 @@ def test_an_empty_file_is_replaced_and_one_that_appears_meanwhile_is_not(
         return insert(replica, batch)
 
     monkeypatch.setattr(Replica, "insert", appear)
-    monkeypatch.setattr(Path, "exists", lambda path: False if path == other else os.path.exists(path))
     with pytest.raises(StorageError, match=r"cannot make .*other.db: File exists; repeat"):
         gossiplog.recover(intact["chain"], other)
     assert other.read_bytes() == b"another program's"

@@ -190,6 +190,18 @@ def test_without_hard_links_the_former_file_is_copied(path: Path, monkeypatch: p
     kept = replace(path, "new")
     assert names(path) == ["log.db", "log.db.generation-0"]
     assert (payloads(path), payloads(kept)) == (["new"], ["old"])
+    # The next name is taken before the copy is made, and the one after it by another program meanwhile.
+    copy, other = Replacement._copy, Path(f"{path}.generation-0-2")
+
+    def appear(replacement: Replacement, target: str) -> None:
+        other.write_bytes(b"another program's")
+        copy(replacement, target)
+
+    monkeypatch.setattr(Replacement, "_copy", appear)
+    assert replace(path, "newer") == f"{path}.generation-0-3"
+    assert other.read_bytes() == b"another program's"
+    assert (payloads(path), payloads(f"{path}.generation-0-3")) == (["newer"], ["new"])
+    assert not Path(f"{path}.keeping").exists()
 
 
 @pytest.mark.parametrize("call", ["link", "replace", "fsync", "chmod"])

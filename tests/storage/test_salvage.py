@@ -17,6 +17,7 @@ import pytest
 import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import StorageError
+from gossiplog.storage import salvage
 from gossiplog.storage.replacement import is_open_elsewhere, locked_alone
 from gossiplog.storage.salvage import leftovers, take_place, working_folder
 from gossiplog.storage.sqlite_files import wal_of
@@ -255,3 +256,32 @@ def test_a_folder_that_a_killed_process_has_left_is_removed_by_the_next(tmp_path
         # What another process is in stays.
         assert sorted(tmp_path.iterdir()) == sorted([first, second, *others])
     assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_folder_that_another_run_removes_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run ended with "Resource temporarily unavailable", or worked in a folder that was gone."""
+    path, lock = tmp_path / "log.db", salvage._lock
+    steps = iter(("before", "at", "after"))
+
+    def run(folder: Path) -> int:
+        step = next(steps, None)
+        if step == "at":
+            taken = lock(folder)
+            try:
+                return lock(folder)
+            finally:
+                os.close(taken)
+        if step == "before":
+            folder.rmdir()
+        descriptor = lock(folder)
+        if step == "after":
+            folder.rmdir()
+        return descriptor
+
+    monkeypatch.setattr(salvage, "_lock", run)
+    with working_folder(path, "repair") as folder:
+        assert folder.is_dir()
+        assert next(steps, None) is None
+    assert not folder.exists()

@@ -218,3 +218,17 @@ def test_it_has_the_mode_of_the_log(path: Path, copy: Path) -> None:
     with opened(path) as log:
         log.backup(copy)
     assert stat.S_IMODE(copy.stat().st_mode) == 0o640
+
+
+def test_a_file_system_without_hard_links(path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said "Operation not permitted"."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with opened(path) as log:
+        log.backup(copy)
+    with opened(copy) as log:
+        assert log.verify().messages > 0
+    assert [each.name for each in copy.parent.iterdir() if each.suffix == ".partial"] == []

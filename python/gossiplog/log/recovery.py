@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, OlderSchema, StorageError
-from gossiplog.files import explain_denial, sync
+from gossiplog.files import explain_denial, publish, sync
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
@@ -101,21 +101,22 @@ def _publish(built: Path, path: Path) -> None:
     """Give the name of the new log to the complete file, and then to its count.
 
     Raises:
-        StorageError: the file system failed, or another program has made a file of the name.
+        StorageError: the file system failed, or another program has made a file of the name, or writes to it.
     """
     try:
         sync(str(built))
-        if path.exists():
-            # What an attempt left is empty.
-            os.replace(built, path)
-        else:
-            try:
-                os.link(built, path)
-            except FileExistsError:
+        try:
+            publish(built, path)
+        except FileExistsError:
+            # An attempt that did not come to its end may have left an empty file. Another must not be opened: where
+            # this process has it open, closing it again would release SQLite's locks.
+            if path.stat().st_size:
                 raise
-            except OSError:
-                # A file system without hard links.
-                os.rename(built, path)
+            with locked_alone(path) as descriptor:
+                there = os.fstat(descriptor)
+                if there.st_size or not os.path.samestat(there, path.stat()):
+                    raise
+                os.replace(built, path)
         count = CommitCount(str(built))
         if os.path.exists(count.path):
             os.replace(count.path, CommitCount(str(path)).path)

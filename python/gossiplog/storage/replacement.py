@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gossiplog.errors import NotALog, StorageError
-from gossiplog.files import explain_denial, sync
+from gossiplog.files import explain_denial, publish, sync
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_files import error_code
 from gossiplog.storage.sqlite_tables import BESIDE, foreign_tables, storage_error
@@ -184,25 +184,34 @@ def _keep(path: str, suffix: str, copy: Callable[[str], object]) -> str:
     """Keep a file under another name as well, and return that."""
     for number in range(1, _MOST_NAMES):
         former = f"{path}{suffix}{f'-{number}' if number > 1 else ''}"
-        if os.path.exists(former):
-            if not os.path.samefile(former, path):
+        try:
+            _link_or_copy(path, former, copy)
+        except FileExistsError:
+            if not os.path.exists(former) or not os.path.samefile(former, path):
                 continue
             # An attempt that did not come to its end made it.
             return former
-        try:
-            os.link(path, former)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            part = f"{path}.keeping"
-            Path(part).unlink(missing_ok=True)
-            copy(part)
-            copy_owner(path, part)
-            sync(part)
-            os.replace(part, former)
         sync(os.path.dirname(path))
         return former
     raise StorageError(f"cannot keep {path}: move away {path}{suffix} and the files with a number after that name")
+
+
+def _link_or_copy(path: str, former: str, copy: Callable[[str], object]) -> None:
+    try:
+        os.link(path, former)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+    else:
+        return
+    if os.path.lexists(former):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), former)
+    part = f"{path}.keeping"
+    Path(part).unlink(missing_ok=True)
+    copy(part)
+    copy_owner(path, part)
+    sync(part)
+    publish(part, former)
 
 
 def copy_owner(path: str, target: str) -> None:
@@ -234,9 +243,15 @@ def locked_alone(path: Path, *, makes: bool = False) -> Iterator[int]:
     # Windows has no such module.
     import fcntl
 
-    is_made = makes and not path.exists()
+    is_made = False
     try:
-        descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if is_made else 0), 0o600)
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            if not makes:
+                raise
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            is_made = True
     except PermissionError as error:
         raise StorageError(f"cannot write to {path}: {explain_denial(path, 'write to')}") from error
     except OSError as error:
@@ -246,11 +261,14 @@ def locked_alone(path: Path, *, makes: bool = False) -> Iterator[int]:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _SHARED_SIZE, _SHARED_FIRST)
         except OSError as error:
             raise in_use(path) from error
-        yield descriptor
+        try:
+            yield descriptor
+        finally:
+            # While it is locked: later, another program may have made a log of it.
+            if is_made and not path.stat().st_size:
+                path.unlink()
     finally:
         os.close(descriptor)
-        if is_made and not path.stat().st_size:
-            path.unlink()
 
 
 def is_open_elsewhere(path: Path) -> bool | None:

@@ -79,6 +79,22 @@ def _lock(folder: Path) -> int:
     return descriptor
 
 
+def _make_locked(path: Path, kind: str) -> tuple[Path, int]:
+    """Make a folder beside a log; return it with a descriptor that holds it locked.
+
+    Raises:
+        OSError: none can be made.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix(path, kind), dir=path.parent))
+        # Until it is locked, another run takes it for what a killed one has left.
+        with suppress(BlockingIOError, FileNotFoundError):
+            descriptor = _lock(folder)
+            if folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
+
+
 @contextmanager
 def working_folder(path: Path, kind: Literal["repair", "recover"]) -> Iterator[Path]:
     """Provide a folder beside a log for a block, and remove those of its kind that nobody is in.
@@ -96,8 +112,7 @@ def working_folder(path: Path, kind: Literal["repair", "recover"]) -> Iterator[P
             shutil.rmtree(leftover, ignore_errors=True)
             os.close(descriptor)
     try:
-        folder = Path(tempfile.mkdtemp(prefix=_prefix(path, kind), dir=path.parent))
-        descriptor = _lock(folder)
+        folder, descriptor = _make_locked(path, kind)
     except OSError as error:
         what, elsewhere = _KINDS[kind]
         reason, way_back = error.strerror, "free space there"

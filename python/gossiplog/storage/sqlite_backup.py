@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from gossiplog.errors import StorageError
-from gossiplog.files import sync
+from gossiplog.files import publish, sync
 from gossiplog.storage.sqlite_files import has_content, wal_of
 from gossiplog.storage.sqlite_tables import BESIDE, storage_error
 
@@ -63,7 +63,7 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
             copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (secrets.token_hex(16),))
         sync(str(partial))
         # A name that another program has taken meanwhile is not overwritten.
-        os.link(partial, path)
+        publish(partial, path)
         sync(str(path.parent))
     except FileExistsError:
         raise StorageError(f"{target} is there already: give the name of a new file") from None

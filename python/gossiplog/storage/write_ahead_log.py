@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gossiplog.errors import StorageError
-from gossiplog.files import sync
+from gossiplog.files import publish, sync
 from gossiplog.reprs import shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
@@ -263,9 +263,10 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
         # A file system without hard links.
         shutil.copyfile(wal, kept)
     connection.close()
-    if os.path.exists(wal):
+    try:
+        publish(kept, wal)
+    except FileExistsError:
         # Another program has the database open.
         os.unlink(kept)
     else:
-        os.rename(kept, wal)
         os.truncate(database, 0)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 import gossiplog.log
 from gossiplog.errors import EventsRefused, StorageError
-from gossiplog.files import sync
+from gossiplog.files import publish, sync
 from gossiplog.log.insertion import insert_many
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
@@ -235,7 +235,7 @@ def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
 def _publish(made: str, log: str) -> None:
     """Publish a log under its name, atomically; fail if the name exists."""
     try:
-        os.link(made, log)
+        publish(made, log)
     except FileExistsError as error:
         raise StorageError(f"{log} was made by another process meanwhile; the log is in {made}") from error
     except OSError as error:
