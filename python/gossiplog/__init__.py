@@ -72,7 +72,6 @@ try:
         Setup,
         VerifyResult,
         open,
-        recover,
     )
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
@@ -85,6 +84,7 @@ else:
     _failure = None
 
 if TYPE_CHECKING:
+    from gossiplog.log.recovery import recover
     from gossiplog.net.client import Client, connect
     from gossiplog.net.events import (
         Committed,
@@ -119,8 +119,10 @@ if TYPE_CHECKING:
 
     __version__: str
 else:
-    # What needs a network is loaded when it is first used: scripts that only read a log start in half the time.
+    # What needs a network, or is rarely needed, is loaded when it is first used: scripts that only read a log start in
+    # half the time.
     _MODULES = {
+        "gossiplog.log.recovery": ("recover",),
         "gossiplog.net.http.access": ("Access", "Token"),
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (

@@ -8,9 +8,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -56,7 +54,7 @@ class Signer:
     @classmethod
     def generate(cls) -> Signer:
         """Return a new key, from the system's source of secrets."""
-        return cls(secrets.token_bytes(PRIVATE_KEY_LENGTH))
+        return cls(os.urandom(PRIVATE_KEY_LENGTH))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Signer:
@@ -289,6 +287,9 @@ def publish_secret(path: Path, content: bytes) -> bool:
         else:
             with os.fdopen(descriptor, "wb") as file:
                 return _publish(file, f"{_DESCRIPTORS}/{descriptor}", path, content)
+    # Imported here: it brings many modules, and most file systems do without it.
+    import tempfile
+
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_unpublished(path)) as file:
         return _publish(file, file.name, path, content)
 

@@ -342,7 +342,7 @@ def recover(
     if new.exists() and not _is_empty(new):
         raise StorageError(f"{new} is there already")
     with progress("Recovering") as advance, Stopwatch() as watch:
-        recovered = gossiplog.log.recover(str(path), str(new), accept_loss=accept_loss, progress=advance)
+        recovered = gossiplog.recover(str(path), str(new), accept_loss=accept_loss, progress=advance)
     # What only lacks parents is whole: one damaged message has as many descendants as came after it.
     damaged = [refusal for refusal in recovered.refused if not isinstance(refusal[1], MissingParents)]
     descendants = len(recovered.refused) - len(damaged)

@@ -3,7 +3,6 @@
 from gossiplog.log.applying import Apply, Setup
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
-from gossiplog.log.recovery import recover
 from gossiplog.log.results import (
     Arrivals,
     Info,
@@ -28,5 +27,4 @@ __all__ = [
     "Setup",
     "VerifyResult",
     "open",
-    "recover",
 ]

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from typing_extensions import TypeAliasType
-
 from gossiplog import core
 from gossiplog.errors import RefusedMessage
 
@@ -74,6 +72,9 @@ def payload_check(payload: Any) -> PayloadCheck | None:
     """
     if payload is None:
         return None
+    # Imported here, as pydantic below: few logs need it.
+    from typing_extensions import TypeAliasType
+
     kinds = type | types.UnionType | typing.NewType | TypeAliasType
     is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:

@@ -22,7 +22,6 @@ from gossiplog.log.applying import Application, Applier
 from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, payload_check
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
-from gossiplog.log.insertion import insert_many
 from gossiplog.log.reading import (
     Leaf,
     check_newest,
@@ -197,6 +196,9 @@ class Log:
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
+        # Here, because those who only read and append would wait for the modules of its threads and files.
+        from gossiplog.log.insertion import insert_many
+
         return insert_many(self._replica, messages, most_refused=most_refused)
 
     def pull(self, source: Log | str | os.PathLike[str], *, sync_server: SyncServerConfig | None = None) -> PullResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -231,6 +230,9 @@ def without_frames(error: RefusedMessage) -> None:
         cause = rest.pop()
         if cause is None or cause.__traceback__ is None:
             continue
+        # Imported here: most logs have no error of an application to show.
+        import traceback
+
         # The first frame is the package's own.
         own = traceback.format_tb(cause.__traceback__)[1:][-_SHOWN_FRAMES:]
         if own:

@@ -8,7 +8,6 @@ give the rows of an application's tables other rowids.
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -48,7 +47,7 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
         )
     if not path.parent.is_dir():
         raise StorageError(f"cannot make {target}: there is no folder {path.parent}; make it first")
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
 
     def report(_: int, left: int, total: int) -> None:
         if progress is not None:
@@ -60,7 +59,7 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
             copy.execute("PRAGMA synchronous = OFF")
             source.backup(copy, pages=_PAGES, progress=report)
             copy.execute("PRAGMA journal_mode = DELETE")
-            copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (secrets.token_hex(16),))
+            copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (os.urandom(16).hex(),))
         sync(str(partial))
         # A name that another program has taken meanwhile is not overwritten.
         publish(partial, path)

@@ -13,9 +13,9 @@ A damaged file may have any values: what is read is checked.
 from __future__ import annotations
 
 import json
+import os
 import re
 import reprlib
-import secrets
 import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -42,7 +42,7 @@ def new_meta() -> Mapping[str, int | str]:
         "rebuild": position.rebuild,
         "setup": 0,
         "tables": "[]",
-        "identity": secrets.token_hex(16),
+        "identity": os.urandom(16).hex(),
     }
 
 

@@ -7,8 +7,6 @@ up to the last commit, and its damage is left to the checks of the database.
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import sqlite3
 import struct
 from collections import Counter
@@ -253,14 +251,16 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
         return
     # SQLite deletes the write-ahead log of an empty file that it opens.
     wal = wal_of(database)
-    kept = f"{wal}.{secrets.token_hex(4)}"
+    kept = f"{wal}.{os.urandom(4).hex()}"
     try:
         os.link(wal, kept)
     except FileNotFoundError:
         connection.close()
         return
     except OSError:
-        # A file system without hard links.
+        # A file system without hard links. Imported here, since few are.
+        import shutil
+
         shutil.copyfile(wal, kept)
     connection.close()
     try:
