@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -261,3 +262,60 @@ def test_an_application_that_deletes_rows_beside_readers_is_no_change(tmp_path: 
                 reader.execute("COMMIT")
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     assert most > 2000
+
+
+def test_attempts_to_begin_anew_wait_longer_and_get_rare_beside_a_long_reader(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They held appends up for a quarter of each second, and readers of 300 ms, back to back, made them vain."""
+    monkeypatch.setattr(checkpoints, "_LOG_BYTES", 100_000)
+    monkeypatch.setattr(checkpoints, "_READERS_MILLISECONDS", 1)
+    monkeypatch.setattr(checkpoints, "_LONG_READERS_MILLISECONDS", 2)
+    clock = 100.0
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock)
+    attempts: list[tuple[int, int]] = []
+
+    class Noting(sqlite3.Connection):
+        patience = 0
+
+        def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+            if sql.startswith("PRAGMA busy_timeout"):
+                self.patience = int(sql.rpartition(" ")[2])
+            elif sql == "PRAGMA wal_checkpoint(TRUNCATE)":
+                attempts.append((self.patience, wal.stat().st_size))
+            return super().execute(sql, *parameters)
+
+    wal = path.with_name("log.db-wal")
+    with (
+        closing(sqlite3.connect(path, isolation_level=None, factory=Noting)) as connection,
+        closing(sqlite3.connect(path, isolation_level=None)) as reader,
+    ):
+        watching = checkpoints.Checkpoints(str(path), str(wal), b"", 30.0)
+        connection.execute("CREATE TABLE other(a)")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM other").fetchall()
+
+        def write(times: int) -> None:
+            for _ in range(times):
+                connection.execute("INSERT INTO other VALUES (zeroblob(20000))")
+                watching.committed(connection, None)
+
+        write(100)
+        sizes = [size for _, size in attempts]
+        assert [patience for patience, _ in attempts] == [1, 2, 2, 2, 2]
+        assert sizes[0] < 150_000
+        assert all(2 * one <= other < 2 * one + 50_000 for one, other in pairwise(sizes))
+        # Others may have let it be by now.
+        clock += checkpoints._RETRY_SECONDS
+        write(5)
+        assert [patience for patience, _ in attempts[5:]] == [1]
+        reader.execute("COMMIT")
+        write(5)
+        assert wal.stat().st_size > 0
+        clock += checkpoints._RETRY_SECONDS
+        write(1)
+        assert (attempts[-1][0], wal.stat().st_size) == (1, 0)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM other").fetchall()
+        write(20)
+        assert [patience for patience, _ in attempts[7:]] == [1, 2, 2]

@@ -434,6 +434,7 @@ def test_the_write_ahead_log_is_kept_short(storage: SQLiteStorage, path: Path, m
     """Issue 19, 6: it grew to 133 MB under steady readers, and stayed so. Its own checkpoints do not shorten it."""
     monkeypatch.setattr(checkpoints, "_LOG_BYTES", 100_000)
     monkeypatch.setattr(checkpoints, "_READERS_MILLISECONDS", 1)
+    monkeypatch.setattr(checkpoints, "_LONG_READERS_MILLISECONDS", 1)
     monkeypatch.setattr(checkpoints, "_RETRY_SECONDS", 0.0)
     wal = path.with_name("log.db-wal")
     writing = SQLiteStorage(path)

@@ -16,11 +16,13 @@ from gossiplog.storage.write_ahead_log import close_leaving_log, has_frames
 
 # Pages in the write-ahead log from which a checkpoint moves them, as SQLite's automatic ones do.
 _PAGES = 1000
-# Its bytes from which it begins anew; how long that waits for readers, in milliseconds; and the seconds after which it
-# is tried again where they went on.
+# Its bytes from which it begins anew. How long that waits for readers, in milliseconds, which is in vain where they read
+# back to back and take half as long for a transaction; and how long where it has grown to twice the bytes.
 _LOG_BYTES = 16 * 2**20
 _READERS_MILLISECONDS = 250
-_RETRY_SECONDS = 1.0
+_LONG_READERS_MILLISECONDS = 1000
+# Where they went on, it is tried again when it has twice the bytes that it had, or, since they may end, after seconds.
+_RETRY_SECONDS = 10.0
 # The write-ahead log's size is looked at once in so many commits, and after those of more than so many messages.
 _COMMITS = 16
 _MANY_MESSAGES = 32
@@ -41,7 +43,9 @@ class Checkpoints:
         self._wal = wal
         self._lock_timeout = lock_timeout
         self._commits = 0
-        self._next_attempt = 0.0
+        # Where readers went on when the write-ahead log was to begin anew: when, and from which size on, to try again.
+        self._retry_at = 0.0
+        self._retry_bytes = 0
         self.file = WatchedFile(database, identity)
         self.change = self.file.find_change()
         """How the file differed, when it was last looked at, from the one that was opened; "" if it did not."""
@@ -81,42 +85,46 @@ class Checkpoints:
         The first alone does not shorten it: SQLite begins it anew only when a writer finds no reader that uses it, and
         among several that read one after the other there is always one.
         """
-        is_due, is_large = self._is_due()
+        is_due, size = self._find_due()
         self.change = self.file.find_change(quick=not is_due)
         if self.change or not is_due:
             return
         # The messages are committed: what fails here is tried again, or the next read or write names it.
         with suppress(sqlite3.Error):
-            if is_large:
-                self._begin_anew(connection)
+            if size:
+                self._begin_anew(connection, size)
             else:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             # A copy that was made before must not take the place of the file.
             self.change = self.file.find_change()
 
-    def _begin_anew(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA busy_timeout = {_READERS_MILLISECONDS}")
+    def _begin_anew(self, connection: sqlite3.Connection, size: int) -> None:
+        has_grown = size >= max(2 * _LOG_BYTES, self._retry_bytes)
+        patience = _LONG_READERS_MILLISECONDS if has_grown else _READERS_MILLISECONDS
+        connection.execute(f"PRAGMA busy_timeout = {patience}")
         try:
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if busy:
-                self._next_attempt = time.monotonic() + _RETRY_SECONDS
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout * 1000)}")
+        self._retry_at, self._retry_bytes = 0.0, 0
+        if busy:
+            self._retry_at, self._retry_bytes = time.monotonic() + _RETRY_SECONDS, 2 * size
 
-    def _is_due(self) -> tuple[bool, bool]:
-        """Return whether a checkpoint is to run, and whether the write-ahead log is to begin anew then."""
-        if time.monotonic() < self._next_attempt:
-            return False, False
+    def _find_due(self) -> tuple[bool, int]:
+        """Return whether a checkpoint is due, and the write-ahead log's bytes if it is to begin anew, 0 otherwise."""
         try:
             descriptor = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 # After `stat` the next write to a file costs more: see `NamedFiles`.
-                is_large = os.lseek(descriptor, 0, os.SEEK_END) >= _LOG_BYTES
-                return is_large or has_frames(descriptor, _PAGES), is_large
+                size = os.lseek(descriptor, 0, os.SEEK_END)
+                if size < _LOG_BYTES:
+                    return has_frames(descriptor, _PAGES), 0
             finally:
                 os.close(descriptor)
         except OSError:
-            return False, False
+            return False, 0
+        is_due = size >= self._retry_bytes or time.monotonic() >= self._retry_at
+        return is_due, size if is_due else 0
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Close a connection; the last one moves the write-ahead log into the file, unless that has changed."""
