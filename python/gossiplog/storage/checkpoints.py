@@ -16,8 +16,8 @@ from gossiplog.storage.write_ahead_log import close_leaving_log, has_frames
 
 # Pages in the write-ahead log from which a checkpoint moves them, as SQLite's automatic ones do.
 _PAGES = 1000
-# Its bytes from which it begins anew. How long that waits for readers, in milliseconds, which is in vain where they read
-# back to back and take half as long for a transaction; and how long where it has grown to twice the bytes.
+# Its bytes from which it begins anew. How long that waits for readers, in milliseconds, in vain where these read
+# back to back and take half as long for each transaction; and how long where it has grown to twice the bytes.
 _LOG_BYTES = 16 * 2**20
 _READERS_MILLISECONDS = 250
 _LONG_READERS_MILLISECONDS = 1000
