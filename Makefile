@@ -8,8 +8,7 @@ EXTENSION := python/gossiplog/_core.abi3.so
 CORE := .venv/.core-dev
 # The tests' files are in memory where there is a gigabyte for them: a disk has them wait for a quarter of their time.
 SCRATCH := $(shell test "$$(df --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 1000000 2>/dev/null && echo /dev/shm)
-# A worker that crashes ends the run: pytest-xdist would give its whole group to the next.
-PYTEST = $(if $(SCRATCH),PYTEST_DEBUG_TEMPROOT=$(SCRATCH) )$(BIN)/pytest --numprocesses $(WORKERS) --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
+PYTEST = $(if $(SCRATCH),PYTEST_DEBUG_TEMPROOT=$(SCRATCH) )$(BIN)/pytest --workers $(WORKERS)
 RUST := Cargo.toml Cargo.lock pyproject.toml $(shell find rust -name '*.rs' -o -name Cargo.toml)
 SOURCES := python tests benches examples
 PROTOCOLS := gossiplog/protocol/wire gossiplog/pubsub/rpc
@@ -34,7 +33,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-# Cargo and pytest-xdist use the cores themselves.
+# Cargo and pytest use the cores themselves.
 .NOTPARALLEL:
 .PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz rot mutants fuzz-rust interleavings bench lint format protobuf lock system missing-extension
 

@@ -20,6 +20,7 @@ import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from gossiplog.storage import sqlite_files
 from tests.groups import Groups, sample
+from tests.workers import Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,12 +36,16 @@ MOST_OF_A_PARAMETER = 60
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--workers", type=int, default=1, help="run groups of tests in so many processes")
     parser.addoption("--sample", action="store_true", help="run a few cases of each test, as `make check` does")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run tests that share something in one process, and report what they take."""
-    config.pluginmanager.register(Groups(is_worker=hasattr(config, "workerinput")))
+    config.pluginmanager.register(Groups())
+    workers = config.getoption("workers")
+    if workers > 1:
+        config.pluginmanager.register(Workers(workers))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name a long parameter by its beginning: pytest-xdist sends the names of all tests to each of its processes."""
+    """Name a long parameter by its beginning: processes that a test starts have its name in their environment."""
     if not isinstance(val, (str, bytes)) or len(val) <= MOST_OF_A_PARAMETER:
         return None
     beginning = val[:MOST_OF_A_PARAMETER]
@@ -84,7 +89,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_leaks() -> Iterator[None]:
-    """Have what was left open found in the last test of a process: what pytest finds later, pytest-xdist loses."""
+    """Have what was left open found in the last test of a process: nobody reports what is found later."""
     yield
     gc.collect()
 

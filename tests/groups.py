@@ -1,4 +1,4 @@
-"""Which tests run in one process of pytest-xdist, how long each of these groups takes, and what `make check` runs.
+"""Which tests run in one process, how long each of these groups takes, and what `make check` runs.
 
 A group is a test file, so that what a module's fixtures build is built once; or what several files share: a process,
 or a simulation that is run once. Each test of the files in SPLIT is a group of its own.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,10 +36,7 @@ START_ORDER = (
 
 
 def group_of(item: pytest.Item) -> str:
-    """Return the group of a test: its own mark, the process or simulation that it shares, or its file."""
-    mark = item.get_closest_marker("xdist_group")
-    if mark is not None:
-        return str(mark.kwargs["name"])
+    """Return the group of a test: the process or simulation that it shares, or its file."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     taken = {*getattr(item, "fixturenames", ()), *(value for value in parameters.values() if isinstance(value, str))}
     for shared in SHARED:
@@ -76,62 +72,21 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     }
 
 
-def encodable(data: Any) -> Any:
-    """Return a report's data with all text in it encodable as UTF-8: pytest-xdist ends the run where it is not."""
-    match data:
-        case str():
-            return data.encode("utf-8", "backslashreplace").decode("utf-8")
-        case dict():
-            return {encodable(key): encodable(value) for key, value in data.items()}
-        case list():
-            return [encodable(item) for item in data]
-        case tuple():
-            return tuple(encodable(item) for item in data)
-    return data
-
-
 class Groups:
-    """A plugin that marks tests with their groups, starts the longest first, and reports the slowest.
+    """A plugin that finds the groups of tests, starts the longest first, and reports the slowest."""
 
-    Args:
-        is_worker: whether this process runs tests for another.
-    """
-
-    def __init__(self, *, is_worker: bool = False) -> None:
-        self._is_worker = is_worker
+    def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
         self._cases: Counter[str] = Counter()
 
-    @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            group = group_of(item)
-            item.add_marker(pytest.mark.xdist_group(name=group))
-            item.user_properties.append(("group", group))
+            item.user_properties.append(("group", group_of(item)))
         items.sort(key=lambda item: rank(dict(item.user_properties)["group"]))
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        if not session.config.getoption("loadgroup", default=False):
-            return
-        for item in session.items:
-            if not item.nodeid.endswith(f"@{dict(item.user_properties)['group']}"):
-                raise pytest.UsageError(
-                    "pytest-xdist ignores the groups, so that each process would start Spark: this release of pytest"
-                    " is too new for it. Install the versions of requirements.txt with: make setup"
-                )
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_report_to_serializable(self) -> Generator[None, Any, Any]:
-        return encodable((yield))
-
-    @pytest.hookimpl(tryfirst=True)  # before others keep its name
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # The report of a process that crashed has no properties.
-        group = dict(report.user_properties).get("group", "crashed")
-        if not self._is_worker:
-            # A name that can be given to pytest again; workers report under the one that has the group.
-            report.nodeid = report.nodeid.removesuffix(f"@{group}")
-        group = group.split("::")[0]
+        group = dict(report.user_properties)["group"].split("::")[0]
         self._seconds[group] += report.duration
         self._cases[group] += report.when == "call"
 

@@ -1,6 +1,6 @@
 """The built-in runs of the simulator, each seed run once in a process however many tests look at it.
 
-Tests that share runs name them in a parameter `name`: under pytest-xdist those of one run belong on one worker.
+Tests that share runs name them in a parameter `name`: those of one run are in one group (`groups`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.groups import QUICK_CASES, REPORTED, ROOT, START_ORDER, Groups, encodable, group_of, sample
+from tests.groups import QUICK_CASES, REPORTED, ROOT, START_ORDER, Groups, group_of, sample
 
 
 class Case(pytest.Item):
@@ -16,15 +16,13 @@ class Case(pytest.Item):
     def runtest(self) -> None: ...
 
 
-def item(file: str, *fixtures: str, name: str = "test", mark: str | None = None, **parameters: Any) -> Any:
+def item(file: str, *fixtures: str, name: str = "test", **parameters: Any) -> Any:
     """Return a stand-in for a collected test."""
     test = SimpleNamespace(
         path=ROOT / file,
         name=name,
         fixturenames=fixtures,
-        get_closest_marker=lambda kind: SimpleNamespace(kwargs={"name": mark}) if mark else None,
         user_properties=[],
-        add_marker=lambda mark: None,
     )
     if parameters:
         test.callspec = SimpleNamespace(params=parameters)
@@ -35,7 +33,6 @@ def item(file: str, *fixtures: str, name: str = "test", mark: str | None = None,
     ("test", "group"),
     [
         (item("tests/test_signer.py"), "tests/test_signer"),
-        (item("tests/test_signer.py", mark="own"), "own"),
         (item("tests/spark/jobs/test_root.py", "tmp_path", "spark"), "spark"),
         (item("tests/integration/test_mesh.py", "javascript", "start"), "javascript"),
         (item("tests/integration/test_mesh.py", "javascript", hub="asyncio", client="browser"), "browser"),
@@ -81,40 +78,9 @@ def test_the_slowest_are_reported() -> None:
         for when in ("setup", "call", "teardown"):
             properties = [("group", f"file-{number}::test[{when}]")]
             groups.pytest_runtest_logreport(
-                SimpleNamespace(nodeid="", user_properties=properties, duration=number, when=when)  # type: ignore[arg-type]
+                SimpleNamespace(user_properties=properties, duration=number, when=when)  # type: ignore[arg-type]
             )
-    crashed: Any = SimpleNamespace(nodeid="", user_properties=[], duration=0.0, when="???")
-    groups.pytest_runtest_logreport(crashed)
     groups.pytest_terminal_summary(SimpleNamespace(section=lines.append, line=lines.append))  # type: ignore[arg-type]
-    assert lines[0] == "the 10 slowest of 12 groups"
+    assert lines[0] == "the 10 slowest of 11 groups"
     assert lines[1].split() == ["30.0", "s", "1", "cases", "file-10"]
     assert len(lines) == 1 + REPORTED
-
-
-def test_a_reported_test_can_be_run_by_its_name() -> None:
-    name, group = "tests/test_signer.py::test[a@b]", "tests/test_signer"
-    properties = [("group", group)]
-    report: Any = SimpleNamespace(nodeid=f"{name}@{group}", user_properties=properties, duration=1.0, when="call")
-    Groups().pytest_runtest_logreport(report)
-    assert report.nodeid == name
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_pytest_that_ignores_groups_is_refused(kept: bool) -> None:
-    test = item("tests/test_signer.py")
-    groups = Groups()
-    groups.pytest_collection_modifyitems([test])
-    test.nodeid = "tests/test_signer.py::test" + "@tests/test_signer" * kept
-    session: Any = SimpleNamespace(items=[test], config=SimpleNamespace(getoption=lambda name, default: True))
-    if kept:
-        groups.pytest_collection_finish(session)
-    else:
-        with pytest.raises(pytest.UsageError, match="make setup"):
-            groups.pytest_collection_finish(session)
-
-
-def test_reports_of_any_text_can_be_sent() -> None:
-    """Of what a test logged, for instance, which may be a stranger's."""
-    report = {"sections": [("Captured log", "one \udcff")], "longrepr": "\ud800", "duration": 1.0, "keywords": None}
-    sent = {"sections": [("Captured log", "one \\udcff")], "longrepr": "\\ud800", "duration": 1.0, "keywords": None}
-    assert encodable(report) == sent

@@ -119,7 +119,7 @@ def imported(name: str) -> Iterator[tuple[int, str]]:
 @cache
 def imports() -> Sequence[tuple[str, int, str]]:
     """Every import: the module that has it, the line, and what it imports."""
-    # Not a constant: each process of pytest-xdist would read the sources as it collects the tests.
+    # Not a constant: a run of other tests would read the sources as it collects them.
     return [(name, line, other) for name in MODULES for line, other in imported(name)]
 
 

@@ -1,6 +1,6 @@
 """Whole networks under virtual time, many seeds: `make soak` runs far more.
 
-Each test runs its seeds in its own process: pytest-xdist uses all cores already.
+Each test runs its seeds in its own process: other groups of tests use the other cores.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _run_anew(copy: Path, items: Sequence[pytest.Item]) -> None:
     """Become a pytest that imports the package from another place."""
     names = list(dict.fromkeys(item.nodeid for item in items))
     environment = {**os.environ, "PYTHONPATH": str(copy)}
-    options = ["-n0", "-x", "-q", "-p", "no:cacheprovider"]
+    options = ["-x", "-q", "-p", "no:cacheprovider"]
     os.execve(sys.executable, [sys.executable, "-m", "pytest", *options, *names], environment)
 
 
@@ -239,7 +239,7 @@ def run(mutants: Sequence[Mutant], report: Callable[[Outcome], None], workers: i
         RuntimeError: the tests cannot be collected.
     """
     begun = time.monotonic()
-    options = ["-n0", "-s", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "quick"]
+    options = ["-s", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "quick"]
     os.chdir(ROOT)
     rules = {mutant.rule for mutant in mutants}
     tests = [path for folder in FOLDERS for path in sorted(Path(folder).rglob("test_*.py"))]
