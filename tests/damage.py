@@ -28,6 +28,7 @@ class Damage:
     Attributes:
         name: of the kind.
         sql: statements that make it.
+        write_version: of the file's header; None leaves what it is.
         words: of a problem that `Log.verify` finds.
         kinds: of the defects that a check through Spark finds; one of them at least. None where the log does not open.
     """
@@ -36,6 +37,7 @@ class Damage:
     sql: Sequence[str]
     words: str
     kinds: Sequence[str] | None
+    write_version: int | None = None
 
 
 # A message in the midst of the log, one whose key the tree has at level 1, and another.
@@ -297,6 +299,8 @@ DAMAGE: Sequence[Damage] = (
         _one(f"table {name} lost", f"the table gossiplog_{name} is missing", None, f"DROP TABLE gossiplog_{name}")
         for name in ("messages", "leaves", "children", "heads", "tree", "alternatives")
     ),
+    # The file
+    Damage("unknown write version", (), "its header says that SQLite must not write it", ["file"], write_version=6),
 )
 
 parametrized = pytest.mark.parametrize("damage", DAMAGE, ids=[damage.name for damage in DAMAGE])
@@ -326,3 +330,7 @@ def make_damage(path: Path, damage: Damage) -> None:
         for sql in damage.sql:
             changed = connection.execute(sql).rowcount
             assert changed != 0 or not sql.startswith(("UPDATE", "DELETE", "INSERT"))
+    if damage.write_version is not None:
+        with path.open("r+b") as file:
+            file.seek(18)
+            file.write(bytes([damage.write_version]))

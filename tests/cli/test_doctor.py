@@ -54,8 +54,10 @@ def test_damage_and_the_command_that_repairs_it(program: Program, path: Path) ->
 def test_a_quick_look_reads_what_an_append_reads(program: Program, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 20")
-    severity, _, run = found(program, path, 1, "--quick")["damage"]
+    severity, finding, run = found(program, path, 1, "--quick")["damage"]
     assert (severity, run) == ("wrong", f"gossiplog repair {path} --from SOURCE")
+    assert finding.endswith(". Without --quick, it also says whether a repair needs a source")
+    assert "--quick" not in found(program, path, 1)["damage"][1]
 
 
 def test_a_damaged_header(program: Program, path: Path) -> None:

@@ -43,6 +43,7 @@ _LEFT = {
 _PROBLEMS = 5
 # SQLite moves the write-ahead log into the file from four megabytes on; what keeps it from that is a reader.
 _LARGE_LOG = 64 * 2**20
+_SOURCE = ". Without --quick, it also says whether a repair needs a source"
 _OPENS = "the application opens the log, which fails with the message's id where `apply` raises"
 
 
@@ -243,11 +244,10 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
         yield _application(path)
     except (NewerSchema, OlderSchema) as error:
         yield Finding("schema", Severity.WRONG, str(error))
-    except CorruptLog as error:
-        problems = listed(error.problems, _PROBLEMS, separator="; ")
-        yield Finding("damage", Severity.WRONG, problems, _repair(path, quick))
-    except TreeError as error:
-        yield Finding("damage", Severity.WRONG, str(error), _repair(path, quick))
+    except (CorruptLog, TreeError) as error:
+        problems = error.problems if isinstance(error, CorruptLog) else [str(error)]
+        finding = listed(problems, _PROBLEMS, separator="; ")
+        yield Finding("damage", Severity.WRONG, f"{finding}{_SOURCE if quick else ''}", _repair(path, quick))
     except NotALog as error:
         # Of a stranger's file there is nothing to repair.
         is_log = salvage.has_traces(path)

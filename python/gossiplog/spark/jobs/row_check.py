@@ -1,4 +1,4 @@
-"""The check of what a log stores beside its messages, on all cores: the rows of each message, and the tree.
+"""The check of what a log stores beside its messages, on all cores: the rows of each message, the tree, and the file.
 
 `gossiplog.log.arrival_check` looks at ranges of sequences, without the signatures, which are verified by key. The tree
 is looked at in ranges of keys that begin with nodes of its level 1: over the leaves of such a range there are the same
@@ -40,7 +40,7 @@ class _Part:
 
 
 def check_rows(session: SparkSession, location: str, own: LogMetadata) -> list[Problem]:
-    """Check the rows that belong to the messages of a log, and its tree.
+    """Check the file of a log, the rows that belong to its messages, and its tree.
 
     Args:
         session: of Spark.
@@ -51,11 +51,13 @@ def check_rows(session: SparkSession, location: str, own: LogMetadata) -> list[P
         StorageError: the log cannot be read.
         SparkError: Spark gave up.
     """
-    if not own.count:
-        return []
     number = max(os.cpu_count() or 1, -(-own.count // _TASK_MESSAGES))
-    with opened(location, own.topic) as (storage, _), storage.reader(single=True) as reader:
-        split_keys = reader.split_keys(b"", None, number)
+    with opened(location, own.topic) as (storage, _):
+        problems = [Problem("file", line) for line in storage.check()]
+        if not own.count:
+            return problems
+        with storage.reader(single=True) as reader:
+            split_keys = reader.split_keys(b"", None, number)
     bounds = [own.count * part // number for part in range(number + 1)]
     keys = [b"", *split_keys, None]
     # A tree may have fewer nodes than there are tasks: the last ones have no keys then.
@@ -70,7 +72,7 @@ def check_rows(session: SparkSession, location: str, own: LogMetadata) -> list[P
         sum(each.stored for _, each in found),
         any(each.unknown for _, each in found),
     )
-    problems = [problem for some, _ in found for problem in some]
+    problems += [problem for some, _ in found for problem in some]
     if (problem := counts.problem()) is not None:
         problems.append(problem)
     return problems

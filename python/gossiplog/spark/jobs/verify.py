@@ -40,6 +40,7 @@ DEFECTS = "kind string, id string, detail string"
 - `order`: a message is missing from the order of arrival, or came before its parents;
 - `tree`: a row of the tree is not the one over its leaves;
 - `head`: a message is stored as a head and is none, or the other way round;
+- `file`: SQLite finds its file damaged, or does not write to it because of its header. Such a defect has no id;
 - `count`, `root`, `index`: the log as a whole has another number of messages or another tree than it says, or what it
   says of itself cannot be. These have no id.
 """

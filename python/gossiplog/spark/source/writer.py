@@ -89,7 +89,7 @@ class LogArrowWriter(DataSourceArrowWriter):
         """Merge what the tasks left into the log, and report.
 
         Raises:
-            ValuesRefused: values were refused, and no report was asked for. The others are in the log.
+            ValuesRefused: values were refused, and no report was asked for. The remaining ones are in the log.
             StorageError: the log cannot be written. What came before is in it.
         """
         staged = [message for message in messages if isinstance(message, Staged)]
@@ -103,10 +103,10 @@ class LogArrowWriter(DataSourceArrowWriter):
         finally:
             remove_folder(self._staging)
         if self._report is None and report.refused:
+            remaining = f", and {self._path} has the remaining ones" if report.refused < values else ""
             raise ValuesRefused(
-                f"{report.refused:,} of {counted(values, 'value was', 'values were')} refused, the others are in"
-                f" {self._path}; the first: {report.first} (the option report, a new folder, gets all of them instead"
-                " of this error)"
+                f"{report.refused:,} of {counted(values, 'value was', 'values were')} refused{remaining}; the first:"
+                f" {report.first} (the option report, a new folder, gets all of them instead of this error)"
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
