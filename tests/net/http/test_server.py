@@ -124,6 +124,25 @@ async def test_it_ends_soon_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch
         await anyio.connect_tcp(address.host, address.port)
 
 
+async def test_it_ends_at_once_where_no_request_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the event loop has closed idle connections; and it wakes for the date of answers alone."""
+    pauses = list[float]()
+    sleep = asyncio.sleep
+
+    async def noted(delay: float) -> None:
+        pauses.append(delay)
+        await sleep(delay)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    async with bundled_server() as address:
+        stream = await anyio.connect_tcp(address.host, address.port)
+        assert b"\r\ndate: " in await request(stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        before = len(pauses)
+    await stream.aclose()
+    assert {*pauses[:before]} == {1}
+    assert pauses[before:] == [0.001]
+
+
 async def test_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """They may hold tokens."""
     with caplog.at_level(logging.DEBUG):

@@ -1,7 +1,7 @@
 """The private names of uvicorn that `gossiplog.net.http.uvicorn_internals` uses, and the releases that have them.
 
 uvicorn promises none of them, so pyproject.toml admits one minor release. To go on to the next one, raise both bounds
-there, read what has changed in `uvicorn/server.py`, `uvicorn/protocols/http/h11_impl.py` and
+there, read what has changed in `uvicorn/protocols/http/h11_impl.py` and
 `uvicorn/protocols/websockets/websockets_sansio_impl.py`, and adapt `uvicorn_internals` and the lists below until
 tests/net/http and tests/net pass.
 """
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from h11 import Connection
 from packaging.requirements import Requirement
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -28,12 +27,11 @@ from websockets.protocol import Protocol
 from websockets.server import ServerProtocol
 
 from gossiplog.net.http import uvicorn_internals
-from gossiplog.net.http.uvicorn_internals import HTTPConnection, Server, WebSocketConnection
+from gossiplog.net.http.uvicorn_internals import HTTPConnection, WebSocketConnection
 
 ADVICE = __doc__.partition("\n\n")[2]
 
 OVERRIDDEN: Mapping[type, tuple[type, Mapping[str, tuple[str, ...]]]] = {
-    Server: (uvicorn.Server, {"capture_signals": ("self",), "startup": ("self", "sockets")}),
     HTTPConnection: (
         H11Protocol,
         {
@@ -65,8 +63,7 @@ OVERRIDDEN: Mapping[type, tuple[type, Mapping[str, tuple[str, ...]]]] = {
 """Methods of our classes that stand in place of a base's, with the base's parameters."""
 
 READ: Mapping[type, frozenset[str]] = {
-    uvicorn.Server: frozenset({"config", "server_state", "should_exit", "started"}),
-    ServerState: frozenset({"connections", "tasks"}),
+    ServerState: frozenset({"connections", "default_headers", "tasks"}),
     H11Protocol: frozenset({"client", "config", "conn", "cycle", "headers", "logger", "loop", "transport"}),
     RequestResponseCycle: frozenset({"response_complete"}),
     WebSocketsSansIOProtocol: frozenset(
@@ -150,8 +147,9 @@ def test_documented_attributes_exist(kind: type) -> None:
 
 def used() -> Iterator[str]:
     """Every attribute that `uvicorn_internals` takes of an object of uvicorn's: of `self`, or of one kept there."""
+    objects = {"self", "self.conn", "self._cycle", "self._state", "state"}
     for node in ast.walk(ast.parse(inspect.getsource(uvicorn_internals))):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "self.conn", "self._cycle", "state"):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in objects:
             yield node.attr
 
 
@@ -160,6 +158,4 @@ def test_every_private_name_that_is_used_is_listed() -> None:
     own = {name for name in used() if name.startswith("_")}
     own |= {name for kind in (HTTPConnection, WebSocketConnection) for name in kind.__annotations__}
     own |= {"drop", "is_idle", "limited_log", "successor", "table"}
-    # Set by `startup`, as by uvicorn's, for uvicorn to close.
-    own |= {"servers"} & set(uvicorn.Server.shutdown.__code__.co_names)
     assert set(used()) - own - listed - set(dir(asyncio.Transport)) == set()

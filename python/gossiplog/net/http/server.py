@@ -76,21 +76,16 @@ async def serve(
     config = Config(
         _with_state(CountRefusals(app, table), limited_log, tls), context, limited_log, table, trusted_proxies
     )
-    server = Server(config)
     if listener is None:
         listener = await anyio.to_thread.run_sync(bind, host, port)
     with listener, noting_accept_errors(loop, limited_log):
         listener.begin(limited_log, table, secure=tls is not None)
         bound_host, bound_port, *_ = listener.getsockname()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_run, server, listener)
             if tls is not None:
                 tasks.start_soon(watch_certificate, lambda: tls.not_after, partial(LOGGER.warning, "%s"))
-            try:
-                task_status.started(Address(bound_host, bound_port, tls is not None))
-                await anyio.sleep_forever()
-            finally:
-                server.should_exit = True
+            task_status.started(Address(bound_host, bound_port, tls is not None))
+            await Server(config).run(listener)
 
 
 def _with_state(app: ASGIApp, limited_log: RateLimitedLog, tls: TLS | None) -> ASGIApp:
@@ -100,13 +95,6 @@ def _with_state(app: ASGIApp, limited_log: RateLimitedLog, tls: TLS | None) -> A
         await app({**scope, SERVER_KEY: limited_log.counts, **certificate_scope(tls)}, receive, send)
 
     return run
-
-
-async def _run(server: Server, listener: Listener) -> None:
-    # It ends by itself once `should_exit` is set; cancelled, it would leave the tasks of its connections behind.
-    with anyio.CancelScope(shield=True):
-        await server.serve(sockets=[listener])
-        await server.drop_connections()
 
 
 def _note_handshake(limited_log: RateLimitedLog, client: str, reason: str) -> None:

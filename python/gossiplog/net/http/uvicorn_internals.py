@@ -1,4 +1,4 @@
-"""The one module that knows uvicorn's private classes: its server and its connections, with limits that it lacks.
+"""The one module that knows uvicorn's private classes: its connections, with limits that it lacks.
 
 uvicorn does not promise these names, so `pyproject.toml` admits the minor release alone that is tested, and
 `tests/net/http/test_uvicorn_pin.py` lists the names and says how to go on to another release.
@@ -7,13 +7,14 @@ uvicorn does not promise these names, so `pyproject.toml` admits the minor relea
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from email.utils import formatdate
 from typing import Any
 
+import anyio
 import h11
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,6 +22,7 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
 from websockets.exceptions import PayloadTooBig, ProtocolError
 from websockets.frames import Frame
 from websockets.http11 import Request
@@ -45,6 +47,10 @@ ACCEPTED_AT_ONCE = 1
 of its handshake, for all that were accepted together: with 8, what others sent waited 15 to 27 ms behind a crowd."""
 # How long tasks that are cancelled may take to end, before they are left behind.
 _CANCELLATION_SECONDS = 0.5
+# Between looks whether all connections have ended: most do at once.
+_FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.001, 0.1
+# How old the date in an answer may be.
+_DATE_SECONDS = 1
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
 _INVALID_DATA = 1007
 LOGGER = logging.getLogger(__name__)
@@ -89,49 +95,59 @@ class Config(uvicorn.Config):
             limit_concurrency=table.capacity + 1,
             # asyncio accepts so many in one callback, and begins all of them in the next turn.
             backlog=ACCEPTED_AT_ONCE,
-            timeout_graceful_shutdown=GRACE_SECONDS,
             ssl_context_factory=None if context is None else lambda config, default: context,
         )
         self.limited_log = limited_log
         self.table = table
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, which leaves signals to the program and ends within GRACE_SECONDS and a second."""
+class Server:
+    """Accepts connections, in place of uvicorn's server.
 
-    config: Config
+    That one handles signals, which a program with an event loop does already, gives a handshake of TLS a minute, and
+    looks ten times a second whether it is to end.
+    """
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the program: one that has an event loop handles them already."""
-        yield
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._state = ServerState()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on sockets, as uvicorn does, with a time limit for TLS handshakes: asyncio's is a minute."""
-        loop, config = asyncio.get_running_loop(), self.config
-
-        def create_protocol() -> asyncio.Protocol:
-            return HTTPConnection(config=config, server_state=self.server_state, app_state={})
-
-        self.servers = [
-            await loop.create_server(
-                create_protocol,
+    async def run(self, listener: socket.socket) -> None:
+        """Serve until it is cancelled, then end within GRACE_SECONDS and a second."""
+        config = self._config
+        config.load()
+        with anyio.CancelScope(shield=True):
+            server = await asyncio.get_running_loop().create_server(
+                lambda: HTTPConnection(config=config, server_state=self._state, app_state={}),
                 sock=listener,
                 ssl=config.ssl,
                 backlog=config.backlog,
                 ssl_handshake_timeout=None if config.ssl is None else REQUEST_SECONDS,
             )
-            for listener in sockets or ()
-        ]
-        self.started = True
+        try:
+            while True:
+                self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+                await asyncio.sleep(_DATE_SECONDS)
+        finally:
+            server.close()
+            with anyio.CancelScope(shield=True):
+                await self._end_connections()
 
-    async def drop_connections(self) -> None:
+    async def _end_connections(self) -> None:
         """End what is left after the time of grace: connections whose peers do not read, tasks that were cancelled."""
-        self.config.table.drop_handshakes()
-        state = self.server_state
+        state, time = self._state, asyncio.get_running_loop().time
+        for connection in list(state.connections):
+            connection.shutdown()
+        deadline, pause = time() + GRACE_SECONDS, _FIRST_PAUSE_SECONDS
+        while (state.connections or state.tasks) and time() < deadline:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS)
+        self._config.table.drop_handshakes()
         for connection in list(state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+        for task in state.tasks:
+            task.cancel()
         if state.tasks:
             _, left = await asyncio.wait(list(state.tasks), timeout=_CANCELLATION_SECONDS)
             if left:
