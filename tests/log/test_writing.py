@@ -506,6 +506,43 @@ def test_the_index_is_written_apart_from_messages(
     assert {"write", "index"} not in transactions
 
 
+@pytest.mark.parametrize("later", [0, 1, 2 * INDEX_LAG])
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside another"])
+def test_messages_that_were_read_for_the_index_are_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    opened: Callable[..., Log],
+    signer: Signer,
+    other_signer: Signer,
+    later: int,
+    is_alone: bool,
+) -> None:
+    """But for those that have arrived since; and all of the index is written, whoever has written a part of it."""
+    log, other = (opened(tmp_path / "log.db", signer=each) for each in (signer, other_signer))
+    values = [other_signer.sign(TOPIC, 1, [], number)[1] for number in range(100 + later)]
+    log.insert_many(values[:100])
+    log.append("after them")
+    unindexed = log.replica.read_unindexed()
+    log.insert_many(values[100:])
+    if not is_alone:
+        other.replica.index()
+    read: list[int] = []
+    read_batch = core.read_batch
+
+    def counted(values: Sequence[bytes], topic: str) -> core.Batch:
+        read.append(len(values))
+        return read_batch(values, topic)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "read_batch", counted)
+        log.replica.index(unindexed)
+    position = log.replica.position()
+    assert position.indexed == position.count == len(values) + 1
+    # Once for the state, and once for the rows; and the last, which is compared with the count.
+    assert sum(read) <= 2 * later + 1
+    assert log.verify().messages == position.count
+
+
 def test_an_append_above_many_roots_reads_the_link_records_of_its_parents_alone(
     monkeypatch: pytest.MonkeyPatch, signer: Signer, other_signer: Signer
 ) -> None:

@@ -14,7 +14,7 @@ from gossiplog.log.ancestry import frontiers
 from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
 from gossiplog.log.reading import read, read_arrivals, read_messages, read_rows, read_values, write
-from gossiplog.log.state import Snapshot, State, States
+from gossiplog.log.state import Snapshot, State, States, UnindexedMessages
 from gossiplog.log.writing import Writer
 from gossiplog.message import ids_of, key_of
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
@@ -313,9 +313,13 @@ class Replica:
         """Whether one of the next insertions will write the index over many messages, unless `index` is called."""
         return self._writer.is_index_behind
 
-    def index(self) -> None:
+    def read_unindexed(self) -> UnindexedMessages:
+        """Return the messages that the index does not cover, so that `index` does not read them with the lock held."""
+        return self._states.read_unindexed()
+
+    def index(self, unindexed: UnindexedMessages | None = None) -> None:
         """Write the index over all messages, in a transaction of its own."""
-        self._writer.index()
+        self._writer.index(unindexed)
 
     def try_writing(self) -> None:
         """Write and commit something that changes nothing.

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 
 from gossiplog import core
@@ -76,6 +77,19 @@ class State:
     def index_fingerprint(self) -> str:
         """What is stored with an index over these messages."""
         return index_fingerprint(self.count, self.tree.root, len(self.heads))
+
+
+@dataclass(frozen=True, slots=True)
+class UnindexedMessages:
+    """Messages that an index did not cover, read and checked.
+
+    Attributes:
+        indexed: how many messages it covered.
+        plans: of those that followed, in order.
+    """
+
+    indexed: int
+    plans: Sequence[core.WritePlan]
 
 
 class States:
@@ -212,12 +226,31 @@ class States:
         if absent:
             Snapshot(self._storage, self.of(reader, position)).check_absent(absent)
 
+    def read_unindexed(self) -> UnindexedMessages:
+        """Return what `index` takes as `unindexed`, and bring the newest known state up to date."""
+
+        def unindexed(reader: Reader) -> UnindexedMessages:
+            position = reader.position()
+            self.of(reader, position)
+            with raising_corrupt_log:
+                return UnindexedMessages(position.indexed, [*self._unindexed(reader, position.indexed, position.count)])
+
+        return read(self._storage, unindexed)
+
+    def _unindexed(self, reader: Reader, after: int, last: int) -> Iterator[core.WritePlan]:
+        """Yield the plans of the messages after a sequence, up to a last one."""
+        while after < last:
+            plan = _arrived(reader, after, last, self._topic, self.sequences)
+            after += len(plan.order)
+            yield plan
+
     def index(
         self,
         transaction: Transaction,
         position: Position,
         plan: core.WritePlan | None = None,
         duplicates: Collection[int] = (),
+        unindexed: UnindexedMessages | None = None,
     ) -> State:
         """Write the index of what arrived without being indexed, and of a transaction's plan.
 
@@ -226,15 +259,18 @@ class States:
             position: of the transaction.
             plan: the last that it writes, or None.
             duplicates: the sequences of those of its messages of which another encoding arrived before.
+            unindexed: messages that are not read again: what `read_unindexed` has returned.
 
         Returns:
             The state after the commit.
         """
         state = self.of(transaction, position)
         behind = position.indexed
+        # Where another process has written the index meanwhile, it covers some of them.
+        known = unindexed.plans if unindexed is not None and unindexed.indexed == behind else ()
+        first_unknown = behind + sum(len(late.order) for late in known)
         with raising_corrupt_log:
-            while behind < state.count:
-                late = _arrived(transaction, behind, state.count, self._topic, self.sequences)
+            for late in chain(known, self._unindexed(transaction, first_unknown, state.count)):
                 keys = [key for key, _, _ in late.leaves]
                 behind += len(keys)
                 transaction.index(late, state.tree.level1(keys), behind)

@@ -20,6 +20,7 @@ from gossiplog.log.state import (
     MOST_UNINDEXED_PARENTS,
     State,
     States,
+    UnindexedMessages,
 )
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
@@ -247,14 +248,19 @@ class Writer:
             or 2 * self._unindexed_bytes > MOST_UNINDEXED_BYTES
         )
 
-    def index(self) -> None:
+    def index(self, unindexed: UnindexedMessages | None = None) -> None:
         """Write the index of all messages, so that the next ones need not.
+
+        Args:
+            unindexed: messages that are not read again under the lock: what `States.read_unindexed` has returned.
 
         Raises:
             CorruptLog: stored messages are damaged or missing.
             StorageError: the database failed.
         """
-        state = self._write(lambda transaction: self._states.index(transaction, transaction.position()))
+        state = self._write(
+            lambda transaction: self._states.index(transaction, transaction.position(), unindexed=unindexed)
+        )
         self._unindexed_parents = self._unindexed_bytes = 0
         self._indexed = state.count
         self._states.publish(state)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import anyio
 import pytest
 
-from gossiplog import Log, Signer
+from gossiplog import Log, Signer, core
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.log.state import INDEX_LAG
+from gossiplog.log.state import INDEX_LAG, UnindexedMessages
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.log_writer import LogWriter
@@ -100,6 +100,32 @@ async def test_the_index_follows_messages_in_transactions_of_its_own(opened: Ope
     assert replica.position().count - replica.position().indexed <= INDEX_LAG / 2
 
 
+async def test_no_message_waits_while_others_are_read_for_the_index(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under an attack with roots, the slowest messages waited for that."""
+    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
+    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
+    made = LogWriter(replica, workers, telemetry, feed)
+    read_batch = core.read_batch
+    kept_waiting: list[bool] = []
+
+    def noting(values: Sequence[bytes], topic: str) -> core.Batch:
+        kept_waiting.append(feed.writing.locked())
+        return read_batch(values, topic)
+
+    monkeypatch.setattr(core, "read_batch", noting)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.write_index)
+        await anyio.wait_all_tasks_blocked()
+        await made.insert_values([signer.sign(replica.topic, 1, [], n)[1] for n in range(INDEX_LAG // 2 + 1)])
+        while replica.is_index_behind:
+            await anyio.sleep(0)
+        tasks.cancel_scope.cancel()
+    assert kept_waiting
+    assert not any(kept_waiting)
+
+
 async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,10 +135,10 @@ async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
     failures = [StorageError("the disk is full"), CorruptLog(["a row is lost"])]
     index = replica.index
 
-    def fail() -> None:
+    def fail(unindexed: UnindexedMessages) -> None:
         if failures:
             raise failures.pop()
-        index()
+        index(unindexed)
 
     monkeypatch.setattr(replica, "index", fail)
     values = [signer.sign(replica.topic, 1, [], number)[1] for number in range(INDEX_LAG)]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -103,9 +104,9 @@ class LogWriter:
             # What fails here is reported where a message needs it.
             with suppress(StorageError):
                 # Most of the work, which keeps no message waiting.
-                await self._workers.read(self._replica.state)
+                unindexed = await self._workers.read(self._replica.read_unindexed)
                 async with self._feed.writing:
-                    await self._write(self._replica.index)
+                    await self._write(partial(self._replica.index, unindexed))
 
     async def retry(self) -> None:
         """Write to a log whose last write has failed, now and then, without end.
