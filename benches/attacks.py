@@ -2,9 +2,10 @@
 
     .venv/bin/python -m benches.attacks [--seconds 20] [--local] [NAME ...]
 
-Two honest clients replicate through a hub, one appending 50 messages a second, while a hostile process uses half a
-core for one attack; then, on another hub, while a process uses half a core for nothing. All of it is on this machine,
-in a network of its own, where the hostile process has an address that is not a loopback one, as a stranger has.
+Two honest clients, each a process, replicate through a hub, one appending 50 messages a second, while a hostile process
+uses half a core for one attack; then, on another hub, while a process uses half a core for nothing. All of it is on
+this machine, in a network of its own, where the hostile process has an address that is not a loopback one, as a
+stranger has.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ SHARE = 0.5
 """Of one core, for an attacker."""
 _BIG = 4 * 2**20 - 4096
 _INTERVAL = 0.02
+_WARM_UP = 1.0
+"""Of honest clients: after a first sync a log has its index and a checkpoint to write, attack or not."""
 _NAME = "hub.example.org"
 """Of the network's address."""
 _MALLORY = Signer(b"\x66" * 32)
@@ -393,15 +396,13 @@ class Outcome:
 
 
 async def honest(url: str, seconds: float) -> tuple[list[float], list[float], int]:
-    """Seconds of each delivery and each GET /api/clock; and how many messages did not arrive."""
+    """Seconds of each delivery and each GET /api/clock; and how many messages did not arrive.
+
+    Those of the first _WARM_UP seconds are not among them.
+    """
     parts = urlsplit(url)
-    delays: list[float] = []
     clocks: list[float] = []
     sent = 0
-
-    def arrived(message: gossiplog.SignedMessage) -> None:
-        if message.author == signer.did:
-            delays.append(time.monotonic() - message.payload["sent"])
 
     async def look() -> None:
         host, port = str(parts.hostname), int(parts.port or 0)
@@ -414,29 +415,61 @@ async def honest(url: str, seconds: float) -> tuple[list[float], list[float], in
             await anyio.sleep(_INTERVAL)
 
     signer = Signer.generate()
-    with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = (gossiplog.open(Path(folder) / f"{name}.db", TOPIC, signer=signer) for name in ("one", "two"))
-        with ours, theirs:
-            async with (
-                gossiplog.connect(ours, url) as one,
-                gossiplog.connect(theirs, url, on_message=arrived) as two,
-                anyio.create_task_group() as tasks,
-            ):
-                # Under an attack with valid messages there is always something left to sync.
-                with anyio.move_on_after(20):
-                    await one.synced()
-                    await two.synced()
-                tasks.start_soon(look)
-                end = time.monotonic() + seconds
-                while time.monotonic() < end:
-                    await anyio.to_thread.run_sync(ours.append, {"sent": time.monotonic()})
-                    sent += 1
-                    await anyio.sleep(_INTERVAL)
-                with anyio.move_on_after(10):
-                    while len(delays) < sent:
-                        await anyio.sleep(0.1)
-                tasks.cancel_scope.cancel()
+    # As elsewhere, each client has a process, and so an interpreter's lock, of its own.
+    command = [sys.executable, "-m", "benches.attacks", "--follow", url, signer.did]
+    with tempfile.TemporaryDirectory() as folder, gossiplog.open(Path(folder) / "log.db", TOPIC, signer=signer) as log:
+        async with (
+            await anyio.open_process(command, stderr=None) as reader,
+            gossiplog.connect(log, url) as client,
+            anyio.create_task_group() as tasks,
+        ):
+            assert reader.stdin is not None
+            assert reader.stdout is not None
+            await _synced(client)
+            await reader.stdout.receive()
+            begin = time.monotonic() + _WARM_UP
+            while (now := time.monotonic()) < begin + seconds:
+                if now >= begin and not sent:
+                    tasks.start_soon(look)
+                await anyio.to_thread.run_sync(log.append, {"sent": now, "counts": now >= begin})
+                sent += now >= begin
+                await anyio.sleep(_INTERVAL)
+            await reader.stdin.send(f"{sent}\n".encode())
+            answer = b""
+            with suppress(anyio.EndOfStream):
+                while True:
+                    answer += await reader.stdout.receive()
+            tasks.cancel_scope.cancel()
+    delays = json.loads(answer)
     return delays, clocks, sent - len(delays)
+
+
+async def follow(url: str, author: str) -> None:
+    """Print a line when the log is in step, then the seconds from append to arrival of an author's messages.
+
+    Their number is read from the standard input meanwhile.
+    """
+    delays: list[float] = []
+
+    def arrived(message: gossiplog.SignedMessage) -> None:
+        if message.author == author and message.payload["counts"]:
+            delays.append(time.monotonic() - message.payload["sent"])
+
+    with tempfile.TemporaryDirectory() as folder, gossiplog.open(Path(folder) / "log.db", TOPIC) as log:
+        async with gossiplog.connect(log, url, on_message=arrived) as client:
+            await _synced(client)
+            print(flush=True)
+            sent = int(await anyio.to_thread.run_sync(sys.stdin.readline))
+            with anyio.move_on_after(10):
+                while len(delays) < sent:
+                    await anyio.sleep(0.1)
+    print(json.dumps(delays), flush=True)
+
+
+async def _synced(client: gossiplog.Client) -> None:
+    # Under an attack with valid messages there is always something left to sync.
+    with anyio.move_on_after(20):
+        await client.synced()
 
 
 def measure(name: str, seconds: float, host: str) -> Outcome:
@@ -495,10 +528,14 @@ def main() -> None:
     parser.add_argument("--local", action="store_true", help="Attack from a loopback address, which has no limits.")
     parser.add_argument("--isolated", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--attack", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--follow", nargs=2, help=argparse.SUPPRESS)
     arguments: Any = parser.parse_args()
     if arguments.attack:
         name, host, port, report = arguments.attack
         anyio.run(attack, name, host, int(port), Path(report))
+        return
+    if arguments.follow:
+        anyio.run(follow, *arguments.follow)
         return
     unknown = {*arguments.names} - ATTACKS.keys()
     if unknown:
