@@ -319,3 +319,33 @@ def test_attempts_to_begin_anew_wait_longer_and_get_rare_beside_a_long_reader(
         reader.execute("SELECT * FROM other").fetchall()
         write(20)
         assert [patience for patience, _ in attempts[7:]] == [1, 2, 2]
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+@pytest.mark.parametrize("appended", [1, 40])
+def test_a_write_ahead_log_that_was_cut_off_is_not_moved_into_the_file(path: Path, part: float, appended: int) -> None:
+    """SQLite reads zeros there: the file was no database afterwards, and each append was acknowledged."""
+    wal, whole = path.with_name("log.db-wal"), path.with_name("whole.db")
+    log = opened(path)
+    for number in range(10):
+        log.append(str(number) * 6000)
+    log.backup(str(whole))
+    before = path.read_bytes()
+    os.truncate(wal, 32 + int(wal.stat().st_size * part) // 4120 * 4120 if part else 0)
+    said = rf"{wal} was cut off while the log was open, .*: gossiplog repair {path} --from SOURCE"
+    count = STORED + 10 + min(appended, checkpoints._COMMITS - 10)
+    for _ in range(count - STORED - 10):
+        log.append("x" * 6000)
+    if appended > checkpoints._COMMITS:
+        with pytest.raises(StorageError, match=said):
+            log.append("x" * 6000)
+    with pytest.raises(StorageError, match=said):
+        log.close()
+    assert path.read_bytes() == before
+    with pytest.raises(CorruptLog, match=rf"the last .* are lost: it holds .* says that {count} were on disk"):
+        opened(path)
+    repaired = gossiplog.repair(path, whole, accept_loss=True)
+    assert repaired.messages >= STORED + 10
+    assert repaired.messages > STORED + 10 or appended == 1
+    with opened(path) as log:
+        assert log.verify().messages == repaired.messages

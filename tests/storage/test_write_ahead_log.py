@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.sqlite_files import wal_of
-from gossiplog.storage.write_ahead_log import copy_with_log, has_frames, move_into_database, unread_commits
+from gossiplog.storage.write_ahead_log import WatchedLog, copy_with_log, move_into_database, unread_commits
 
 FRAME = 24 + 4096
 TRANSACTIONS = 12
@@ -133,12 +135,110 @@ def test_a_log_is_moved_into_its_database(path: Path) -> None:
 
 def test_frames_since_it_last_began_are_counted(path: Path) -> None:
     wal, count = wal_of(path), frames(path)
-    descriptor = os.open(wal, os.O_RDONLY)
-    assert has_frames(descriptor, count)
-    assert not has_frames(descriptor, count + 1)
+    assert WatchedLog(str(wal)).frames == count
     # The salts of another use of the file.
     flip(wal, 32 + (count - 1) * FRAME + 8)
-    assert not has_frames(descriptor, count)
+    watched = WatchedLog(str(wal))
+    assert watched.frames == count - 1
+    flip(wal, 32 + (count - 1) * FRAME + 8)
+    watched.look(has_written=True)
+    assert (watched.frames, watched.size, watched.is_cut_off) == (count, wal.stat().st_size, False)
     wal.write_bytes(b"")
-    assert not has_frames(descriptor, 1)
-    os.close(descriptor)
+    watched.look(has_written=True)
+    assert (watched.size, watched.is_cut_off) == (0, False)
+    assert WatchedLog(str(wal)).frames == 0
+    wal.unlink()
+    watched.look(has_written=True)
+    assert (watched.size, watched.is_cut_off) == (0, False)
+
+
+def test_one_that_is_emptied_and_begins_anew_is_not_cut_off(path: Path) -> None:
+    wal = wal_of(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        watched = WatchedLog(str(wal))
+        for number in range(40):
+            connection.execute("INSERT INTO a VALUES (?)", (f"{number} " * 400,))
+            if number % 7 == 3:
+                connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if number % 2 else 'PASSIVE'})").fetchall()
+            watched.look(has_written=True)
+            assert not watched.is_cut_off
+        assert watched.frames < 40
+
+
+def test_one_that_begins_anew_in_the_midst_of_a_look_is_not_cut_off(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wal, read = wal_of(path), os.pread
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        watched = WatchedLog(str(wal))
+        for mode, at in itertools.product(("TRUNCATE", "RESTART"), range(8)):
+            calls = itertools.count()
+
+            def begin_anew(
+                descriptor: int,
+                size: int,
+                offset: int,
+                mode: str = mode,
+                at: int = at,
+                calls: Iterator[int] = calls,
+            ) -> bytes:
+                if next(calls) == at:
+                    connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+                    connection.execute("INSERT INTO a VALUES ('another')")
+                return read(descriptor, size, offset)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "pread", begin_anew)
+                watched.look(has_written=True)
+            assert not watched.is_cut_off
+            for number in range(5):
+                connection.execute("INSERT INTO a VALUES (?)", (f"{number} " * 400,))
+            watched.look(has_written=True)
+            assert not watched.is_cut_off
+
+
+def test_zeros_that_a_crash_has_left_are_not_cut_off(path: Path) -> None:
+    """SQLite ends before them, and writes over them from there on."""
+    wal = wal_of(path)
+    content = bytearray(wal.read_bytes())
+    content[-5 * FRAME : -2 * FRAME] = bytes(3 * FRAME)
+    wal.write_bytes(content)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        watched = WatchedLog(str(wal))
+        assert connection.execute("SELECT count(*) FROM a").fetchone()[0] < TRANSACTIONS
+        for number in range(12):
+            connection.execute("INSERT INTO a VALUES (?)", (number,))
+            watched.look(has_written=True)
+            assert not watched.is_cut_off
+        assert watched.frames > len(content) // FRAME
+
+
+@pytest.mark.parametrize("left", [0, 10, 32, 32 + 3 * FRAME, 32 + 3 * FRAME + 100])
+def test_what_was_cut_off_is_noticed_when_something_is_written(path: Path, left: int) -> None:
+    wal = wal_of(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        watched = WatchedLog(str(wal))
+        connection.execute("SELECT count(*) FROM a").fetchone()
+        os.truncate(wal, left)
+        connection.execute("CREATE TABLE c AS SELECT zeroblob(20000)")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        watched.look(has_written=True)
+        assert watched.is_cut_off
+        watched.look(has_written=True)
+        assert watched.is_cut_off
+
+
+def test_what_was_cut_off_between_two_frames_of_other_uses_is_noticed_later(path: Path) -> None:
+    """The file has not grown since, so that zeros may be what a crash has left."""
+    wal = wal_of(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        watched = WatchedLog(str(wal))
+        connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        for number in range(4):
+            connection.execute("INSERT INTO a VALUES (?)", (number,))
+        watched.look(has_written=True)
+        assert not watched.is_cut_off
+        os.truncate(wal, 32 + FRAME)
+        connection.execute("INSERT INTO a VALUES (5)")
+        watched.look(has_written=True)
+        assert watched.is_cut_off

@@ -6,13 +6,12 @@ while it was open, and destroy both: the copy, and what only the write-ahead log
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from contextlib import suppress
 
 from gossiplog.storage.database_file import WatchedFile
-from gossiplog.storage.write_ahead_log import close_leaving_log, has_frames
+from gossiplog.storage.write_ahead_log import WatchedLog, close_leaving_log
 
 # Pages in the write-ahead log from which a checkpoint moves them, as SQLite's automatic ones do.
 _PAGES = 1000
@@ -40,12 +39,12 @@ class Checkpoints:
 
     def __init__(self, database: str, wal: str, identity: bytes, lock_timeout: float) -> None:
         self._database = database
-        self._wal = wal
         self._lock_timeout = lock_timeout
         self._commits = 0
         # Where readers went on when the write-ahead log was to begin anew: when, and from which size on, to try again.
         self._retry_at = 0.0
         self._retry_bytes = 0
+        self.log = WatchedLog(wal)
         self.file = WatchedFile(database, identity)
         self.change = self.file.find_change()
         """How the file differed, when it was last looked at, from the one that was opened; "" if it did not."""
@@ -112,24 +111,20 @@ class Checkpoints:
 
     def _find_due(self) -> tuple[bool, int]:
         """Return whether a checkpoint is due, and the write-ahead log's bytes if it is to begin anew, 0 otherwise."""
-        try:
-            descriptor = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                # After `stat` the next write to a file costs more: see `NamedFiles`.
-                size = os.lseek(descriptor, 0, os.SEEK_END)
-                if size < _LOG_BYTES:
-                    return has_frames(descriptor, _PAGES), 0
-            finally:
-                os.close(descriptor)
-        except OSError:
+        self.log.look(has_written=True)
+        size = self.log.size
+        if self.log.is_cut_off:
             return False, 0
+        if size < _LOG_BYTES:
+            return self.log.frames >= _PAGES, 0
         is_due = size >= self._retry_bytes or time.monotonic() >= self._retry_at
         return is_due, size if is_due else 0
 
     def close(self, connection: sqlite3.Connection) -> None:
-        """Close a connection; the last one moves the write-ahead log into the file, unless that has changed."""
+        """Close a connection; the last one moves the write-ahead log into the file, unless one of them has changed."""
         self.change = self.file.find_change()
-        if self.change:
+        self.log.look(has_written=self._commits > 0)
+        if self.change or self.log.is_cut_off:
             close_leaving_log(connection, self._database)
         else:
             connection.close()

@@ -483,13 +483,20 @@ class SQLiteStorage(Storage):
         if is_closing and (lost == self._wal_path or not has_content(self._wal_path)):
             # Nothing is left behind; or all of it was removed, as a temporary folder is.
             lost = None
-        change = ""
+        change, is_cut_off = "", False
         if self._checkpoints is not None:
             change = self._checkpoints.change if is_closing else self._checkpoints.find_change()
+            is_cut_off = self._checkpoints.log.is_cut_off
         if lost == self._wal_path:
             raise StorageError(
                 f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
                 f" more is written to it: {CLOSE_IN_ORDER}"
+            )
+        if is_cut_off:
+            raise StorageError(
+                f"the write-ahead log {self._wal_path} was cut off while the log was open, so nothing more is written"
+                f" to it, and nothing of it is moved into {self._file}. Stop the program (the server), and get what is"
+                f" lost from a replica: gossiplog repair {shell_path(self._path)} --from SOURCE"
             )
         if lost is not None and file_id(self._file) is None:
             raise StorageError(

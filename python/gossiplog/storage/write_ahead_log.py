@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
+import threading
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -54,7 +56,8 @@ def _committed(log: BinaryIO) -> _Committed:
     while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
         page, pages = int.from_bytes(frame[:4]), int.from_bytes(frame[4:8])
         frames.append((frame[8:16], page, pages, log.tell() - size))
-    salt = _salt(header, [salt for salt, *_ in frames[:2]])
+    # The beginning may have been cut off, while a program wrote on.
+    salt = _salt(header, [salt for salt, *_ in frames if any(salt)][:2])
     current = [frame for frame in frames if frame[0] == salt]
     commits = [index for index, (_, _, pages, _) in enumerate(current) if pages]
     if not commits:
@@ -71,7 +74,7 @@ def _salt(header: bytes, first: Sequence[bytes]) -> bytes:
         header: of the write-ahead log; its own salts may be what is damaged.
         first: the salts of the first two frames.
     """
-    return Counter([header[16:24], *first]).most_common(1)[0][0]
+    return Counter([*filter(any, [header[16:24]]), *first]).most_common(1)[0][0] if first else header[16:24]
 
 
 def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
@@ -217,21 +220,80 @@ def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, in
     return one, two
 
 
-def has_frames(descriptor: int, count: int) -> bool:
-    """Return whether a write-ahead log has so many frames since it last began.
+class WatchedLog:
+    """The write-ahead log of a database that is open: how long it is, and whether it was cut off.
+
+    SQLite goes on where it knows the end to be. What was cut off before reads as zeros then, without an error, and a
+    checkpoint moves these into the database.
 
     Args:
-        descriptor: of the file.
-        count: 1 or more.
-
-    Raises:
-        OSError: it cannot be read.
+        path: of the write-ahead log, which need not exist.
     """
-    header = os.pread(descriptor, _HEADER, 0)
-    frame = _FRAME_HEADER + page_size(bytes(16) + header[10:12])
-    # What an earlier use of the file left has other salts.
-    salts = os.pread(descriptor, 8, _HEADER + (count - 1) * frame + 8)
-    return len(salts) == 8 and salts == header[16:24]
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.size = 0
+        """In bytes, when it was last looked at."""
+        self.frames = 0
+        """How many it had then since it last began. Until it begins anew, frames are only added."""
+        self.is_cut_off = False
+        """Whether frames were missing."""
+        self._salts = b""
+        self._lock = threading.Lock()
+        with suppress(OSError), self._opened() as (descriptor, header, self.size):
+            self._salts, frame = header[16:24], _frame_size(header)
+            ends = range(_HEADER + frame, self.size + 1, frame)
+            # Those of an earlier use follow.
+            self.frames = bisect_left(ends, True, key=lambda end: not _has_salts(descriptor, end - frame, self._salts))
+
+    def look(self, *, has_written: bool) -> None:
+        """Look at it anew.
+
+        Args:
+            has_written: whether this process has written to it.
+        """
+        # Connections of readers are closed on their threads.
+        with self._lock:
+            former, self.size = self.size, 0
+            with suppress(OSError), self._opened() as (descriptor, header, self.size):
+                self.is_cut_off = self.is_cut_off or self._is_cut_off(descriptor, header, former, has_written)
+
+    def _is_cut_off(self, descriptor: int, header: bytes, former: int, has_written: bool) -> bool:
+        salts, frame = header[16:24], _frame_size(header)
+        if salts == bytes(8):
+            return has_written or self.frames > 0
+        if salts != self._salts:
+            self._salts, self.frames = salts, 0
+        end = _HEADER + self.frames * frame
+        if self.frames and not _has_salts(descriptor, end - frame, salts):
+            # Unless it began anew, or was emptied, in the midst of this look.
+            return os.pread(descriptor, 8, 16) == salts
+        while _has_salts(descriptor, end, salts):
+            end += frame
+        self.frames = (end - _HEADER) // frame
+        # Zeros may be what a crash has left, but not where the file has grown since.
+        is_hole = former <= end <= self.size - frame and not any(os.pread(descriptor, _FRAME_HEADER, end))
+        return is_hole and os.pread(descriptor, 8, 16) == salts
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, bytes, int]]:
+        """Provide a descriptor, the header and the size."""
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # After `stat` the next write to a file costs more: see `NamedFiles`.
+            yield descriptor, os.pread(descriptor, _HEADER, 0), os.lseek(descriptor, 0, os.SEEK_END)
+        finally:
+            os.close(descriptor)
+
+
+def _has_salts(descriptor: int, start: int, salts: bytes) -> bool:
+    """Return whether there is a frame from here on that has some salts, which need not be there themselves."""
+    return os.pread(descriptor, 8, start + 8) == salts != b""
+
+
+def _frame_size(header: bytes) -> int:
+    """Return the size of a frame of a write-ahead log with this header."""
+    return _FRAME_HEADER + page_size(bytes(16) + header[10:12])
 
 
 def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
