@@ -79,7 +79,7 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
     async def metrics(request: Request) -> Response:
         found = counters()
         try:
-            messages = await _ask(log)
+            messages = await _in_time(lambda: len(log))
         except StorageError:
             # The rest is worth more when the log fails, which its missing size shows.
             messages = None
@@ -160,11 +160,7 @@ class _HealthCheck:
                 continue
             self._looking = anyio.Event()
             try:
-                fault = await run_in_thread(_file_fault, self._log)
-                try:
-                    self._found = _Health(await _ask(self._log), fault)
-                except StorageError:
-                    self._found = _Health(None, fault)
+                self._found = await _look(self._log)
             finally:
                 self._looking.set()
                 self._looking = None
@@ -172,15 +168,29 @@ class _HealthCheck:
         return self._found
 
 
-async def _ask(log: Log) -> int:
-    """Return how many messages there are.
+async def _look(log: Log) -> _Health:
+    faults: list[str] = []
+
+    def look() -> int:
+        faults.append(_file_fault(log))
+        return len(log)
+
+    try:
+        return _Health(await _in_time(look), *faults)
+    except StorageError:
+        # What was found before the log failed, or hung.
+        return _Health(None, *faults)
+
+
+async def _in_time(count: Callable[[], int]) -> int:
+    """Return what a call counts in a log.
 
     Raises:
         StorageError: the log fails, or does not answer in time.
     """
     with anyio.move_on_after(HEALTH_SECONDS):
         # Abandoned when it hangs: the thread ends when the database does answer.
-        return await to_thread.run_sync(lambda: len(log), abandon_on_cancel=True)
+        return await to_thread.run_sync(count, abandon_on_cancel=True)
     raise StorageError(f"the log did not answer within {HEALTH_SECONDS:g} s")
 
 
