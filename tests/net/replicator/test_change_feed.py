@@ -15,6 +15,7 @@ from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.protocol.broadcast import events as broadcast
 from tests.net.support import Heard
 
@@ -136,7 +137,12 @@ async def test_retrying_ends_with_the_log(opened: Open, monkeypatch: pytest.Monk
 async def test_own_messages_are_handed_to_the_application_as_they_are_committed(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, heard = opened(MemoryStorage()), Heard()
+    log, heard, turns = opened(MemoryStorage()), Heard(), list[TimeSlice]()
+
+    async def rest(time_slice: TimeSlice) -> None:
+        turns.append(time_slice)
+
+    monkeypatch.setattr(TimeSlice, "rest", rest)
     threads, telemetry = WorkerPool(), Telemetry(None)
     made = ChangeFeed(log.replica, threads, telemetry, lambda event: None, lambda: False, heard.message)
     writer = LogWriter(log.replica, threads, telemetry, made)
@@ -148,6 +154,8 @@ async def test_own_messages_are_handed_to_the_application_as_they_are_committed(
             batch = log.replica.verify([signer.sign(log.topic, 1, [], number)[1]])
             assert writer.insert_at_once(batch) is not None
             assert [message.payload for message in heard.messages] == [*range(number + 1)]
+        await anyio.wait_all_tasks_blocked()
+        assert len(turns) == 1, "the task of `deliver` was woken"
         # What is long is read on a thread, and what follows it comes after it.
         await writer.insert(log.replica.verify([signer.sign(log.topic, 1, [], "x" * 2**15)[1]]))
         await writer.insert(log.replica.verify([signer.sign(log.topic, 1, [], "last")[1]]))

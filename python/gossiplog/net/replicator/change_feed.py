@@ -84,6 +84,7 @@ class ChangeFeed:
         self._is_closed = False
         self._news = Signal()
         self._committed = Signal()
+        self._undelivered = Signal()
         self.index_behind = Signal()
         # The last sequence handed to the application, None while `deliver` reads more; and what the application raised.
         self._delivered: int | None = None
@@ -110,8 +111,8 @@ class ChangeFeed:
                 self._hear(sequences[-1])
 
     def _announce(self) -> None:
-        if self._delivered is not None:
-            self._deliver_recent(self._delivered)
+        if self._delivered is None or not self._deliver_recent(self._delivered):
+            self._undelivered.set()
         self._committed.set()
         if self._replica.is_index_behind:
             self.index_behind.set()
@@ -208,29 +209,31 @@ class ChangeFeed:
             await time_slice.rest()
             if cursor >= self._followed:
                 self._delivered = cursor
-                await self._committed.wait()
+                await self._undelivered.wait()
                 cursor, self._delivered = self._delivered, None
                 if self._raised is not None:
                     raise self._raised
+                time_slice = TimeSlice()
                 continue
             messages = await self._messages(cursor, _PAGE)
             for _, message in await self._without_duplicates(messages):
                 self._on_message(message)
             cursor = messages[-1][0]
 
-    def _deliver_recent(self, cursor: int) -> None:
-        """Hand messages to the application without a wait, while `deliver` waits for a commit."""
+    def _deliver_recent(self, cursor: int) -> bool:
+        """Hand new messages to the application without a wait; return whether `deliver` can go on waiting."""
         if self._on_message is None or self._raised is not None or self._replica.has_alternatives:
-            return
+            return False
         rows = self._replica.recent(cursor, _PAGE)
         if not rows or rows[-1][0] != self._followed or sum(len(value) for _, value in rows) > _READ_AT_ONCE:
-            return
+            return False
         try:
             for _, message in _read(rows, self._replica.topic):
                 self._on_message(message)
         except BaseException as error:  # noqa: BLE001 - `deliver` raises it
             self._raised = error
         self._delivered = rows[-1][0]
+        return self._raised is None
 
     async def _without_duplicates(
         self, messages: Sequence[tuple[int, SignedMessage]]
