@@ -97,10 +97,18 @@ def module_named(name: str) -> str:
     return module_named(name.rpartition(".")[0])
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All that is no expression, below a node: what has no import in it is most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from statements(child)
+
+
 def imported(name: str) -> Iterator[tuple[int, str]]:
     """The line and the module of every import of our own, wherever it stands: no circle hides in a function."""
     path = MODULES[name]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):
                 modules = [alias.name for alias in names]

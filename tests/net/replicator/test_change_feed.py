@@ -24,6 +24,20 @@ pytestmark = pytest.mark.anyio
 Open = Callable[..., Log]
 
 
+def feed_and_writer(
+    log: Log,
+    on_message: Callable[[SignedMessage], None] | None,
+    telemetry: Telemetry | None = None,
+    report: Callable[[broadcast.InEvent], None] | None = None,
+) -> tuple[ChangeFeed, LogWriter]:
+    """A log's feed, which reports what others commit where there is a report, and what writes to the log."""
+    workers, telemetry = WorkerPool(), telemetry or Telemetry(None)
+    feed = ChangeFeed(
+        log.replica, workers, telemetry, report or (lambda event: None), lambda: report is not None, on_message
+    )
+    return feed, LogWriter(log.replica, workers, telemetry, feed)
+
+
 async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer, other_signer: Signer) -> None:
     log = opened(signer=signer)
     reported: list[broadcast.InEvent] = []
@@ -34,9 +48,8 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
         told.set()
 
     heard = Heard()
-    threads, telemetry = WorkerPool(), Telemetry(heard)
-    made = ChangeFeed(log.replica, threads, telemetry, report, lambda: True, heard.message)
-    writer = LogWriter(log.replica, threads, telemetry, made)
+    telemetry = Telemetry(heard)
+    made, writer = feed_and_writer(log, heard.message, telemetry, report)
     values = [other_signer.sign(log.topic, 1, [], number)[1] for number in range(3)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.follow, 0)
@@ -57,7 +70,7 @@ async def test_commits_that_come_close_together_are_one_event(
     log = opened(signer=signer)
     heard = Heard()
     telemetry = Telemetry(heard)
-    made = ChangeFeed(log.replica, WorkerPool(), telemetry, lambda event: None, lambda: False, heard.message)
+    made, _ = feed_and_writer(log, heard.message, telemetry)
     paused, go_on, sleep = anyio.Event(), anyio.Event(), anyio.sleep
 
     async def pause(seconds: float) -> None:
@@ -95,7 +108,7 @@ async def test_what_was_committed_before_it_follows_is_reported_at_once(
     monkeypatch.setattr(change_feed, "POLL_SECONDS", 1e9)
     log = opened(signer=signer)
     heard = Heard()
-    made = ChangeFeed(log.replica, WorkerPool(), Telemetry(heard), lambda event: None, lambda: False, heard.message)
+    made, _ = feed_and_writer(log, heard.message)
     log.append("before")
     async with anyio.create_task_group() as tasks:
         for task in (made.follow, made.deliver):
@@ -122,7 +135,7 @@ async def test_retrying_ends_with_the_log(opened: Open, monkeypatch: pytest.Monk
     monkeypatch.setattr(change_feed, "_RETRY_SECONDS", 0.0)
     heard = Heard()
     telemetry = Telemetry(heard)
-    made = ChangeFeed(opened().replica, WorkerPool(), telemetry, lambda event: None, lambda: False, None)
+    made, _ = feed_and_writer(opened(), None, telemetry)
     errors = [StorageError("the disk is full"), LogClosed("it is closed")]
 
     async def call() -> None:
@@ -143,9 +156,7 @@ async def test_own_messages_are_handed_to_the_application_as_they_are_committed(
         turns.append(time_slice)
 
     monkeypatch.setattr(TimeSlice, "rest", rest)
-    threads, telemetry = WorkerPool(), Telemetry(None)
-    made = ChangeFeed(log.replica, threads, telemetry, lambda event: None, lambda: False, heard.message)
-    writer = LogWriter(log.replica, threads, telemetry, made)
+    made, writer = feed_and_writer(log, heard.message)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.follow, 0)
         tasks.start_soon(made.deliver, 0)
@@ -171,9 +182,7 @@ async def test_what_the_application_raises_at_a_message_ends_the_delivery(opened
         calls.append(message.payload)
         raise KeyError("the application's")
 
-    threads, telemetry = WorkerPool(), Telemetry(None)
-    made = ChangeFeed(log.replica, threads, telemetry, lambda event: None, lambda: False, fail)
-    writer = LogWriter(log.replica, threads, telemetry, made)
+    made, writer = feed_and_writer(log, fail)
     with pytest.RaisesGroup(pytest.RaisesExc(KeyError, match="the application's")):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(made.follow, 0)
@@ -189,9 +198,7 @@ async def test_what_the_application_raises_at_a_message_ends_the_delivery(opened
 
 async def test_nothing_is_inserted_at_once_while_a_transaction_of_ours_runs(opened: Open, signer: Signer) -> None:
     log = opened(MemoryStorage())
-    threads, telemetry = WorkerPool(), Telemetry(None)
-    made = ChangeFeed(log.replica, threads, telemetry, lambda event: None, lambda: False, None)
-    writer = LogWriter(log.replica, threads, telemetry, made)
+    made, writer = feed_and_writer(log, None)
     batch = log.replica.verify([signer.sign(log.topic, 1, [], "a root")[1]])
     async with made.writing:
         assert writer.insert_at_once(batch) is None

@@ -2,9 +2,26 @@
 
 use std::sync::{Arc, Mutex};
 
-use gossiplog_net::{Answer, Cause, Error, Event, LARGEST_MESSAGE, Notice, Publication, Validator};
+use gossiplog_net::{Answer, Cause, Config, Error, Event, LARGEST_MESSAGE, Notice, Publication, Validator};
 
 use crate::support::{Peer, bytes, config, pair};
+
+/// Three hosts in a line, meshed, of which the one in the middle has settings of its own.
+///
+/// The ends must not meet: their one other peer is nobody's bootstrap, and tells no address of theirs.
+fn chain_of_three(middle: Config) -> (Peer, Peer, Peer) {
+    let quiet = || Config { listen: Vec::new(), ..config() };
+    let (mut middle, address) = Peer::listening(middle);
+    let (mut first, mut third) = (Peer::start(quiet()), Peer::start(quiet()));
+    for end in [&mut first, &mut third] {
+        end.host.dial(&address).unwrap();
+        end.connection(&middle);
+    }
+    middle.meshed(2);
+    first.meshed(1);
+    third.meshed(1);
+    (first, middle, third)
+}
 
 #[test]
 #[ignore = "takes half a second of processor time: `make test` runs it"]
@@ -32,17 +49,7 @@ fn messages_of_every_size_arrive_both_ways() {
 
 #[test]
 fn only_what_is_accepted_goes_on() {
-    // The ends must not meet: their one other peer is nobody's bootstrap, and tells no address of theirs.
-    let quiet = || gossiplog_net::Config { listen: Vec::new(), ..config() };
-    let (mut middle, address) = Peer::listening(config());
-    let (mut first, mut third) = (Peer::start(quiet()), Peer::start(quiet()));
-    for end in [&mut first, &mut third] {
-        end.host.dial(&address).unwrap();
-        end.connection(&middle);
-    }
-    middle.meshed(2);
-    first.meshed(1);
-    third.meshed(1);
+    let (first, mut middle, mut third) = chain_of_three(config());
     let answers =
         [(b"good", Answer::Accept), (b"dull", Answer::Ignore), (b"evil", Answer::Reject), (b"fine", Answer::Accept)];
     for (data, answer) in answers {
@@ -145,18 +152,9 @@ impl Validator for ByFirstByte {
 
 #[test]
 fn what_a_validator_accepts_goes_on_without_the_caller() {
-    let quiet = || gossiplog_net::Config { listen: Vec::new(), ..config() };
     let validator = Arc::<ByFirstByte>::default();
-    let (mut middle, address) =
-        Peer::listening(gossiplog_net::Config { validator: Some(Arc::clone(&validator) as _), ..config() });
-    let (mut first, mut third) = (Peer::start(quiet()), Peer::start(quiet()));
-    for end in [&mut first, &mut third] {
-        end.host.dial(&address).unwrap();
-        end.connection(&middle);
-    }
-    middle.meshed(2);
-    first.meshed(1);
-    third.meshed(1);
+    let (first, mut middle, mut third) =
+        chain_of_three(Config { validator: Some(Arc::clone(&validator) as _), ..config() });
     for data in [&b"bad"[..], b"good", b"fine"] {
         assert_eq!(first.host.publish(data.to_vec()), Ok(true));
     }
@@ -178,7 +176,7 @@ fn what_a_validator_accepts_goes_on_without_the_caller() {
 #[test]
 fn a_host_whose_validator_panics_reports_it() {
     let (mut first, address) = Peer::listening(config());
-    let mut second = Peer::start(gossiplog_net::Config { validator: Some(Arc::<ByFirstByte>::default()), ..config() });
+    let mut second = Peer::start(Config { validator: Some(Arc::<ByFirstByte>::default()), ..config() });
     second.host.dial(&address).unwrap();
     first.connection(&second);
     first.meshed(1);
