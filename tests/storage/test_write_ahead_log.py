@@ -6,15 +6,19 @@ import itertools
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.sqlite_files import wal_of
 from gossiplog.storage.write_ahead_log import WatchedLog, copy_with_log, move_into_database, unread_commits
+from tests.strategies import repeatable
 
 FRAME = 24 + 4096
 TRANSACTIONS = 12
@@ -23,7 +27,17 @@ TRANSACTIONS = 12
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A database as a crash leaves it: the table in the file, twelve transactions in the write-ahead log."""
-    made, path = tmp_path / "made.db", tmp_path / "log.db"
+    return crashed(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, not to be changed."""
+    return crashed(tmp_path_factory.mktemp("start"))
+
+
+def crashed(folder: Path) -> Path:
+    made, path = folder / "made.db", folder / "log.db"
     with closing(sqlite3.connect(made, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE a(b)")
@@ -197,20 +211,36 @@ def test_one_that_begins_anew_in_the_midst_of_a_look_is_not_cut_off(
             assert not watched.is_cut_off
 
 
-def test_zeros_that_a_crash_has_left_are_not_cut_off(path: Path) -> None:
-    """SQLite ends before them, and writes over them from there on."""
-    wal = wal_of(path)
-    content = bytearray(wal.read_bytes())
-    content[-5 * FRAME : -2 * FRAME] = bytes(3 * FRAME)
-    wal.write_bytes(content)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        watched = WatchedLog(str(wal))
-        assert connection.execute("SELECT count(*) FROM a").fetchone()[0] < TRANSACTIONS
-        for number in range(12):
-            connection.execute("INSERT INTO a VALUES (?)", (number,))
-            watched.look(has_written=True)
-            assert not watched.is_cut_off
-        assert watched.frames > len(content) // FRAME
+@repeatable(50)
+@given(
+    st.integers(0, TRANSACTIONS),
+    st.lists(st.sampled_from(["kept", "zeros", "stale"]), min_size=50, max_size=50),
+    st.integers(0, FRAME),
+    st.lists(st.sampled_from([20, 1600, 20_000, "PASSIVE", "RESTART", "TRUNCATE"]), max_size=12),
+)
+def test_what_a_crash_has_left_is_not_cut_off(
+    start: Path, synced: int, pages: list[str], torn: int, steps: list[int | str]
+) -> None:
+    """Of what was not flushed, any part may be there. SQLite reads up to the first that is not, and writes over it."""
+    with tempfile.TemporaryDirectory(dir=start.parent) as folder:
+        path = Path(folder) / "log.db"
+        shutil.copy(start, path)
+        content = bytearray(wal_of(start).read_bytes())
+        for number, page in enumerate(pages[: frames(start)]):
+            at = 32 + number * FRAME
+            if number >= synced and page != "kept":
+                content[at : at + FRAME] = bytes(FRAME) if page == "zeros" else b"\1" * FRAME
+        wal_of(path).write_bytes(content[: len(content) - torn])
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            watched = WatchedLog(str(wal_of(path)))
+            for step in steps:
+                if isinstance(step, int):
+                    connection.execute("INSERT INTO a VALUES (zeroblob(?))", (step,))
+                    watched.look(has_written=True)
+                    assert not watched.is_cut_off
+                else:
+                    connection.execute(f"PRAGMA wal_checkpoint({step})").fetchall()
 
 
 @pytest.mark.parametrize("left", [0, 10, 32, 32 + 3 * FRAME, 32 + 3 * FRAME + 100])
