@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,10 +34,17 @@ def make_log(tmp_path: Path) -> MakeLog:
 
 
 @pytest.fixture
-def several(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A log of messages in several encodings, and the sequences of those that arrived first."""
+def several(shared_several: tuple[Path, list[int]], tmp_path: Path) -> tuple[Path, list[int]]:
+    """The log of `shared_several`, which the test may change."""
+    path, first = shared_several
+    return Path(shutil.copytree(path.parent, tmp_path / "several") / path.name), first
+
+
+@pytest.fixture(scope="session")
+def shared_several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """A log of messages in several encodings, and the sequences of those that arrived first; to be read only."""
     arriving = shuffled(1, with_alternatives(1, braided(1, 100, TOPIC)))
-    path = tmp_path / "several.db"
+    path = tmp_path_factory.mktemp("several") / "several.db"
     insert(path, TOPIC, arriving)
     first: dict[str, int] = {}
     for sequence, message in enumerate(arriving, 1):

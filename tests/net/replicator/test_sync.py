@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 import trio.testing
 
+import gossiplog
 from gossiplog import Log, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import CorruptLog, StorageError, StreamReset
@@ -38,6 +39,7 @@ from gossiplog.protocol.broadcast.events import (
 from gossiplog.protocol.sync import SyncServerConfig, client, events
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage.sqlite_tables import SQLiteReader
+from tests.conftest import TOPIC
 from tests.net.memory import End, Inline, stream
 
 pytestmark = pytest.mark.anyio
@@ -185,12 +187,12 @@ async def bench(log: Log) -> AsyncIterator[Bench]:
         tasks.cancel_scope.cancel()
 
 
-@pytest.fixture
-def full(opened: Open, signer: Signer) -> Log:
-    """A log of 1,000 messages."""
-    log = opened(signer=signer)
-    log.append_many(range(1000))
-    return log
+@pytest.fixture(scope="module")
+def full() -> Iterator[Log]:
+    """A log of 1,000 messages, to be read only."""
+    with gossiplog.open(":memory:", TOPIC, signer=Signer(bytes(32))) as log:
+        log.append_many(range(1000))
+        yield log
 
 
 # Asking
@@ -410,19 +412,21 @@ async def test_a_log_that_cannot_take_a_batch_gets_none_of_the_later_ones(opened
 
 
 async def test_a_log_that_lost_a_parent_does_not_blame_the_source(
-    opened: Open, full: Log, other_signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Open, signer: Signer, other_signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "INDEX_LAG", 0)
     path = tmp_path / "log.db"
-    opened(path).pull(full)
+    source = opened(signer=signer)
+    source.append_many(range(100))
+    opened(path).pull(source)
     # Who has inserted the parent itself knows it.
     log = opened(path)
-    early, *_, last = full
-    full.insert(other_signer.sign(full.topic, last.clock + 1, [early.id, last.id], "more")[1])
+    early, *_, last = source
+    source.insert(other_signer.sign(source.topic, last.clock + 1, [early.id, last.id], "more")[1])
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM gossiplog_leaves WHERE seq = 1")
     async with bench(log) as here:
-        ended = await here.run(serving(full))
+        ended = await here.run(serving(source))
         assert ended.result is SyncResult.FAILED
         assert ended.reason.startswith("the log is damaged: the tree: ")
         assert [doing for doing, _ in here.failures] == ["storing what a sync brought"]
