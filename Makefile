@@ -21,8 +21,8 @@ WAL_FLIPS ?= 2000
 # Seconds that each target of `make fuzz-rust` runs, and which do.
 SECONDS ?= 60
 TARGET ?= cbor json message answer frames ledger websocket
-# Processes that run tests: two more than there are cores, because tests wait for two fifths of their time.
-MORE_WORKERS = 2
+# Processes that run tests: three more than there are cores, because tests wait for two fifths of their time.
+MORE_WORKERS = 3
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + $(MORE_WORKERS))
 # $(call protoc,FOLDER): what the .proto files generate, under FOLDER
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
