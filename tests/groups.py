@@ -32,6 +32,10 @@ START_ORDER = (
     "run-4",
     "run-3",
     "tests/test_readme",
+    "tests/integration/test_kill",
+    "tests/integration/test_cluster",
+    "tests/net/test_attacks",
+    "tests/integration/test_faults",
 )
 
 
