@@ -1,26 +1,68 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from gossiplog import Log, Signer, core
+from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog.errors import CorruptLog, DecodeError, LogClosed, UnknownMessage
-from gossiplog.log import following
+from gossiplog.log import following, replica
 from gossiplog.log.state import Snapshot
 from tests.strategies import alternative
 
 
 def test_what_a_driver_learns_of_a_log(log: Log) -> None:
-    replica = log.replica
-    assert (replica.topic, replica.count(), replica.heads(), replica.root()) == (log.topic, 0, [], core.Tree().root)
+    read = log.replica
+    assert (read.topic, read.count(), read.heads(), read.root()) == (log.topic, 0, [], core.Tree().root)
     messages = log.append_many(range(5))
-    assert (replica.count(), replica.heads(), replica.root()) == (5, [messages[-1].key], log.root)
-    assert set(replica.known([messages[2].key, bytes(20)])) == {messages[2].key}
-    assert replica.snapshot().tree.root == log.root
-    assert replica.arrivals(3, 10) == [(4, messages[3]), (5, messages[4])]
+    assert (read.count(), read.heads(), read.root()) == (5, [messages[-1].key], log.root)
+    assert set(read.known([messages[2].key, bytes(20)])) == {messages[2].key}
+    assert read.snapshot().tree.root == log.root
+    assert read.arrivals(3, 10) == [(4, messages[3]), (5, messages[4])]
+
+
+def test_few_keys_are_looked_up_at_once_in_memory_and_heads_anywhere(
+    opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_memory, in_sqlite = opened(MemoryStorage(), signer=signer), opened(":memory:", signer=signer)
+    for log in (in_memory, in_sqlite):
+        first, last = log.append_many(range(2))
+        assert log.replica.known_at_once([]) is not None
+        assert set(log.replica.known_at_once([last.key]) or ()) == {last.key}
+        for keys, known in (([first.key, last.key], {first.key, last.key}), ([last.key, bytes(20)], {last.key})):
+            found = log.replica.known_at_once(keys)
+            assert (found is None) is (log is in_sqlite)
+            assert found is None or set(found) == known
+        assert log.replica.known_at_once([number.to_bytes(20, "big") for number in range(257)]) is None
+    with in_memory.replica.reading_at_once() as is_quick, in_sqlite.replica.reading_at_once() as is_also_quick:
+        assert (is_quick, is_also_quick) == (True, False)
+    monkeypatch.setattr(replica, "_FEW_STORED", 1)
+    with in_memory.replica.reading_at_once() as is_quick:
+        assert not is_quick
+
+
+def test_nothing_is_read_at_once_while_another_thread_writes(opened: Callable[..., Log], signer: Signer) -> None:
+    storage = MemoryStorage()
+    log = opened(storage, signer=signer)
+    first, _ = log.append_many(range(2))
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with storage.transaction():
+            held.set()
+            release.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(60)
+    assert log.replica.known_at_once([first.key]) is None
+    with log.replica.reading_at_once() as is_quick:
+        assert not is_quick
+    release.set()
+    thread.join()
 
 
 def test_a_node_is_searched_once_for_all_parents_that_a_source_lacks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
 
@@ -24,6 +24,10 @@ from gossiplog.storage.base import MAX_INTEGER, PAGE_BYTES, Position, Reader, Tr
 _PAGE = 256
 _FEW_MESSAGES = 16
 """Messages, at most, that are inserted or replayed without waking a thread."""
+_FEW_KEYS = 256
+"""Keys, at most, that are looked up in memory without waking a thread."""
+_FEW_STORED = 4096
+"""Messages, at most, of a log in memory, any part of which is read without waking a thread."""
 _KEYS = 4096
 """Keys that are compared with another log's at a time."""
 
@@ -75,6 +79,25 @@ class Replica:
     def known(self, keys: Sequence[bytes]) -> Collection[bytes]:
         """Return those of the keys that are in the log."""
         return read(self._storage, lambda reader: reader.sequences(keys).keys(), single=True)
+
+    @contextmanager
+    def reading_at_once(self) -> Iterator[bool]:
+        """Return a context whose value is whether reads in it wait for nobody, and take some milliseconds at most."""
+        if self._states.count > _FEW_STORED:
+            yield False
+            return
+        with self._storage.lock_if_free() as is_locked:
+            yield is_locked
+
+    def known_at_once(self, keys: Sequence[bytes]) -> Collection[bytes] | None:
+        """Return what `known` does, if nothing has to be waited for and it takes no longer than a thread; else None."""
+        if len(keys) > _FEW_KEYS:
+            return None
+        # Most peers' heads are this log's.
+        if len(heads := self._states.newest_heads.among(keys)) == len(keys):
+            return heads
+        with self._storage.lock_if_free() as is_locked:
+            return self.known(keys) if is_locked else None
 
     def position(self) -> Position:
         """Return how far the log has come."""

@@ -128,6 +128,11 @@ class States:
         return self._newest
 
     @property
+    def newest_heads(self) -> Heads:
+        """The newest heads that are known, without a look at what was committed since."""
+        return self._tip[1]
+
+    @property
     def count(self) -> int:
         """The number of messages at the newest known heads; checked against the last stored message."""
         return self._tip[0]

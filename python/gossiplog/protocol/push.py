@@ -17,7 +17,7 @@ The rules, from the wire format, "Push"; what a driver does with the events stan
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
 from gossiplog.core import KEY_LENGTH, decode_clock, encode_id
@@ -28,7 +28,6 @@ from gossiplog.reprs import frozen
 MOST_HEADS = 4096
 """Heads of one Update that are looked up."""
 
-Known: TypeAlias = Callable[[list[bytes]], Collection[bytes]]
 """Which of these keys are in the log."""
 
 _HEAD_SIZE = KEY_LENGTH + 2
@@ -109,14 +108,14 @@ class Push:
                     yield Heads(checked, max(0, len(heads) - MOST_HEADS))
 
 
-def unknown_heads(heads: Heads, known: Known) -> Heads | None:
+def unknown_heads(heads: Heads, known: Collection[bytes]) -> Heads | None:
     """Return those of a peer's heads for which to sync with it; None where the log lacks none.
 
     Args:
         heads: of the peer.
-        known: looks keys up in the log.
+        known: those of their keys that the log has.
     """
-    found = frozenset(known([*heads.keys]))
+    found = frozenset(known)
     unknown = tuple(key for key in heads.keys if key not in found)
     return Heads(unknown, heads.unchecked) if unknown or heads.unchecked else None
 

@@ -25,7 +25,6 @@ from gossiplog.net.transport.network import Network
 from gossiplog.net.transport.stream import CHUNK, Signal, Stream
 from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast import events as broadcast
-from gossiplog.protocol.push import unknown_heads
 from gossiplog.replication.batches import InsertOutcome
 from tests.net.memory import Inline, stream
 from tests.net.support import FakeRouter, Heard, carry, connect_pair, guest, until_equal
@@ -184,7 +183,7 @@ async def test_a_few_messages_are_read_at_once_and_heads_looked_up_on_a_thread(
     received = [broadcast.Received(broadcast.Delivery(1, *message)) for message in messages]
     heads = broadcast.HeadsReceived(1, (), 1) if is_damaged else broadcast.HeadsReceived(1, (head,), 0)
     assert reported == [*received[:4], heads, *received[4:]]
-    assert called == [unknown_heads]
+    assert called == [log.replica.known]
     assert failed == (["looking up what a peer has"] if is_damaged else [])
 
 

@@ -15,15 +15,17 @@ import pytest
 import trio.testing
 
 import gossiplog
-from gossiplog import Log, Signer, core
+from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import CorruptLog, StorageError, StreamReset
-from gossiplog.log import writing
+from gossiplog.log import replica, writing
+from gossiplog.net.replicator import sync
 from gossiplog.net.replicator.fairness import Shares
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, serve_sync
 from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.network import Connection
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import wire
@@ -214,6 +216,28 @@ async def test_a_sync_brings_what_the_source_has_and_says_so(opened: Open, full:
         assert advanced[-1] == ended.statistics.bytes_received
         again = await here.run(serving(full))
         assert (again.result, again.statistics.values) == (SyncResult.FINISHED, 0)
+
+
+@pytest.mark.parametrize(("limit", "is_at_once"), [("", True), ("_AT_ONCE_BYTES", False), ("_FEW_STORED", False)])
+async def test_small_logs_in_memory_are_read_without_a_thread(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch, limit: str, is_at_once: bool
+) -> None:
+    if limit:
+        monkeypatch.setattr(sync if limit == "_AT_ONCE_BYTES" else replica, limit, 0)
+    calls = list[object]()
+
+    async def read(pool: WorkerPool, call: Callable[..., Any], *arguments: Any) -> Any:
+        calls.append(call)
+        return call(*arguments)
+
+    monkeypatch.setattr(Inline, "read", read)
+    source, target = opened(MemoryStorage(), signer=signer), opened(MemoryStorage())
+    source.append_many(range(100))
+    target.insert_many([message.value for message in source][:50])
+    async with bench(target) as here:
+        assert (await here.run(serving(source))).result is SyncResult.FINISHED
+    assert source.root == target.root
+    assert (sync.collect in calls, sync._receive in calls) == (not is_at_once, not is_at_once)
 
 
 @pytest.mark.parametrize("seconds", [3.0, 12.0, 100.0])

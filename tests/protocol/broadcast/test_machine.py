@@ -91,6 +91,33 @@ def test_any_number_of_peers_are_sent_to() -> None:
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == [SendUpdate(peers[1:])]
 
 
+def test_of_many_that_gossip_reaches_a_sync_tells_some_at_once_and_all_later() -> None:
+    """Broadcast, 1 and 11."""
+    gossiping = [f"g{number}" for number in range(20)]
+    bench = Bench("a", "b", gossiping=gossiping, config=BroadcastConfig(fanout=3, announce=5.0))
+    told = set[object]()
+    for number in range(30):
+        sync = bench.sync("a", number)
+        bench.tell(SyncBrought(sync, [key(number)], 1))
+        outs = bench.all(SyncEnded(sync, SyncResult.FINISHED))
+        assert timers(outs) == ({AnnounceDue(): 5.0} if number == 0 else {})
+        (update,) = (out for out in outs if isinstance(out, SendUpdate))
+        first, *others = update.peers
+        assert first == "b"
+        assert len(others) == len({*others} & {*gossiping}) == 3
+        told |= {*others}
+    assert told == {*gossiping}
+    assert bench.tell(TimerExpired(AnnounceDue())) == [SendUpdate(tuple(gossiping))]
+
+
+def test_of_few_that_gossip_reaches_a_sync_tells_all_at_once() -> None:
+    """Broadcast, 1."""
+    bench = Bench("a", gossiping="ghi", config=BroadcastConfig(fanout=3))
+    sync = bench.sync("a", 1)
+    bench.tell(SyncBrought(sync, [key(1)], 1))
+    assert bench.tell(SyncEnded(sync, SyncResult.FINISHED)) == [SendUpdate(("g", "h", "i"))]
+
+
 def test_what_came_by_push_goes_to_all_others_and_to_gossip() -> None:
     """Broadcast, 2."""
     bench = Bench("a", "b", "c")

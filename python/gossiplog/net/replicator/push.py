@@ -203,7 +203,10 @@ class Pushes:
     async def _look_up(self, peer: PeerSession, heads: push.Heads) -> None:
         """Report which of a peer's heads the log lacks."""
         try:
-            unknown = await self._workers.read(push.unknown_heads, heads, self._replica.known)
+            found = self._replica.known_at_once(heads.keys)
+            if found is None:
+                found = await self._workers.read(self._replica.known, heads.keys)
+            unknown = push.unknown_heads(heads, found)
         except StorageError as error:
             self._fail(f"looking up what {peer.name} has", error)
             # A sync finds out, as soon as the log can be read.

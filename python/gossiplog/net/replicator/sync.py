@@ -1,8 +1,8 @@
 """Sync streams over a network: those that a driver asks on, and those that it serves.
 
-The machines (`protocol.sync`) read the log, so they run on worker threads, a piece of the stream at a time. What a
-source sends passes three stages, each working on a batch of its own: the walk, the verification, and the transaction
-that stores it.
+The machines (`protocol.sync`) read the log, so they run on worker threads, a piece of the stream at a time; or on the
+event loop, where the log is small and in memory, and waking a thread would take longer. What a source sends passes
+three stages, each working on a batch of its own: the walk, the verification, and the transaction that stores it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.abc
@@ -44,6 +44,8 @@ from gossiplog.replication.sessions import Resumptions, SyncSession
 from gossiplog.replication.verdicts import report_sync
 
 _Event = TypeVar("_Event")
+_Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
 Insert: TypeAlias = Callable[[VerifiedBatch], Awaitable[InsertOutcome]]
 """Inserts a batch (see `Replica.insert`)."""
 Report: TypeAlias = Callable[[broadcast.InEvent], None]
@@ -57,6 +59,8 @@ _READ_SECONDS = _WRITE_SECONDS / 3
 """How long batches of one read may wait to be stored before the stream is ended; the next sync goes on."""
 _ROOT_SECONDS = 30.0
 """How long a peer may take to answer with its root."""
+_AT_ONCE_BYTES = 2**14
+"""From a peer, at most, that are handled without a thread."""
 _RESET = "the peer gave it up; if it happens again its log may be damaged: run `gossiplog doctor` on its machine"
 """What a peer cannot say as it gives up a sync stream: its log is damaged, or it pauses after fruitless streams."""
 
@@ -199,7 +203,9 @@ class Syncs:
         if not data:
             sync.end(SyncResult.FAILED, "the source closed the stream")
             return
-        events, error = await self._workers.read(collect, client.receive(data))
+        events, error = await _read(
+            self._replica, self._workers, client.held + len(data), collect, client.receive(data)
+        )
         stream.reserve_memory(client.held)
         sync.pending.extend(events)
         self._report(broadcast.SyncAdvanced(sync.order.sync, client.statistics))
@@ -321,7 +327,7 @@ async def serve_sync(
                     data = await stream.receive()
                 if data == b"":
                     return False
-                await _answer(stream, server, workers, data or b"", served, fruitless)
+                await _answer(stream, server, replica, workers, data or b"", served, fruitless)
         return True
     except ProtocolError as error:
         blame(f"it broke the sync protocol: {error}")
@@ -336,13 +342,14 @@ async def serve_sync(
 async def _answer(
     stream: Stream,
     server: Server,
+    replica: Replica,
     workers: WorkerPool,
     data: bytes,
     served: Callable[[int, int], None],
     fruitless: Callable[[], None],
 ) -> None:
     values = server.values
-    while answer := await workers.read(_receive, server, data, anyio.current_time()):
+    while answer := await _read(replica, workers, len(data), _receive, server, data, anyio.current_time()):
         data = b""
         if server.fruitless:
             fruitless()
@@ -354,6 +361,21 @@ async def _answer(
         served(server.values - values, len(answer))
         values = server.values
     stream.reserve_memory(server.held)
+
+
+async def _read(
+    replica: Replica,
+    workers: WorkerPool,
+    size: int,
+    call: Callable[[*_Arguments], _Result],
+    *arguments: *_Arguments,
+) -> _Result:
+    """Run a call that reads the log, and takes `size` bytes from a peer: on a thread, unless waking it takes longer."""
+    if size <= _AT_ONCE_BYTES:
+        with replica.reading_at_once() as is_quick:
+            if is_quick:
+                return call(*arguments)
+    return await workers.read(call, *arguments)
 
 
 def _receive(server: Server, data: bytes, now: float) -> bytes:

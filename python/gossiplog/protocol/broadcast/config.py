@@ -22,6 +22,8 @@ class BroadcastConfig:
         turn: seconds after which a sync is stopped while others wait for their turn.
         retry: seconds after which messages that the application refused are asked for again; doubles likewise.
         longest_retry: seconds, at most.
+        fanout: peers reached by gossip, chosen at random, that are sent the heads at once after a sync that brought
+            messages. Each tells others, and the rest are sent them after `announce`.
         announce: seconds after which peers reached by gossip are sent the heads, because gossip may be lost.
         orphan_wait: seconds in which the parents of a message that came by gossip may follow it.
         orphans: messages that wait so at a time; any further ones call for a sync at once.
@@ -38,6 +40,7 @@ class BroadcastConfig:
     turn: float = 30.0
     retry: float = 10.0
     longest_retry: float = 3600.0
+    fanout: int = 8
     announce: float = 5.0
     orphan_wait: float = 0.25
     orphans: int = 1024

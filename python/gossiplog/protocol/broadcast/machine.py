@@ -5,8 +5,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 (`@canvas-js/gossiplog` 0.13.14); what is not from there is marked as ours.
 
 1. *Updates.* A peer that connects is sent our heads. After a sync that brought messages, completed or not, every peer
-   but its source is. So is one whose sync this side aborted, if it does not begin another by itself (ours): in a
-   browser canvas-js goes on only then.
+   but its source is; of many that gossip reaches, `BroadcastConfig.fanout` at once and all later (ours: in a mesh of n
+   peers, n syncs of each would tell n peers each time). So is one whose sync this side aborted, if it does not begin
+   another by itself (ours): in a browser canvas-js goes on only then.
 2. *Messages.* An own append is pushed to every peer that gossip does not reach, and published to gossip. One that
    came by push goes to all others, and to gossip; one that came by gossip is accepted there, and pushed.
 3. *The machine forwards only what the log holds*, and so all its parents: what was inserted, and nothing else. So a
@@ -32,7 +33,8 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    rejected: its router penalises. What a driver finds by itself (a broken frame, a second or a missing stream, a peer
    that does not read) it blames without the machine: see `PeerSession.blame`.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is sent our heads.
-11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it.
+11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it, or
+    a sync brought some that not all of them were told of.
 12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
     is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
 
@@ -115,6 +117,7 @@ class Broadcast:
         self, random: Random, config: BroadcastConfig | None = None, numbers: Iterator[int] | None = None
     ) -> None:
         self._config = config or BroadcastConfig()
+        self._random = random
         self._out: list[OutEvent] = []
         self._peers: dict[PeerId, _Peer] = {}
         self._announcing = False
@@ -234,6 +237,21 @@ class Broadcast:
         if reachable:
             self._emit(SendUpdate(reachable))
 
+    def _spread(self, source: PeerId, now: float) -> None:
+        """Send the heads to all but the source of what is new; of many that gossip reaches, to some now."""
+        others = {peer: state.gossips for peer, state in self._peers.items() if peer != source}
+        gossiping = [peer for peer, gossips in others.items() if gossips]
+        if len(gossiping) > self._config.fanout:
+            for peer in self._random.sample(gossiping, len(gossiping) - self._config.fanout):
+                del others[peer]
+            self._announce_later(now)
+        self._update(others)
+
+    def _announce_later(self, now: float) -> None:
+        if not self._announcing:
+            self._announcing = True
+            self._emit(SetTimer(AnnounceDue(), now + self._config.announce))
+
     # Messages
 
     def _receive(self, delivery: Delivery) -> None:
@@ -289,9 +307,8 @@ class Broadcast:
             self._emit(SendInsert(targets, key, value))
         if delivery is None or delivery.ticket is None:
             self._emit(Publish(key, value))
-        if not self._announcing and any(state.gossips for state in self._peers.values()):
-            self._announcing = True
-            self._emit(SetTimer(AnnounceDue(), now + self._config.announce))
+        if any(state.gossips for state in self._peers.values()):
+            self._announce_later(now)
 
     def _hold(self, keys: Sequence[bytes], now: float) -> None:
         self._schedule.resolve(keys)
@@ -343,7 +360,7 @@ class Broadcast:
         blamed = event.result is SyncResult.VIOLATION or sync.unreliable
         self._emit(SyncOver(sync.peer, complete, sync.inserted, len(sync.skipped), event.statistics, error, blamed))
         if sync.inserted:
-            self._update(peer for peer in self._peers if peer != sync.peer)
+            self._spread(sync.peer, now)
         if event.result is SyncResult.VIOLATION:
             self._blame(sync.peer, f"it broke the sync protocol: {event.reason}", now)
         elif sync.unreliable:

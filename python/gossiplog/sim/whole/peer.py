@@ -253,7 +253,7 @@ class Driver:
                 match event:
                     case Deliver(key, value):
                         self.handle(events.Received(events.Delivery(other, key, value)))
-                    case Heads() if (unknown := unknown_heads(event, self._replica.known)) is not None:
+                    case Heads() if (unknown := unknown_heads(event, self._replica.known(event.keys))) is not None:
                         self.handle(events.HeadsReceived(other, unknown.keys, unknown.unchecked))
         except ProtocolError as error:
             self._drop(other, str(error))
