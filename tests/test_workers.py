@@ -96,6 +96,16 @@ def test_a_failure_is_reported_with_what_was_printed(run: Run) -> None:
     assert "1 failed, 1 passed" in done.stdout
 
 
+def test_what_one_worker_prints_is_no_other_s(run: Run) -> None:
+    """Nor does a worker take a group before it can run it: each of these tests waits for what the other does."""
+    wait = "import pathlib, time\ndef wait(name):\n    while not pathlib.Path(name).exists(): time.sleep(0.01)\n"
+    one = "def test_one():\n    print('of one')\n    open('printed', 'x').close()\n    wait('ended')\n    assert False"
+    other = "def test_other():\n    wait('printed')\n    print('of the other')\n"
+    done = run(wait + one, f"{wait}{other}def test_last(): open('ended', 'x').close()")
+    assert "of one" in done.stdout.partition("Captured stdout call")[2], done.stdout
+    assert "of the other" not in done.stdout
+
+
 def test_a_worker_that_crashes_ends_the_run(run: Run) -> None:
     done = run("def test_before(): ...\ndef test_crash(): os._exit(3)\ndef test_after(): ...")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -147,13 +147,30 @@ def _work(
     factory._basetemp = factory.mktemp(f"worker-{number}", numbered=False)
     config.pluginmanager.register(_Sending(sending))
     try:
-        for index, following in pairwise(chain(_taken(groups, queue), [None])):
-            assert index is not None
+        indices = _taken(groups, queue)
+        index = next(indices, None)
+        while index is not None:
             sending.send(index)
-            item, nextitem = (None if each is None else session.items[each] for each in (index, following))
-            config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+            following = _Following(session.items, indices)
+            config.hook.pytest_runtest_protocol(item=session.items[index], nextitem=following)
+            index = following.index
     except (BrokenPipeError, KeyboardInterrupt):
         session._setupstate.teardown_exact(None)
+
+
+class _Following:
+    """Stands for the next test, which is asked for when fixtures are torn down: a group is not taken before."""
+
+    def __init__(self, items: Sequence[pytest.Item], indices: Iterator[int]) -> None:
+        self._items = items
+        self._indices = indices
+
+    @cached_property
+    def index(self) -> int | None:
+        return next(self._indices, None)
+
+    def listchain(self) -> Sequence[Any]:
+        return [] if self.index is None else self._items[self.index].listchain()
 
 
 def _taken(groups: Sequence[Sequence[int]], queue: int) -> Iterator[int]:

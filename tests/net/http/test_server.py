@@ -11,6 +11,7 @@ from contextlib import suppress
 import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -122,6 +123,31 @@ async def test_it_ends_soon_when_it_is_cancelled(monkeypatch: pytest.MonkeyPatch
     assert asyncio.all_tasks() == before
     with pytest.raises(OSError, match="connect"):
         await anyio.connect_tcp(address.host, address.port)
+
+
+async def test_its_end_drops_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = ServerState()
+    monkeypatch.setattr(uvicorn_internals, "ServerState", lambda: state)
+    monkeypatch.setattr(uvicorn_internals, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 10.0 * PATIENCE)
+    full = anyio.Event()
+
+    async def flood(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            with anyio.move_on_after(0.1) as waiting:
+                await send({"type": "http.response.body", "body": bytes(2**20), "more_body": True})
+            if waiting.cancelled_caught:
+                full.set()
+
+    async with bundled_server(flood) as address:
+        stream = await anyio.connect_tcp(address.host, address.port)
+        await stream.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await full.wait()
+        assert len(state.connections) == 1
+    await anyio.wait_all_tasks_blocked()
+    assert state.connections == set()
+    await stream.aclose()
 
 
 async def test_it_ends_at_once_where_no_request_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
