@@ -214,14 +214,18 @@ def test_one_that_begins_anew_in_the_midst_of_a_look_is_not_cut_off(
 @repeatable(50)
 @given(
     st.integers(0, TRANSACTIONS),
+    st.booleans(),
     st.lists(st.sampled_from(["kept", "zeros", "stale"]), min_size=50, max_size=50),
     st.integers(0, FRAME),
     st.lists(st.sampled_from([20, 1600, 20_000, "PASSIVE", "RESTART", "TRUNCATE"]), max_size=12),
 )
 def test_what_a_crash_has_left_is_not_cut_off(
-    start: Path, synced: int, pages: list[str], torn: int, steps: list[int | str]
+    start: Path, synced: int, has_header: bool, pages: list[str], torn: int, steps: list[int | str]
 ) -> None:
-    """Of what was not flushed, any part may be there. SQLite reads up to the first that is not, and writes over it."""
+    """Of what was not flushed, any part may be there. SQLite reads up to the first that is not, and writes over it.
+
+    Without a header it reads nothing: each close of such a log raised StorageError, and left the write-ahead log.
+    """
     with tempfile.TemporaryDirectory(dir=start.parent) as folder:
         path = Path(folder) / "log.db"
         shutil.copy(start, path)
@@ -230,10 +234,16 @@ def test_what_a_crash_has_left_is_not_cut_off(
             at = 32 + number * FRAME
             if number >= synced and page != "kept":
                 content[at : at + FRAME] = bytes(FRAME) if page == "zeros" else b"\1" * FRAME
+        if not has_header:
+            content[:32] = bytes(32)
         wal_of(path).write_bytes(content[: len(content) - torn])
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             watched = WatchedLog(str(wal_of(path)))
+            # A commit that changes nothing does not write to it.
+            for has_written in (False, True):
+                watched.look(has_written=has_written)
+                assert not watched.is_cut_off
             for step in steps:
                 if isinstance(step, int):
                     connection.execute("INSERT INTO a VALUES (zeroblob(?))", (step,))

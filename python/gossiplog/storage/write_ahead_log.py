@@ -250,7 +250,7 @@ class WatchedLog:
         """Look at it anew.
 
         Args:
-            has_written: whether this process has written to it.
+            has_written: whether this process has committed a transaction, which may have changed nothing.
         """
         # Connections of readers are closed on their threads.
         with self._lock:
@@ -261,7 +261,8 @@ class WatchedLog:
     def _is_cut_off(self, descriptor: int, header: bytes, former: int, has_written: bool) -> bool:
         salts, frame = header[16:24], _frame_size(header)
         if salts == bytes(8):
-            return has_written or self.frames > 0
+            # Of a log without a header that a crash has left, SQLite reads nothing.
+            return self.frames > 0 or (has_written and salts != self._salts)
         if salts != self._salts:
             self._salts, self.frames = salts, 0
         end = _HEADER + self.frames * frame
@@ -287,8 +288,8 @@ class WatchedLog:
 
 
 def _has_salts(descriptor: int, start: int, salts: bytes) -> bool:
-    """Return whether there is a frame from here on that has some salts, which need not be there themselves."""
-    return os.pread(descriptor, 8, start + 8) == salts != b""
+    """Return whether a frame from here on has the salts of a header; False where there is no header."""
+    return any(salts) and os.pread(descriptor, 8, start + 8) == salts
 
 
 def _frame_size(header: bytes) -> int:
