@@ -28,8 +28,6 @@ from gossiplog.reprs import frozen
 MOST_HEADS = 4096
 """Heads of one Update that are looked up."""
 
-"""Which of these keys are in the log."""
-
 _HEAD_SIZE = KEY_LENGTH + 2
 _UPDATE_HEADER_SIZE = 8
 
