@@ -134,7 +134,7 @@ class Server:
                 await self._end_connections()
 
     async def _end_connections(self) -> None:
-        """End what is left after the time of grace: connections whose peers do not read, tasks that were cancelled."""
+        """Have the connections end, and cut off those that are left after the time of grace, with their tasks."""
         state, time = self._state, asyncio.get_running_loop().time
         for connection in list(state.connections):
             connection.shutdown()

@@ -34,7 +34,7 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    that does not read) it blames without the machine: see `PeerSession.blame`.
 10. *Slow readers* (ours). Nothing is sent to a peer that is behind; when it has caught up it is sent our heads.
 11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it, or
-    a sync brought some that not all of them were told of.
+    after a sync for which not all of them were sent the heads.
 12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
     is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
 
@@ -238,7 +238,7 @@ class Broadcast:
             self._emit(SendUpdate(reachable))
 
     def _spread(self, source: PeerId, now: float) -> None:
-        """Send the heads to all but the source of what is new; of many that gossip reaches, to some now."""
+        """Send the heads to all but the source of what is new: of many that gossip reaches, to some now, all later."""
         others = {peer: state.gossips for peer, state in self._peers.items() if peer != source}
         gossiping = [peer for peer, gossips in others.items() if gossips]
         if len(gossiping) > self._config.fanout:
