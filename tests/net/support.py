@@ -25,11 +25,16 @@ from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
+from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.log_writer import LogWriter
+from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import background, caller
 from gossiplog.net.transport.host import Answer
 from gossiplog.net.transport.network import Connection, Network, PipeConnection
 from gossiplog.net.transport.stream import Signal
+from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.pubsub.gossipsub import GossipConfig
 
@@ -213,6 +218,20 @@ async def carry(source: PipeConnection, target: PipeConnection) -> None:
         # One of the two is gone; the other hears of it.
         pass
     target.feed_eof()
+
+
+def feed_and_writer(
+    log: Log,
+    on_message: Callable[[SignedMessage], None] | None = None,
+    telemetry: Telemetry | None = None,
+    report: Callable[[broadcast.InEvent], None] | None = None,
+) -> tuple[ChangeFeed, LogWriter]:
+    """A log's feed, which reports what others commit if there is a report, and what writes to the log for a driver."""
+    workers, telemetry = WorkerPool(), telemetry or Telemetry(None)
+    feed = ChangeFeed(
+        log.replica, workers, telemetry, report or (lambda event: None), lambda: report is not None, on_message
+    )
+    return feed, LogWriter(log.replica, workers, telemetry, feed)
 
 
 @asynccontextmanager

@@ -11,31 +11,14 @@ from gossiplog import Log, MemoryStorage, SignedMessage, Signer
 from gossiplog.errors import LogClosed, StorageError
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
-from gossiplog.net.replicator.change_feed import ChangeFeed
-from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.telemetry import Telemetry
-from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.protocol.broadcast import events as broadcast
-from tests.net.support import Heard
+from tests.net.support import Heard, feed_and_writer
 
 pytestmark = pytest.mark.anyio
 
 Open = Callable[..., Log]
-
-
-def feed_and_writer(
-    log: Log,
-    on_message: Callable[[SignedMessage], None] | None,
-    telemetry: Telemetry | None = None,
-    report: Callable[[broadcast.InEvent], None] | None = None,
-) -> tuple[ChangeFeed, LogWriter]:
-    """A log's feed, which reports what others commit where there is a report, and what writes to the log."""
-    workers, telemetry = WorkerPool(), telemetry or Telemetry(None)
-    feed = ChangeFeed(
-        log.replica, workers, telemetry, report or (lambda event: None), lambda: report is not None, on_message
-    )
-    return feed, LogWriter(log.replica, workers, telemetry, feed)
 
 
 async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer, other_signer: Signer) -> None:

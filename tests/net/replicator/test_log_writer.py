@@ -13,11 +13,9 @@ from gossiplog import Log, Signer, core
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.log.state import INDEX_LAG, UnindexedMessages
 from gossiplog.net.replicator import log_writer
-from gossiplog.net.replicator.change_feed import ChangeFeed
-from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.telemetry import Telemetry
-from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
+from tests.net.support import feed_and_writer
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +23,8 @@ Open = Callable[..., Log]
 
 
 async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica, telemetry = opened().replica, Telemetry(None)
-    workers = WorkerPool()
-    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
-    made = LogWriter(replica, workers, telemetry, feed)
+    log, telemetry = opened(), Telemetry(None)
+    replica, (_, made) = log.replica, feed_and_writer(log, telemetry=telemetry)
     failures, tried = [StorageError("the disk is full")] * 3, 0
     write = replica.try_writing
 
@@ -62,9 +58,8 @@ async def test_the_work_of_a_transaction_is_measured_as_its_threads_processor_ti
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a thread waits for, on a busy machine, is nobody's work."""
-    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
-    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
-    made = LogWriter(replica, workers, telemetry, feed)
+    log = opened()
+    replica, (_, made) = log.replica, feed_and_writer(log)
     insert = replica.insert
     used: list[float] = []
 
@@ -83,9 +78,8 @@ async def test_the_work_of_a_transaction_is_measured_as_its_threads_processor_ti
 
 async def test_the_index_follows_messages_in_transactions_of_its_own(opened: Open, signer: Signer) -> None:
     """A message that writes the index over many others keeps those who wait for it waiting."""
-    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
-    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
-    made = LogWriter(replica, workers, telemetry, feed)
+    log = opened()
+    replica, (_, made) = log.replica, feed_and_writer(log)
     values = [signer.sign(replica.topic, 1, [], number)[1] for number in range(3 * INDEX_LAG)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.write_index)
@@ -104,9 +98,8 @@ async def test_no_message_waits_while_others_are_read_for_the_index(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under an attack with roots, the slowest messages waited for that."""
-    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
-    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
-    made = LogWriter(replica, workers, telemetry, feed)
+    log = opened()
+    replica, (feed, made) = log.replica, feed_and_writer(log)
     read_batch = core.read_batch
     kept_waiting: list[bool] = []
 
@@ -129,9 +122,8 @@ async def test_no_message_waits_while_others_are_read_for_the_index(
 async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replica, workers, telemetry = opened().replica, WorkerPool(), Telemetry(None)
-    feed = ChangeFeed(replica, workers, telemetry, lambda event: None, lambda: False, None)
-    made = LogWriter(replica, workers, telemetry, feed)
+    log = opened()
+    replica, (_, made) = log.replica, feed_and_writer(log)
     failures = [StorageError("the disk is full"), CorruptLog(["a row is lost"])]
     index = replica.index
 
