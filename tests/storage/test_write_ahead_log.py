@@ -117,6 +117,10 @@ def test_frames_of_an_earlier_use_are_left_out(path: Path) -> None:
     assert wal_of(copy).stat().st_size == len(first)
     assert unread_commits(wal_of(copy)) == 0
     assert read(merged(copy)) == [*expected, TRANSACTIONS]
+    # A power cut before the first frames were flushed, as the header is.
+    wal_of(copy).write_bytes(wal_of(copy).read_bytes()[:32] + first[32:])
+    assert unread_commits(wal_of(copy)) == 0
+    assert read(merged(copy)) == read(copy) == expected
 
 
 def test_a_length_that_is_damaged_does_not_make_a_large_file(path: Path) -> None:
@@ -266,6 +270,8 @@ def test_what_was_cut_off_is_noticed_when_something_is_written(path: Path, left:
         assert watched.is_cut_off
         watched.look(has_written=True)
         assert watched.is_cut_off
+        # "All is fine", said the doctor of one without a header, and deleted it.
+        assert unread_commits(wal) >= 1
 
 
 def test_what_was_cut_off_between_two_frames_of_other_uses_is_noticed_later(path: Path) -> None:

@@ -12,9 +12,10 @@ import struct
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,11 +54,10 @@ def _committed(log: BinaryIO) -> _Committed:
     header = log.read(_HEADER)
     size = page_size(bytes(16) + header[10:12])
     frames: list[tuple[bytes, int, int, int]] = []
-    while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+    for frame in _frames(log, size):
         page, pages = int.from_bytes(frame[:4]), int.from_bytes(frame[4:8])
         frames.append((frame[8:16], page, pages, log.tell() - size))
-    # The beginning may have been cut off, while a program wrote on.
-    salt = _salt(header, [salt for salt, *_ in frames if any(salt)][:2])
+    salt = _salt(header, (salt for salt, *_ in frames))
     current = [frame for frame in frames if frame[0] == salt]
     commits = [index for index, (_, _, pages, _) in enumerate(current) if pages]
     if not commits:
@@ -67,14 +67,36 @@ def _committed(log: BinaryIO) -> _Committed:
     return _Committed(size, {page: start for _, page, _, start in current if 0 < page <= length}, length)
 
 
-def _salt(header: bytes, first: Sequence[bytes]) -> bytes:
+def _frames(log: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the frames of a write-ahead log with pages of a size, with their headers."""
+    log.seek(_HEADER)
+    while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+        yield frame
+
+
+def _salt(header: bytes, salts: Iterable[bytes]) -> bytes:
     """Return the salts of the frames that belong to a header: those of an earlier use of the file have others.
 
     Args:
-        header: of the write-ahead log; its own salts may be what is damaged.
-        first: the salts of the first two frames.
+        header: of the write-ahead log; where it is damaged, its own salts may be what is.
+        salts: of the frames, in order; zeros where the beginning was cut off while a program wrote on.
     """
-    return Counter([*filter(any, [header[16:24]]), *first]).most_common(1)[0][0] if first else header[16:24]
+    if _is_sound(header):
+        return header[16:24]
+    found = Counter(islice(filter(any, chain([header[16:24]], salts)), 3)).most_common(1)
+    return found[0][0] if found else b""
+
+
+def _is_sound(header: bytes) -> bool:
+    """Return whether the header of a write-ahead log has the checksum that it should have."""
+    if len(header) < _HEADER or not any(header):
+        return False
+    return _checksum(header[:24], (0, 0), _order(header)) == struct.unpack(">II", header[24:])
+
+
+def _order(header: bytes) -> str:
+    """Return the order of the bytes in the words that checksums are over."""
+    return ">" if header[3] & 1 else "<"
 
 
 def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
@@ -190,14 +212,10 @@ def unread_commits(path: Path) -> int:
         if len(header) < _HEADER:
             return 0
         size = page_size(bytes(16) + header[10:12])
-        order = ">" if header[3] & 1 else "<"
-        checksum = _checksum(header[:24], (0, 0), order)
-        sound = checksum == struct.unpack(">II", header[24:32])
-        first = [log.read(_FRAME_HEADER + size)[8:16] for _ in range(2)]
-        salt = _salt(header, [each for each in first if each])
-        log.seek(_HEADER)
+        order, checksum, sound = _order(header), struct.unpack(">II", header[24:]), _is_sound(header)
+        salt = _salt(header, (frame[8:16] for frame in _frames(log, size)))
         unread = 0
-        while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
+        for frame in _frames(log, size):
             if frame[8:16] != salt:
                 # What an earlier use left, unless it is the damage.
                 sound = False
