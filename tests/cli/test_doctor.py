@@ -247,6 +247,22 @@ def test_a_damaged_write_ahead_log_is_not_opened(program: Program, home: Path) -
     assert wal.read_bytes() == content
 
 
+def test_a_log_that_has_lost_its_last_messages_is_left_as_it_is(program: Program, home: Path) -> None:
+    """What SQLite reads of the write-ahead log was moved into the file."""
+    path = home / "copy.db"
+    with gossiplog.open(home / "made.db", "org.example.test", signer=Signer(bytes(32))) as log:
+        for number in range(20):
+            log.append(number)
+        for suffix in ("", "-wal", "-count"):
+            Path(f"{path}{suffix}").write_bytes(Path(f"{home / 'made.db'}{suffix}").read_bytes())
+    wal = Path(f"{path}-wal")
+    wal.write_bytes(wal.read_bytes()[:-4000])
+    before = path.read_bytes(), wal.read_bytes()
+    for options in ((), ("--quick",)):
+        assert "acknowledged message" in found(program, path, 1, *options)["damage"][1]
+        assert (path.read_bytes(), wal.read_bytes()) == before
+
+
 def test_leftovers_an_earlier_schema_and_an_application_that_is_behind(program: Program, path: Path) -> None:
     folder, kept = Path(f"{path}.repair-abc"), Path(f"{path}.damaged")
     folder.mkdir()

@@ -124,9 +124,9 @@ def read_remains(
     return _Reading(base, topic, progress).read(salvaged, acknowledged)
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection to a database that may be damaged or a stranger's."""
-    connection = sqlite3.connect(path, isolation_level=None)
+def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    """Return a connection to a database that may be damaged or a stranger's; the mode is SQLite's."""
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None)
     distrust(connection)
     # Replace what is not UTF-8 instead of raising: a damaged text then matches no expected one.
     connection.text_factory = lambda text: text.decode(errors="replace")
@@ -137,7 +137,8 @@ def count_messages(path: Path, copy: Path) -> tuple[int, int]:
     """Return how many messages of a log were acknowledged, 0 where that is not known, and how many are in its copy."""
     found = CommitCount(str(path)).read()
     try:
-        with closing(connect(copy)) as connection:
+        # One that may write would move the write-ahead log into the file as it is closed.
+        with closing(connect(copy, "ro")) as connection:
             (there,) = connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
             is_own = found is not None and found[0] == stored_identity(connection)
     # The driver cannot read what SQLite says of a schema whose text is damaged.
