@@ -45,6 +45,14 @@ def test_positive_fields(config: Three) -> None:
     check_positive(config, "low")
 
 
+@pytest.mark.parametrize(("name", "value"), [("low", 1.5), ("high", 2.0), ("high", float("inf"))])
+def test_counts_are_whole_numbers(name: str, value: float) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{name} is {value!r}: expected a whole number")):
+        check_positive(Three(**{name: value}), "low")
+    with pytest.raises(TypeError, match=re.escape("fanout is 2.5: expected a whole number")):
+        BroadcastConfig(fanout=2.5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from itertools import pairwise
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,18 +46,20 @@ def check_order(config: DataclassInstance, least: int, *names: str) -> None:
 
 
 def check_positive(config: DataclassInstance, *others: str) -> None:
-    """Check that every field is more than 0, or None where that is its default.
+    """Check that every field is more than 0, or None where that is its default, and that counts are whole numbers.
 
     Args:
         config: that has them.
         others: names of the fields that may be something else.
 
     Raises:
-        TypeError: one is no number.
+        TypeError: one is no number, or a fraction although its type is int.
         ValueError: says which is not, and what it is.
     """
     for field in fields(config):
         value = getattr(config, field.name)
+        if field.type in ("int", int) and isinstance(value, Real) and not isinstance(value, Integral):
+            raise TypeError(f"{field.name} is {value!r}: expected a whole number")
         if field.name not in others and not (value is None and field.default is None):
             check_number(field.name, value)
             if not value > 0:
