@@ -111,7 +111,7 @@ class Checkpoints:
 
     def _find_due(self) -> tuple[bool, int]:
         """Return whether a checkpoint is due, and the write-ahead log's bytes if it is to begin anew, 0 otherwise."""
-        self.log.look(has_written=True)
+        self.log.look()
         size = self.log.size
         if self.log.is_cut_off:
             return False, 0
@@ -123,7 +123,7 @@ class Checkpoints:
     def close(self, connection: sqlite3.Connection) -> None:
         """Close a connection; the last one moves the write-ahead log into the file, unless one of them has changed."""
         self.change = self.file.find_change()
-        self.log.look(has_written=self._commits > 0)
+        self.log.look()
         if self.change or self.log.is_cut_off:
             close_leaving_log(connection, self._database)
         else:

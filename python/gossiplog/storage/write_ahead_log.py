@@ -264,34 +264,29 @@ class WatchedLog:
             # Those of an earlier use follow.
             self.frames = bisect_left(ends, True, key=lambda end: not _has_salts(descriptor, end - frame, self._salts))
 
-    def look(self, *, has_written: bool) -> None:
-        """Look at it anew.
-
-        Args:
-            has_written: whether this process has committed a transaction, which may have changed nothing.
-        """
+    def look(self) -> None:
+        """Look at it anew, if it can be opened."""
         # Connections of readers are closed on their threads.
-        with self._lock:
-            former, self.size = self.size, 0
-            with suppress(OSError), self._opened() as (descriptor, header, self.size):
-                self.is_cut_off = self.is_cut_off or self._is_cut_off(descriptor, header, former, has_written)
+        with self._lock, suppress(OSError), self._opened() as (descriptor, header, size):
+            self.is_cut_off = self.is_cut_off or self._is_cut_off(descriptor, header, size)
+            self.size = size
 
-    def _is_cut_off(self, descriptor: int, header: bytes, former: int, has_written: bool) -> bool:
+    def _is_cut_off(self, descriptor: int, header: bytes, size: int) -> bool:
         salts, frame = header[16:24], _frame_size(header)
         if salts == bytes(8):
             # Of a log without a header that a crash has left, SQLite reads nothing.
-            return self.frames > 0 or (has_written and salts != self._salts)
+            return self.frames > 0 or salts != self._salts
         if salts != self._salts:
             self._salts, self.frames = salts, 0
         end = _HEADER + self.frames * frame
-        if self.frames and not _has_salts(descriptor, end - frame, salts):
+        if self.frames and _is_missing(descriptor, end - frame):
             # Unless it began anew, or was emptied, in the midst of this look.
             return os.pread(descriptor, 8, 16) == salts
         while _has_salts(descriptor, end, salts):
             end += frame
         self.frames = (end - _HEADER) // frame
         # Zeros may be what a crash has left, but not where the file has grown since.
-        is_hole = former <= end <= self.size - frame and not any(os.pread(descriptor, _FRAME_HEADER, end))
+        is_hole = self.size <= end <= size - frame and _is_missing(descriptor, end)
         return is_hole and os.pread(descriptor, 8, 16) == salts
 
     @contextmanager
@@ -308,6 +303,15 @@ class WatchedLog:
 def _has_salts(descriptor: int, start: int, salts: bytes) -> bool:
     """Return whether a frame from here on has the salts of a header; False where there is no header."""
     return any(salts) and os.pread(descriptor, 8, start + 8) == salts
+
+
+def _is_missing(descriptor: int, start: int) -> bool:
+    """Return whether no frame was ever written here: each has the number of a page.
+
+    Not each has the salts of the header. A transaction that writes a page twice, and is too large for SQLite's memory,
+    leaves frames without salts where it is rolled back (`walEncodeFrame` of SQLite, `iReCksum`).
+    """
+    return not any(os.pread(descriptor, _FRAME_HEADER, start))
 
 
 def _frame_size(header: bytes) -> int:
