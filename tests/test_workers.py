@@ -106,11 +106,29 @@ def test_what_one_worker_prints_is_no_other_s(run: Run) -> None:
     assert "of the other" not in done.stdout
 
 
-def test_a_worker_that_crashes_ends_the_run(run: Run) -> None:
-    done = run("def test_before(): ...\ndef test_crash(): os._exit(3)\ndef test_after(): ...")
+@pytest.mark.parametrize(
+    ("crash", "status"),
+    [
+        ("os._exit(3)", 3),
+        ("os._exit(0)", 0),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9),
+        ("os.kill(os.getpid(), signal.SIGINT)", 0),
+        ("raise KeyboardInterrupt", 0),
+    ],
+)
+def test_a_worker_that_ends_in_a_test_ends_the_run(run: Run, crash: str, status: int) -> None:
+    done = run(
+        f"def test_before(): ...\ndef test_crash(): {crash}\ndef test_after(): assert False", "def test_a(): ..."
+    )
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "The worker ended in this test, with exit status 3" in done.stdout
+    assert f"The worker ended in this test, with exit status {status} " in done.stdout
     assert "FAILED test_0.py::test_crash" in done.stdout
+
+
+def test_a_worker_that_ends_between_tests_fails_the_run(run: Run) -> None:
+    leaving = "import pytest\n@pytest.fixture(autouse=True, scope='module')\ndef leaving():\n    yield\n"
+    done = run(f"{leaving}    os._exit(0)\ndef test_last(): ...", *["def test_a(): ..."] * 8)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
 
 
 def test_the_run_ends_with_the_failures_that_are_asked_for(run: Run, noted: Callable[[str], list[str]]) -> None:

@@ -69,9 +69,14 @@ class Workers:
 
 
 def _report(session: pytest.Session, running: dict[Connection, BaseProcess]) -> None:
-    """Report what workers send until all have ended."""
+    """Report what workers send until all have ended.
+
+    Raises:
+        Failed: a worker ended in a test, or tests were not run.
+    """
     hook = session.config.hook
-    current: dict[Connection, pytest.Item] = {}
+    unended = set(range(len(session.items)))
+    current: dict[Connection, int] = {}
     while running:
         for reading in wait([*running]):
             assert isinstance(reading, Connection)
@@ -82,16 +87,20 @@ def _report(session: pytest.Session, running: dict[Connection, BaseProcess]) -> 
                 running[reading].join()
             match message:
                 case int(index):
-                    current[reading] = session.items[index]
+                    current[reading] = index
                     continue
                 case dict(data):
                     report = hook.pytest_report_from_serializable(config=session.config, data=data)
+                    if report.when == "teardown":
+                        unended.discard(current[reading])
                 case None:
                     status = running.pop(reading).exitcode
-                    if not status:
+                    index = current.get(reading, 0)
+                    # Also `os._exit(0)` and KeyboardInterrupt in a test end a worker.
+                    if not status and not (reading in current and index in unended):
                         continue
                     session.shouldfail = f"a worker ended with exit status {status}"
-                    item = current.get(reading, session.items[0])
+                    item = session.items[index]
                     report = pytest.TestReport(
                         nodeid=item.nodeid,
                         location=item.location,
@@ -106,6 +115,8 @@ def _report(session: pytest.Session, running: dict[Connection, BaseProcess]) -> 
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
+    if unended:
+        raise session.Failed(f"{len(unended)} tests were not run")
 
 
 class _Sending:

@@ -39,7 +39,12 @@ def test_few_keys_are_looked_up_at_once_in_memory_and_heads_anywhere(
         assert log.replica.known_at_once([number.to_bytes(20, "big") for number in range(257)]) is None
     with in_memory.replica.reading_at_once() as is_quick, in_sqlite.replica.reading_at_once() as is_also_quick:
         assert (is_quick, is_also_quick) == (True, False)
-    monkeypatch.setattr(replica, "_FEW_STORED", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(replica, "_FEW_STORED", 1)
+        with in_memory.replica.reading_at_once() as is_quick:
+            assert not is_quick
+    # One request names any number of values.
+    in_memory.append("x" * 2**20)
     with in_memory.replica.reading_at_once() as is_quick:
         assert not is_quick
 

@@ -26,8 +26,8 @@ _FEW_MESSAGES = 16
 """Messages, at most, that are inserted or replayed without waking a thread."""
 _FEW_KEYS = 256
 """Keys, at most, that are looked up in memory without waking a thread."""
-_FEW_STORED = 4096
-"""Messages, at most, of a log in memory, any part of which is read without waking a thread."""
+_FEW_STORED, _FEW_BYTES = 4096, 2**20
+"""Messages, and their bytes, at most, of a log in memory, any part of which is read without waking a thread."""
 _KEYS = 4096
 """Keys that are compared with another log's at a time."""
 
@@ -87,7 +87,7 @@ class Replica:
             yield False
             return
         with self._storage.lock_if_free() as is_locked:
-            yield is_locked
+            yield is_locked and self._storage.size() <= _FEW_BYTES
 
     def known_at_once(self, keys: Sequence[bytes]) -> Collection[bytes] | None:
         """Return what `known` does, if nothing has to be waited for and it takes no longer than a thread; else None."""

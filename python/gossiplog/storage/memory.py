@@ -38,6 +38,7 @@ class _Tables:
         self.has_setup = False
         # Values and link records of the message with sequence index + 1.
         self.messages: list[tuple[bytes, bytes]] = []
+        self.bytes = 0
         self.keys: list[bytes] = []
         self.leaves: dict[bytes, tuple[bytes, int]] = {}
         self.children: dict[int, list[int]] = {}
@@ -50,6 +51,7 @@ class _Tables:
 
     def write(self, plan: WritePlan) -> None:
         self.messages.extend((value, links) for _, value, links in plan.messages)
+        self.bytes += sum(len(value) + len(links) for _, value, links in plan.messages)
         self._add_keys([key for key, _, _ in plan.leaves])
         self.leaves.update((key, (hash, sequence)) for key, hash, sequence in plan.leaves)
         self.contents.update(plan.alternatives)
@@ -339,7 +341,7 @@ class MemoryStorage(Storage):
 
     def size(self) -> int:
         with self._lock:
-            return sum(len(value) + len(links) for value, links in self._open_tables().messages)
+            return self._open_tables().bytes
 
     def backup(self, target: str, progress: Progress | None = None) -> NoReturn:
         raise StorageError("a log in memory has no database to copy: pull it into a log in a file")

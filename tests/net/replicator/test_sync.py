@@ -233,7 +233,7 @@ async def test_small_logs_in_memory_are_read_without_a_thread(
     monkeypatch.setattr(Inline, "read", read)
     source, target = opened(MemoryStorage(), signer=signer), opened(MemoryStorage())
     source.append_many(range(100))
-    target.insert_many([message.value for message in source][:50])
+    target.insert_many([message.value for message in source][:98])
     async with bench(target) as here:
         assert (await here.run(serving(source))).result is SyncResult.FINISHED
     assert source.root == target.root

@@ -59,8 +59,8 @@ _READ_SECONDS = _WRITE_SECONDS / 3
 """How long batches of one read may wait to be stored before the stream is ended; the next sync goes on."""
 _ROOT_SECONDS = 30.0
 """How long a peer may take to answer with its root."""
-_AT_ONCE_BYTES = 2**14
-"""From a peer, at most, that are handled without a thread."""
+_AT_ONCE_BYTES = 2**11
+"""From a peer, at most, that are handled without a thread: 300 requests, or as many children."""
 _RESET = "the peer gave it up; if it happens again its log may be damaged: run `gossiplog doctor` on its machine"
 """What a peer cannot say as it gives up a sync stream: its log is damaged, or it pauses after fruitless streams."""
 
@@ -349,7 +349,9 @@ async def _answer(
     fruitless: Callable[[], None],
 ) -> None:
     values = server.values
-    while answer := await _read(replica, workers, len(data), _receive, server, data, anyio.current_time()):
+    while answer := await _read(
+        replica, workers, server.held + len(data), _receive, server, data, anyio.current_time()
+    ):
         data = b""
         if server.fruitless:
             fruitless()
