@@ -107,3 +107,10 @@ def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     with pytest.raises(FileExistsError):
         publish(made, path)
     assert (made.read_bytes(), path.read_bytes()) == (b"two", b"one")
+
+
+def test_a_file_that_is_gone_takes_no_name(tmp_path: Path) -> None:
+    """The name was left with an empty file."""
+    with pytest.raises(FileNotFoundError):
+        publish(tmp_path / "gone", tmp_path / "name")
+    assert list(tmp_path.iterdir()) == []

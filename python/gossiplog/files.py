@@ -87,11 +87,12 @@ def publish(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
 
     Raises:
         FileExistsError: something has the name.
+        FileNotFoundError: the file, or the folder of the name, is gone.
         OSError: the file system failed.
     """
     try:
         os.link(made, path)
-    except FileExistsError:
+    except (FileExistsError, FileNotFoundError):
         raise
     except OSError:
         # A file system without hard links. A file that is renamed takes the name of any other, so it takes that of one
