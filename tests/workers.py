@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from multiprocessing.connection import Connection, wait
@@ -20,6 +21,7 @@ from _pytest.runner import runtestprotocol
 _NUMBER_LENGTH = 4
 # Seconds that workers have to end what their fixtures started, where the run ends early.
 _GRACE = 10
+_INTERRUPT = [signal.SIGINT]
 
 
 class Workers:
@@ -50,12 +52,17 @@ class Workers:
         running: dict[Connection, BaseProcess] = {}
         fork = multiprocessing.get_context("fork")
         try:
-            for number in range(self._count):
-                reading, sending = fork.Pipe(duplex=False)
-                arguments = (session, number, [*groups.values()], queue, sending, [*running, reading])
-                running[reading] = fork.Process(target=_work, args=arguments)
-                running[reading].start()
-                sending.close()
+            # A worker whose start was interrupted would be waited for by nobody.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
+            try:
+                for number in range(self._count):
+                    reading, sending = fork.Pipe(duplex=False)
+                    arguments = (session, number, [*groups.values()], queue, sending, [*running, reading])
+                    running[reading] = fork.Process(target=_work, args=arguments)
+                    running[reading].start()
+                    sending.close()
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
             _report(session, dict(running))
         finally:
             os.close(queue)
@@ -158,6 +165,7 @@ def _work(
     factory._basetemp = factory.mktemp(f"worker-{number}", numbered=False)
     config.pluginmanager.register(_Sending(sending))
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
         indices = _taken(groups, queue)
         index = next(indices, None)
         while index is not None:
