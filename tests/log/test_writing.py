@@ -517,7 +517,7 @@ def test_messages_that_were_read_for_the_index_are_not_read_again(
     later: int,
     is_alone: bool,
 ) -> None:
-    """But for those that have arrived since; and all of the index is written, whoever has written a part of it."""
+    """Messages that arrived later are read. The index covers all, also where another process wrote a part of it."""
     log, other = (opened(tmp_path / "log.db", signer=each) for each in (signer, other_signer))
     values = [other_signer.sign(TOPIC, 1, [], number)[1] for number in range(100 + later)]
     log.insert_many(values[:100])

@@ -302,7 +302,7 @@ def _repair(path: Path, quick: bool = True) -> str:
     """Return the command that repairs a log.
 
     Args:
-        path: of the log.
+        path: the log's file.
         quick: whether to name a source without looking whether one is needed.
     """
     source = "" if not quick and has_all_messages(path) else " --from SOURCE"

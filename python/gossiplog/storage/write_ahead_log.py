@@ -253,7 +253,8 @@ class WatchedLog:
         self.size = 0
         """In bytes, when it was last looked at."""
         self.frames = 0
-        """How many it had then since it last began. Until it begins anew, frames are only added."""
+        """How many were found since it last began. The last ones may be of a transaction that was rolled back, and
+        others take their place then; but none of them is taken away until it begins anew."""
         self.is_cut_off = False
         """Whether frames were missing."""
         self._salts = b""
