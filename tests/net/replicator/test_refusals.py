@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -92,6 +93,22 @@ async def test_a_sync_says_what_was_refused_of_it_and_why(network: Network, open
     assert (ended.complete, ended.refused) == (True, 4)
     assert [id for id, _ in ended.reasons] == [message.id for message in bad]
     assert {reason.partition(":")[0] for _, reason in ended.reasons} == {"its payload is refused"}
+
+
+async def test_a_sync_that_ends_while_refused_messages_are_tried_again_says_why_too(
+    network: Network, opened: Open, signer: Signer
+) -> None:
+    ours, theirs, told = opened(signer=signer), opened(payload=only_texts), Heard()
+    bad = ours.append(5)
+    ours.append("descends from it")
+    often = replace(QUICK, retry=1e-6, longest_retry=1e-6)
+    async with (
+        Driver(ours) as client,
+        Driver(theirs, broadcast=often, on_event=told) as server,
+        joined(network, client, server),
+    ):
+        ended = await told.wait(events.SyncEnded, 5)
+    assert [(event.refused, [id for id, _ in event.reasons]) for event in ended] == len(ended) * [(2, [bad.id])]
 
 
 async def test_all_that_have_a_refused_message_are_told_and_nobody_else(

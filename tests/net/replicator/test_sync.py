@@ -303,6 +303,23 @@ async def test_a_peer_that_is_gone_is_a_failure(log: Log) -> None:
     assert (ended.result, ended.reason) == (SyncResult.FAILED, "the connection ended before the sync began")
 
 
+async def test_a_sync_that_this_side_ends_with_all_else_does_not_blame_the_connection(opened: Open) -> None:
+    asked = anyio.Event()
+
+    async def source(end: End) -> None:
+        async with end:
+            await end.receive()
+            asked.set()
+            await anyio.sleep_forever()
+
+    async with bench(opened()) as here, anyio.create_task_group() as tasks:
+        tasks.start_soon(here.run, source)
+        await asked.wait()
+        tasks.cancel_scope.cancel()
+    (ended,) = here.of(SyncEnded)
+    assert (ended.result, ended.reason) == (SyncResult.FAILED, "this side stopped before the sync ended")
+
+
 async def test_a_source_that_hangs_up_is_a_failure_and_what_came_stays(opened: Open, full: Log) -> None:
     answered = 0
 

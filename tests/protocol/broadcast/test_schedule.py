@@ -297,7 +297,9 @@ def test_heads_that_the_peer_has_not_got_back_off() -> None:
     bench = Bench("a")
     sync = bench.sync("a", 1)
     over = only(SyncOver, bench.all(SyncEnded(sync, SyncResult.FINISHED)))
-    assert over == SyncOver("a", True, 0, 0, Statistics(), "the peer advertised 1 message that it does not have")
+    assert over == SyncOver(
+        "a", True, 0, frozenset(), Statistics(), "the peer advertised 1 message that it does not have"
+    )
     assert SyncDue("a") in timers(bench.all(HeadsReceived("a", [key(2)])))
 
 
@@ -398,5 +400,5 @@ def test_the_application_is_notified_of_syncs() -> None:
     bench.all(SyncBrought(1, [key(1)], 1))
     cost = Statistics(3, 100, 200, 2, 1)
     assert bench.all(SyncAdvanced(1, cost)) == [SyncProgress("a", 1, cost)]
-    assert SyncOver("a", True, 1, 0, cost, "") in bench.all(SyncEnded(1, SyncResult.FINISHED, [key(1)], cost))
+    assert SyncOver("a", True, 1, frozenset(), cost, "") in bench.all(SyncEnded(1, SyncResult.FINISHED, [key(1)], cost))
     assert bench.all(SyncEnded(1, SyncResult.FINISHED)) == []

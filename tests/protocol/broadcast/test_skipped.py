@@ -135,7 +135,7 @@ def test_refusals_in_a_sync_explain_the_orphans_after_them() -> None:
     bench.tell(PeerDisconnected("b"))
     assert bench.tell(SyncBrought(sync, [], 0, [], [(key(5), [key(1)])])) == []
     over = only(SyncOver, bench.all(SyncEnded(sync, SyncResult.FINISHED)))
-    assert over.refused == 4
+    assert over.refused == {key(2), key(3), key(4), key(5)}
 
 
 def test_what_was_refused_from_another_peer_meanwhile_explains_the_orphans_of_a_sync() -> None:

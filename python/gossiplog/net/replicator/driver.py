@@ -23,7 +23,7 @@ from random import Random
 import anyio
 import anyio.abc
 
-from gossiplog.core import Batch, GossipValidator, Node, SignedMessage, encode_id
+from gossiplog.core import Batch, GossipValidator, Node, SignedMessage
 from gossiplog.errors import (
     ConnectionLost,
     CorruptLog,
@@ -597,15 +597,10 @@ class Driver(Service):
             case broadcast.SyncOver(number, complete, inserted, refused, statistics, error, blamed):
                 peer = self._peers.get(_number(number))
                 is_dropped = blamed or (peer is not None and bool(peer.blamed_for))
-                reasons = self._reasons(_number(number)) if refused else ()
-                ended = events.SyncEnded(self._name(number), complete, inserted, refused, statistics, error, reasons)
+                reasons = self.refusals.reasons(refused)
+                cost = len(refused), statistics
+                ended = events.SyncEnded(self._name(number), complete, inserted, *cost, error, reasons)
                 self.telemetry.emit(ended, logged=is_dropped)
-
-    def _reasons(self, number: int) -> tuple[tuple[str, str], ...]:
-        """Return the ids and the reasons of the first refused messages that a peer has."""
-        skipped = self._machine.skipped
-        found = ((key, reason) for key, reason in self.refusals.named(number).items() if key in skipped)
-        return tuple((encode_id(key), reason) for key, reason in itertools.islice(found, events.MOST_IN_EVENT))
 
     def _name(self, number: broadcast.PeerId) -> str:
         return self.defects.name(_number(number)) or "a peer that is gone"

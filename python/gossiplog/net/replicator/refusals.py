@@ -83,13 +83,22 @@ class Refusals:
             if causes := self._causes_of(missing):
                 keep_latest(self._causes, key, causes)
 
-    def _causes_of(self, keys: Collection[bytes]) -> tuple[bytes, ...]:
+    def _causes_of(self, keys: Collection[bytes], most: int = _MOST_CAUSES) -> tuple[bytes, ...]:
         """Return the keys of refused messages: those of the keys, and those that the others descend from."""
         refused = self._telemetry.reasons(keys)
         found = dict.fromkeys(
             cause for key in keys for cause in ((key,) if key in refused else self._causes.get(key, ()))
         )
-        return tuple(found)[:_MOST_CAUSES]
+        return tuple(found)[:most]
+
+    def reasons(self, keys: Collection[bytes]) -> tuple[tuple[str, str], ...]:
+        """Return (id, reason) of the first refused messages among some keys, and of those that the others descend from.
+
+        Args:
+            keys: of messages that are skipped.
+        """
+        reasons = self._telemetry.reasons(self._causes_of(sorted(keys), events.MOST_IN_EVENT))
+        return tuple((encode_id(key), reason) for key, reason in reasons.items())
 
     def name_again(self, number: int, keys: Collection[bytes]) -> None:
         """Name refused messages that another peer sent before to a peer that has them.
@@ -101,11 +110,6 @@ class Refusals:
         peer = self._sessions.get(number)
         if peer is not None and keys:
             self._name(peer, self._telemetry.reasons(self._causes_of(keys)))
-
-    def named(self, number: int) -> Mapping[bytes, str]:
-        """Return what is named to a peer of what the application refuses: the reasons by key."""
-        peer = self._sessions.get(number)
-        return {} if peer is None else peer.refusals.writer.named
 
     def _name(self, peer: PeerSession, reasons: Mapping[bytes, str]) -> None:
         if not reasons or peer.tasks is None:

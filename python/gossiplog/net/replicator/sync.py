@@ -120,7 +120,10 @@ class Syncs:
             peer: to ask; None if it is gone.
         """
         sync = self._running[order.sync] = _Sync(order)
-        ended = SyncEnded(order.sync, SyncResult.FAILED, reason="the connection ended before the sync began")
+        reason = (
+            "the connection ended before the sync began" if peer is None else "this side stopped before the sync ended"
+        )
+        ended = SyncEnded(order.sync, SyncResult.FAILED, reason=reason)
         began = anyio.current_time()
         try:
             if peer is not None:

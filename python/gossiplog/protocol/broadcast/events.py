@@ -5,7 +5,7 @@ Peers are named by any hashable value that the driver chooses. Times are seconds
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import Final, TypeAlias
@@ -382,7 +382,8 @@ class SyncOver:
         peer: that was synced with.
         complete: whether everything that the peer had was asked for.
         inserted: messages that it brought.
-        refused: messages that the application refuses, and those that descend from them.
+        refused: keys of messages that the application refuses, and of those that descend from them; of the first ones
+            (`BroadcastConfig.skipped`).
         statistics: what it cost.
         error: why it is not complete, or did not bring what the peer had advertised; "" where all went well.
         blamed: whether the peer is dropped for it, by the order that follows.
@@ -391,7 +392,7 @@ class SyncOver:
     peer: PeerId
     complete: bool
     inserted: int
-    refused: int
+    refused: Collection[bytes]
     statistics: Statistics
     error: str
     blamed: bool = False

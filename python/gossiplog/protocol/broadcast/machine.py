@@ -358,7 +358,7 @@ class Broadcast:
         sync, error = ended
         complete = event.result is SyncResult.FINISHED
         blamed = event.result is SyncResult.VIOLATION or sync.unreliable
-        self._emit(SyncOver(sync.peer, complete, sync.inserted, len(sync.skipped), event.statistics, error, blamed))
+        self._emit(SyncOver(sync.peer, complete, sync.inserted, sync.skipped.keys, event.statistics, error, blamed))
         if sync.inserted:
             self._spread(sync.peer, now)
         if event.result is SyncResult.VIOLATION:

@@ -165,6 +165,11 @@ class SkippedMessages:
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def keys(self) -> Collection[bytes]:
+        """The keys that are remembered, without those that the source is not asked for."""
+        return frozenset(self._keys)
+
     def add(self, key: bytes) -> None:
         """Skip a message that the source sent."""
         if self._limit is None or len(self._keys) < self._limit:

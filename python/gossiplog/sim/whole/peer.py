@@ -306,7 +306,7 @@ class Driver:
                 if self._kernel.tracing:
                     cost = f"{statistics.requests} requests, {statistics.bytes_received} bytes"
                     state = "complete" if complete else "incomplete"
-                    counts = f"{inserted} inserted, {refused} refused"
+                    counts = f"{inserted} inserted, {len(refused)} refused"
                     self._trace(f"ends a sync with {peer}: {state}, {counts}, {cost} {error}".rstrip())
             case events.SyncStarted(peer):
                 self._trace(f"syncs with {peer}")
