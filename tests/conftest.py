@@ -140,8 +140,8 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[..., Log]]:
-    """Opens logs, in memory by default, and closes them after the test."""
+def opened(tmp_path: Path) -> Iterator[Callable[..., Log]]:
+    """Opens logs, in memory by default, and closes them after the test, before its folder is removed."""
     with ExitStack() as stack:
 
         def open_log(location: Any = ":memory:", topic: str | None = TOPIC, **options: Any) -> Log:

@@ -81,7 +81,7 @@ def test_a_transaction_over_a_file_that_goes_meanwhile_is_rolled_back(tmp_path: 
                 transaction.execute("CREATE TABLE mine(n)")
                 path.rename(moved)
 
-        with pytest.raises(StorageError, match="was deleted"):
+        with pytest.raises(StorageError, match="was moved away"):
             write_and_move()
         moved.rename(path)
         with storage.transaction() as transaction:

@@ -28,14 +28,13 @@ from gossiplog.storage.base import (
     Transaction,
     closing,
 )
-from gossiplog.storage.checkpoints import Checkpoints
-from gossiplog.storage.commit_count import CommitCount, describe_loss, describe_ways_back
+from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.open_files import OpenFiles
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     DAMAGE,
     MEMORY,
     READ_ONLY_URI,
-    NamedFiles,
     check_files,
     check_journal,
     check_unlocked,
@@ -44,14 +43,12 @@ from gossiplog.storage.sqlite_files import (
     existing_uri,
     file_id,
     file_of,
-    has_content,
     text_path,
     wal_of,
 )
 from gossiplog.storage.sqlite_meta import stored_identity
 from gossiplog.storage.sqlite_opening import LOCK_TIMEOUT, Opening
 from gossiplog.storage.sqlite_tables import (
-    CLOSE_IN_ORDER,
     MARKED_READ_ONLY,
     SQLiteReader,
     integrity_problems,
@@ -112,12 +109,8 @@ class SQLiteStorage(Storage):
         self._writer: sqlite3.Connection | None = None
         # The path of the file, "" in memory.
         self._file = "" if self._path in ("", MEMORY) else os.path.abspath(file_of(self._path))
-        # The file that a link led to when the log was opened, and its write-ahead log, which SQLite puts there.
-        self._database = self._wal_path = ""
-        # The files that both named when the log was opened.
-        self._files = NamedFiles({})
         # None in memory, and until the log is open.
-        self._checkpoints: Checkpoints | None = None
+        self._files: OpenFiles | None = None
         # Whether the writer has met what looked like damage.
         self._is_suspect = False
         self._process = 0
@@ -177,16 +170,12 @@ class SQLiteStorage(Storage):
         connection = self._connect()
         try:
             file = file_id(self._file) if before is None else before
-            if self._file:
-                self._database = os.path.realpath(self._file)
-                self._wal_path = str(wal_of(self._database))
             with self._errors("open"):
                 stored, self._schema = self._opening.run(connection, topic, create, progress)
                 self._former = FormerContents(stored)
                 self._check_count(connection, acknowledged)
             if self._file:
-                self._files = NamedFiles({self._file: file, self._wal_path: file_id(self._wal_path)})
-                self._checkpoints = Checkpoints(self._database, self._wal_path, self._identity, LOCK_TIMEOUT)
+                self._files = OpenFiles(self._file, file, self._identity, LOCK_TIMEOUT, is_saved=not self.read_only)
             self._check_files()
             self._prepare_writer(connection)
         except BaseException:
@@ -275,10 +264,14 @@ class SQLiteStorage(Storage):
         return former_reader(self._schema, connection, self._former)
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Provide a connection to read through."""
+    def _reading(self, *, by_writer: bool = False) -> Iterator[sqlite3.Connection]:
+        """Provide a connection to read through.
+
+        Args:
+            by_writer: whether to take the one that writes, as always in memory.
+        """
         self._check_open()
-        if self._path == MEMORY:
+        if by_writer or self._path == MEMORY:
             with self._lock:
                 writer = self._open_writer()
                 with self._errors("read"):
@@ -326,8 +319,8 @@ class SQLiteStorage(Storage):
         """
         if written is not None and self._counted is not None:
             self._counted.write(self._identity, written[1])
-        if self._checkpoints is not None:
-            self._checkpoints.committed(connection, None if written is None else written[1] - written[0] + 1)
+        if self._files is not None:
+            self._files.checkpoints.committed(connection, None if written is None else written[1] - written[0] + 1)
 
     def size(self) -> int:
         self._check_open()
@@ -343,15 +336,13 @@ class SQLiteStorage(Storage):
         return sum(file.stat().st_size for file in files if file.exists())
 
     def backup(self, target: str, progress: Progress | None = None) -> int:
-        with self._reading() as connection:
-            try:
-                mode = 0o600 if self._path == MEMORY else os.stat(file_of(self._path)).st_mode
-            except OSError as error:
-                raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
+        # No other connection finds a file without a name.
+        is_lost = self._files is not None and self._files.is_lost()
+        with self._reading(by_writer=is_lost) as connection:
             connection.execute("BEGIN")
             with CommitOrRollback(connection):
                 count = self._reader_of(connection).position().count
-                back_up(connection, target, mode, progress)
+                back_up(connection, target, 0o600 if self._files is None else self._files.mode, progress)
         return count
 
     def check(self) -> list[str]:
@@ -364,14 +355,14 @@ class SQLiteStorage(Storage):
                 found = [str(error)]
             found = [f"SQLite: {line}" for line in found]
             is_file = self._path != MEMORY and READ_ONLY_URI.match(self._path) is None
-            if is_file and self._schema == SCHEMA and is_marked_read_only(self._database):
+            if is_file and self._schema == SCHEMA and is_marked_read_only(os.path.realpath(self._file)):
                 found.append(MARKED_READ_ONLY)
         return found
 
     def check_files(self) -> None:
         self._check_open()
-        if self._checkpoints is not None:
-            self._checkpoints.look()
+        if self._files is not None:
+            self._files.checkpoints.look()
         self._check_files()
 
     def close(self) -> None:
@@ -388,18 +379,11 @@ class SQLiteStorage(Storage):
             if self._count is not None:
                 self._count.close()
             if writer is not None:
-                if self._checkpoints is not None:
-                    self._checkpoints.finish(writer)
-                self._close_last(writer)
-                self._check_files(is_closing=True)
-
-    def _close_last(self, connection: sqlite3.Connection) -> None:
-        """Close a connection after which there may be no other to the database."""
-        with self._errors("close"):
-            if self._checkpoints is None:
-                connection.close()
-            else:
-                self._checkpoints.close(connection)
+                with self._errors("close"):
+                    if self._files is None:
+                        writer.close()
+                    else:
+                        self._files.close(writer)
 
     def _connect(self) -> sqlite3.Connection:
         if self._path != MEMORY:
@@ -450,7 +434,12 @@ class SQLiteStorage(Storage):
             if not self._closed and len(self._idle) < _IDLE_READERS and not connection.in_transaction:
                 self._idle.append(connection)
                 return
-        self._close_last(connection)
+        with self._errors("close"):
+            if self._files is None:
+                connection.close()
+            else:
+                # There may be no other.
+                self._files.checkpoints.close(connection)
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._closed or self._writer is None:
@@ -468,63 +457,14 @@ class SQLiteStorage(Storage):
             former.close()
         return self._writer
 
-    def _check_files(self, *, is_closing: bool = False) -> None:
+    def _check_files(self) -> None:
         """Check that the paths name the files that were opened: SQLite goes on with a file that has lost its name.
 
-        Args:
-            is_closing: whether the log was just closed, by which what a write-ahead log without a name had was moved
-                into the file.
-
         Raises:
-            StorageError: the file or its write-ahead log was deleted or moved, or another one has taken its name; or
-                another one was copied over the file.
+            StorageError: they do not, or another file was copied over the database.
         """
-        lost = self._files.find_lost()
-        if is_closing and (lost == self._wal_path or not has_content(self._wal_path)):
-            # Nothing is left behind; or all of it was removed, as a temporary folder is.
-            lost = None
-        change, is_cut_off = "", False
-        if self._checkpoints is not None:
-            change = self._checkpoints.change if is_closing else self._checkpoints.find_change()
-            is_cut_off = self._checkpoints.log.is_cut_off
-        if lost == self._wal_path:
-            raise StorageError(
-                f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
-                f" more is written to it: {CLOSE_IN_ORDER}"
-            )
-        if is_cut_off:
-            raise StorageError(
-                f"the write-ahead log {self._wal_path} was cut off while the log was open, so nothing more is written"
-                f" to it, and nothing of it is moved into {self._file}. Stop the program (the server), and get what is"
-                f" lost from a replica: gossiplog repair {shell_path(self._path)} --from SOURCE"
-            )
-        if lost is not None and file_id(self._file) is None:
-            raise StorageError(
-                f"the file {self._file} was deleted or moved away while the log was open, so nothing more is written to"
-                " it: move it back to go on. If it is lost, restore a backup, or get its messages from a peer or a hub:"
-                " gossiplog sync NEW SOURCE --topic TOPIC"
-            )
-        elif lost is not None and self._files.is_named(lost, by=self._database):
-            if not is_closing:
-                raise StorageError(
-                    f"the link {self._file} leads to another file than when the log was opened, so nothing more is"
-                    " written: to go on with that file, close the log (stop the program), and open it again"
-                )
-        elif lost is not None or change:
-            how = f"was written over ({change})" if lost is None else "was replaced by another file"
-            # The program still has the former file open, unless its content was written over.
-            saved = "; gossiplog sync COPY SERVER --topic TOPIC saves them while the program runs" if lost else ""
-            raise StorageError(
-                f"the file {self._file} {how} while the log was open, so nothing more is written to it, and"
-                f" {self._wal_path} is kept. {describe_ways_back(self._database, self._only_in_wal())}{saved}"
-            )
-
-    def _only_in_wal(self) -> int:
-        """Return how many messages the write-ahead log may have that the file did not have when it was looked at."""
-        acknowledged = None if self._count is None else self._count.read()
-        if acknowledged is None or self._checkpoints is None:
-            return 0
-        return acknowledged[1] - self._checkpoints.file.count
+        if self._files is not None:
+            self._files.check()
 
     def _renew(self) -> None:
         """Have the next transaction begin on a new connection: what this one has read stays in its cache."""

@@ -23,16 +23,24 @@ from gossiplog.storage.sqlite_tables import BESIDE, storage_error
 _PAGES = 1024
 
 
-def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callable[[int, int], object] | None) -> None:
+def back_up(
+    source: sqlite3.Connection,
+    target: str,
+    mode: int,
+    progress: Callable[[int, int], object] | None,
+    *,
+    is_copy: bool = True,
+) -> None:
     """Copy the database of a connection to a new file, which has its name when it is whole and on the disk.
 
-    The copy has an identity of its own, and is one file, without a write-ahead log.
+    The new file has no write-ahead log.
 
     Args:
         source: in a read transaction.
         target: the path of the new file.
         mode: of the new file.
         progress: is called with the pages that are copied, and with all that there are.
+        is_copy: whether it gets an identity of its own, since the former file goes on beside it.
 
     Raises:
         StorageError: there is a file of the name already, or the copy cannot be written.
@@ -59,7 +67,8 @@ def back_up(source: sqlite3.Connection, target: str, mode: int, progress: Callab
             copy.execute("PRAGMA synchronous = OFF")
             source.backup(copy, pages=_PAGES, progress=report)
             copy.execute("PRAGMA journal_mode = DELETE")
-            copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (os.urandom(16).hex(),))
+            if is_copy:
+                copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (os.urandom(16).hex(),))
         sync(str(partial))
         # A name that another program has taken meanwhile is not overwritten.
         publish(partial, path)

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -29,6 +30,8 @@ _IMMUTABLE = "immutable=(?:1|yes|true|on)"
 _IMMUTABLE_URI = re.compile(rf"file:[^#]*[?&]{_IMMUTABLE}(?:[&#]|$)")
 READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
 """Fits a URI by which nothing can be written."""
+_DESCRIPTORS = "/dev/fd"
+"""Where a process finds what it has open: on Linux a link to /proc/self/fd."""
 # Linux's time stamps are those of its ticks, of 10 ms at most; the coarsest file system's are FAT's, of two seconds.
 _STAMP_NANOSECONDS = 3 * 10**7
 _WHOLE_STAMP_NANOSECONDS = 4 * 10**9
@@ -114,6 +117,28 @@ def file_id(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def open_status(file: tuple[int, int]) -> os.stat_result | None:
+    """Return the status of a file that this process has open, which may have no name.
+
+    Args:
+        file: as `file_id` returns it.
+
+    Returns:
+        None where it is not open, or the system does not list what a process has open.
+    """
+    try:
+        descriptors = os.listdir(_DESCRIPTORS)
+    except OSError:
+        return None
+    for descriptor in descriptors:
+        # Other threads close theirs meanwhile, as `listdir` its own.
+        with suppress(OSError):
+            status = os.fstat(int(descriptor))
+            if (status.st_dev, status.st_ino) == file:
+                return status
+    return None
+
+
 def is_settled(changed: int, now: int) -> bool:
     """Return whether another change would get another time stamp than the last one, both in nanoseconds."""
     return changed + (_STAMP_NANOSECONDS if changed % 10**9 else _WHOLE_STAMP_NANOSECONDS) < now
@@ -140,14 +165,17 @@ class NamedFiles:
         # When nothing was found to be lost, on the monotonic clock.
         self._found_at = -math.inf
 
-    def find_lost(self) -> str | None:
+    def find_lost(self, *, is_last: bool = False) -> str | None:
         """Return the first path that names another file now, or none; None where each names its own.
 
         Paths that named nothing may name anything. For two milliseconds after a look nothing is looked at: it would
         take a tenth of the time of commits that follow each other.
+
+        Args:
+            is_last: whether no look follows, so that this one is made in any case.
         """
         asked_at = time.monotonic_ns()
-        if asked_at - self._found_at < _TRUSTED_NANOSECONDS:
+        if not is_last and asked_at - self._found_at < _TRUSTED_NANOSECONDS:
             return None
         stamps = self._read_stamps()
         if stamps and stamps == self._stamps:

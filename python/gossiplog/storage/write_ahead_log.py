@@ -327,6 +327,10 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
     may get back what was lost.
     """
     database = os.path.realpath(file_of(path))
+    if not os.path.exists(database):
+        # SQLite, too, leaves the write-ahead log of a file that has lost its name.
+        connection.close()
+        return
     if os.path.getsize(database):
         uri = f"{Path(database).as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as last:

@@ -466,6 +466,31 @@ def test_a_signal_ends_the_start_of_a_server(number: signal.Signals, tmp_path: P
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("others", [(), ("-wal", "-count", "-shm")])
+def test_a_log_whose_file_is_deleted_is_saved_at_the_end(program: Program, log: Path, others: tuple[str, ...]) -> None:
+    """Nothing was said, the status was 0, and the log was gone."""
+    program("append", log, "1", "2")
+    with Served(log) as served:
+        log.unlink()
+        for suffix in others:
+            log.with_name(f"{log.name}{suffix}").unlink()
+        assert served.process.stderr is not None
+        line = served.process.stderr.readline().decode()
+        assert f"ERROR checking the files of the log: the file {log} was deleted" in line
+        assert served.record("failed")["doing"] == "checking the files of the log"
+        # What the error says to do meanwhile.
+        assert program("sync", "copy.db", served.url, "--topic", "notes").record["inserted"] == 2
+        served.process.send_signal(signal.SIGTERM)
+        err = served.process.communicate(timeout=PATIENCE)[1].decode()
+        assert served.process.returncode == 1
+    saved = log.with_name(f"{log.name}.saved")
+    assert err.count("\n") == 1
+    assert f"ERROR the file {log} was deleted while the log was open. All that it held is saved as {saved}: mv" in err
+    saved.rename(log)
+    assert program("verify", log).record["messages"] == 2
+
+
+@pytest.mark.integration
 def test_a_full_garbage_collection_keeps_a_server_from_its_clients_for_a_moment_only(log: Path) -> None:
     """It takes as long as there are objects, holds the interpreter's lock, and comes with whatever clients ask for.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import anyio
@@ -12,6 +13,7 @@ import pytest
 from gossiplog import Log, Signer, core
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.log.state import INDEX_LAG, UnindexedMessages
+from gossiplog.net import events
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
@@ -44,10 +46,10 @@ async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeyp
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.retry)
         await anyio.wait_all_tasks_blocked()
-        assert (tried, telemetry.cannot_store) == (0, False)
+        assert (tried, telemetry.cannot_store) == (0, "")
         with pytest.raises(StorageError):
             await made.insert_values([b"a value"])
-        assert telemetry.cannot_store
+        assert telemetry.cannot_store == "the disk is full"
         while telemetry.cannot_store:
             await anyio.sleep(0)
         assert tried == 4
@@ -147,3 +149,43 @@ async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
             await anyio.sleep(0)
         assert not failures
         tasks.cancel_scope.cancel()
+
+
+async def test_files_that_lose_their_names_are_reported_once(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub that nobody wrote to went on without a word."""
+    monkeypatch.setattr(log_writer, "LOOK_SECONDS", 0.0)
+    path, moved = tmp_path / "log.db", tmp_path / "moved.db"
+    log = opened(path)
+    happened: list[events.Event] = []
+    telemetry = Telemetry(happened.append)
+    look, looks = log.replica.check_files, 0
+
+    def check_files() -> None:
+        nonlocal looks
+        looks += 1
+        look()
+
+    async def look_again() -> None:
+        before = looks
+        while looks < before + 3:
+            await anyio.sleep(0)
+        telemetry.flush()
+
+    monkeypatch.setattr(log.replica, "check_files", check_files)
+    _, made = feed_and_writer(log, telemetry=telemetry)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.watch_files)
+        await look_again()
+        assert not happened
+        for reports in (1, 2):
+            path.rename(moved)
+            await look_again()
+            assert [str(event.error) for event in happened if isinstance(event, events.Failed)] == [
+                f"the file {path} was moved away while the log was open, so nothing more is written to it: move it"
+                " back to go on"
+            ] * reports
+            moved.rename(path)
+            await look_again()
+        log.close()

@@ -199,6 +199,7 @@ class Driver(Service):
         for loop in (
             self._writer.write_index,
             self._writer.retry,
+            self._writer.watch_files,
             self._pushes.run,
             self._timers.run,
             self.telemetry.run,
@@ -436,7 +437,8 @@ class Driver(Service):
         """Why `/readyz` answers 503; "" if it does not."""
         if self.telemetry.damage:
             return f"the log is damaged: {self.telemetry.damage}"
-        return "the log cannot be written at the moment" if self.telemetry.cannot_store else ""
+        reason = self.telemetry.cannot_store
+        return f"the log cannot be written: {reason}" if reason else ""
 
     @property
     def counters(self) -> Counters:

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 import anyio
 
-from gossiplog.errors import StorageError
+from gossiplog.errors import LogClosed, StorageError
 from gossiplog.log.replica import Replica
+from gossiplog.net import events
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
@@ -22,6 +23,8 @@ from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 
 RETRY_SECONDS = 10.0
 """Between attempts to write to a log whose last write has failed."""
+LOOK_SECONDS = 1.0
+"""Between looks at the files of a log."""
 _VERIFIED_APART = 2**16
 """Bytes from which on values are verified before it is their turn to write, at the cost of another thread's waking."""
 
@@ -33,7 +36,7 @@ class LogWriter:
 
     Args:
         workers: to run on.
-        telemetry: gets `cannot_store` set while writes fail.
+        telemetry: gets `cannot_store` set while writes fail, and reports files that have lost their names.
     """
 
     def __init__(self, replica: Replica, workers: WorkerPool, telemetry: Telemetry, feed: ChangeFeed) -> None:
@@ -82,11 +85,11 @@ class LogWriter:
     async def _write(self, call: Callable[[], _Result]) -> _Result:
         try:
             result = await self._workers.write(self._as_own, call)
-        except StorageError:
-            self._telemetry.cannot_store = True
+        except StorageError as error:
+            self._telemetry.cannot_store = str(error)
             self._failed.set()
             raise
-        self._telemetry.cannot_store = False
+        self._telemetry.cannot_store = ""
         return result
 
     def _as_own(self, call: Callable[[], _Result]) -> _Result:
@@ -121,3 +124,22 @@ class LogWriter:
                 with suppress(StorageError):
                     async with self._feed.writing:
                         await self._write(self._replica.try_writing)
+
+    async def watch_files(self) -> None:
+        """Report once, each time it happens, that the files of the log are not those that were opened, without end.
+
+        What is only read from, as by a hub whose clients write nothing, does not notice it.
+        """
+        known = ""
+        while True:
+            fault = ""
+            try:
+                await self._workers.read(self._replica.check_files)
+            except LogClosed:
+                return
+            except StorageError as error:
+                fault = str(error)
+                if fault != known:
+                    self._telemetry.emit(events.Failed("checking the files of the log", error))
+            known = fault
+            await anyio.sleep(LOOK_SECONDS)

@@ -167,7 +167,7 @@ class Telemetry:
 
     Attributes:
         last_refused: the key and the error of the message that the application refused last; None before.
-        cannot_store: whether the database failed at the last attempt to write to the log.
+        cannot_store: why the last attempt to write to the log failed, "" if it did not.
         damage: the first damage that was found in the log, "" for none.
     """
 
@@ -188,7 +188,7 @@ class Telemetry:
         # The reasons by key, that of the message that was refused longest ago first.
         self._refused: dict[bytes, str] = {}
         self.last_refused: tuple[bytes, RefusedMessage] | None = None
-        self.cannot_store = False
+        self.cannot_store = ""
         self.damage = ""
 
     @property

@@ -1,0 +1,195 @@
+"""The files of a database that is open: whether they still have their names, and what is saved of one that has not.
+
+SQLite goes on with a file that was deleted or replaced. What it holds is gone once the last connection is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from gossiplog.errors import StorageError
+from gossiplog.reprs import shell_path
+from gossiplog.storage.checkpoints import Checkpoints
+from gossiplog.storage.commit_count import CommitCount, describe_ways_back
+from gossiplog.storage.sqlite_backup import back_up
+from gossiplog.storage.sqlite_files import NamedFiles, file_id, has_content, open_status, wal_of
+from gossiplog.storage.sqlite_tables import CLOSE_IN_ORDER
+
+SAVED_SUFFIX = ".saved"
+"""How the name ends under which a file is saved that has lost its own; a number follows where that is taken."""
+_MOST_SAVED = 1000
+_OWNER_ONLY = 0o600
+
+
+class OpenFiles:
+    """The files of a database that one connection writes to, or reads.
+
+    Args:
+        path: of the database, absolute; it may be a link.
+        file: what `file_id` found there when the database was opened.
+        identity: of the database, b"" where it is not known.
+        lock_timeout: the seconds that the connection waits for a lock.
+        is_saved: whether `close` saves the content of a file that has lost its name.
+
+    Attributes:
+        checkpoints: of the connection.
+    """
+
+    def __init__(
+        self, path: str, file: tuple[int, int] | None, identity: bytes, lock_timeout: float, *, is_saved: bool
+    ) -> None:
+        self._path = path
+        self._file = file
+        self._is_saved = is_saved
+        # The file that a link leads to, and its write-ahead log, which SQLite puts there.
+        self._database = os.path.realpath(path)
+        self._wal = str(wal_of(self._database))
+        self._named = NamedFiles({path: file, self._wal: file_id(self._wal)})
+        self.checkpoints = Checkpoints(self._database, self._wal, identity, lock_timeout)
+
+    @property
+    def mode(self) -> int:
+        """The mode of the file, also where it has lost its name."""
+        status = None if self._file is None else open_status(self._file)
+        return _OWNER_ONLY if status is None else status.st_mode
+
+    def is_lost(self) -> bool:
+        """Return whether the file, or its write-ahead log, has lost its name."""
+        return self._named.find_lost(is_last=True) is not None
+
+    def check(self) -> None:
+        """Check that the paths name the files that were opened, and that no other one was copied over the database.
+
+        Raises:
+            StorageError: they do not, or one was; the error names the way back.
+        """
+        lost, change = self._named.find_lost(), self.checkpoints.find_change()
+        if lost == self._wal:
+            raise StorageError(
+                f"the write-ahead log {lost} was deleted, moved away or replaced while the log was open, so nothing"
+                f" more is written to it: {CLOSE_IN_ORDER}"
+            )
+        self._check_content(change if lost is None else "")
+        if lost is None:
+            return
+        if self._is_by_link():
+            raise StorageError(
+                f"the link {self._path} leads to another file than when the log was opened, so nothing more is"
+                " written: to go on with that file, close the log (stop the program), and open it again"
+            )
+        raise StorageError(f"{self._describe_lost()}, so nothing more is written to it{self._ways_back()}")
+
+    def close(self, connection: sqlite3.Connection) -> None:
+        """Close the connection that writes. Before that, save the content of a file that has lost its name.
+
+        Raises:
+            StorageError: the file has lost its name, or another one was copied over it, and where its content is.
+        """
+        # What a write-ahead log without a name has is moved into the file.
+        is_lost = self._named.find_lost(is_last=True) == self._path and not self._is_by_link()
+        fault = ""
+        try:
+            if not is_lost:
+                self.checkpoints.finish(connection)
+            elif self._is_saved or self._has_left():
+                # What a reader has read, and leaves nothing of behind, is none of its faults.
+                fault = self._save_and_describe(connection)
+        finally:
+            self.checkpoints.close(connection)
+        if fault:
+            raise StorageError(fault)
+        self._check_content("" if is_lost else self.checkpoints.change)
+
+    def _save_and_describe(self, connection: sqlite3.Connection) -> str:
+        """Save the content of a file that has lost its name, unless it has another one, and return what to do."""
+        lost, left = self._describe_lost(), self._left_behind()
+        if not self._is_saved or not self._is_unlinked() or self.checkpoints.log.is_cut_off:
+            return f"{lost}{left}"
+        try:
+            saved = self._save(connection)
+        except StorageError as error:
+            return f"{lost}, and what it held cannot be saved: {error}{left}"
+        path = shell_path(self._path)
+        set_aside = f"mv {path} {shell_path(f'{self._path}.copy')} && " if os.path.lexists(self._path) else ""
+        put_back = f"{set_aside}mv {shell_path(saved)} {path}"
+        return f"{lost}. All that it held is saved as {saved}: {put_back} puts it back"
+
+    def _check_content(self, change: str) -> None:
+        """Check that the write-ahead log was not cut off, and that nothing was copied over the database.
+
+        Args:
+            change: how the database has changed, as a clause; "" if it has not.
+        """
+        if self.checkpoints.log.is_cut_off:
+            raise StorageError(
+                f"the write-ahead log {self._wal} was cut off while the log was open, so nothing more is written"
+                f" to it, and nothing of it is moved into {self._path}. Stop the program (the server), and get what is"
+                f" lost from a replica: gossiplog repair {shell_path(self._path)} --from SOURCE"
+            )
+        if change:
+            raise StorageError(
+                f"the file {self._path} was written over ({change}) while the log was open, so nothing more is written"
+                f" to it, and {self._wal} is kept. {describe_ways_back(self._database, self._only_in_wal())}"
+            )
+
+    def _is_by_link(self) -> bool:
+        """Return whether the path is a link that leads elsewhere, and the file has its own name still."""
+        return self._named.is_named(self._path, by=self._database)
+
+    def _is_unlinked(self) -> bool:
+        """Return whether the file has no name, as far as the system says."""
+        status = None if self._file is None else open_status(self._file)
+        return status is None or status.st_nlink == 0
+
+    def _describe_lost(self) -> str:
+        if file_id(self._path) is not None:
+            how = "replaced by another file"
+        else:
+            how = "deleted" if self._is_unlinked() else "moved away"
+        return f"the file {self._path} was {how} while the log was open"
+
+    def _ways_back(self) -> str:
+        """Return what to do while a program has a file open that has lost its name."""
+        if not self._is_unlinked():
+            return ": move it back to go on"
+        if not self._is_saved:
+            return self._left_behind()
+        return (
+            ". The program still has all of it: stop it (the server) with Ctrl-C or SIGTERM, not with SIGKILL, and it"
+            f" saves all as {self._database}{SAVED_SUFFIX}. Until then gossiplog sync COPY SERVER --topic TOPIC, with"
+            " the server's ws:// address, gets a copy"
+        )
+
+    def _left_behind(self) -> str:
+        """Return what to do where only the write-ahead log of a file without a name is left, or nothing."""
+        if not self._is_unlinked():
+            return ": move it back"
+        if self._has_left() and file_id(self._path) is not None:
+            return f"; {self._wal} is kept. {describe_ways_back(self._database, self._only_in_wal())}"
+        path = shell_path(self._path)
+        if self._has_left():
+            return f"; {self._wal} is kept: gossiplog repair {path} --from SOURCE, with a replica or a backup"
+        return f": restore a backup, or gossiplog sync {path} SOURCE --topic TOPIC gets it from a replica"
+
+    def _has_left(self) -> bool:
+        """Return whether the write-ahead log has content, and is not that of another file of the name."""
+        return has_content(self._wal) and self._named.is_named(self._wal, by=self._wal)
+
+    def _only_in_wal(self) -> int:
+        """Return how many messages the write-ahead log may have that the file did not have when it was looked at."""
+        acknowledged = CommitCount(self._database).read()
+        return 0 if acknowledged is None else acknowledged[1] - self.checkpoints.file.count
+
+    def _save(self, connection: sqlite3.Connection) -> str:
+        """Copy the content of the file, with its identity, to a free name beside its former one; return that.
+
+        Raises:
+            StorageError: it cannot be written, or a thousand such names are taken.
+        """
+        for number in range(1, _MOST_SAVED):
+            saved = f"{self._database}{SAVED_SUFFIX}{f'-{number}' if number > 1 else ''}"
+            if not os.path.lexists(saved):
+                back_up(connection, saved, self.mode, None, is_copy=False)
+                return saved
+        raise StorageError(f"move away {self._database}{SAVED_SUFFIX} and the files with a number after that name")

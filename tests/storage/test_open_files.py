@@ -1,0 +1,180 @@
+"""Files that lose their names while a database is open: what it holds is saved when it is closed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.errors import StorageError
+from gossiplog.log import Log
+from gossiplog.storage import open_files, sqlite_files
+
+TOPIC = "files.example.com"
+STORED = 5
+
+
+def opened(path: Path) -> Log:
+    return gossiplog.open(path, TOPIC, signer=Signer(bytes(32)))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A log of some messages, all in its file."""
+    path = tmp_path / "the log.db"
+    with opened(path) as log:
+        log.append_many(range(STORED))
+    return path
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def delete_all(path: Path) -> None:
+    for each in path.parent.glob(f"{path.name}*"):
+        each.unlink()
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other.db")
+    with opened(other) as log:
+        log.append("of the other")
+    other.replace(path)
+
+
+LOSSES = [delete, delete_all, replace]
+
+
+@pytest.mark.parametrize("appended", [0, 1, 30])
+@pytest.mark.parametrize("lose", LOSSES)
+def test_what_a_file_without_a_name_holds_is_saved_as_the_log_is_closed(
+    path: Path, lose: Callable[[Path], None], appended: int
+) -> None:
+    """Where nothing was in the write-ahead log, the log was closed without an error, and all was gone."""
+    log = opened(path)
+    for number in range(appended):
+        log.append(number)
+    root = log.root
+    lose(path)
+    with pytest.raises(StorageError, match=r"while the log was open\. All that it held is saved") as raised:
+        log.close()
+    # The way back that it names, beside what was left.
+    command = re.search(r"saved as .*?: (.*) puts it back", str(raised.value))
+    assert command is not None
+    subprocess.run(command[1], shell=True, check=True)
+    with opened(path) as log:
+        assert (log.verify().messages, log.root) == (STORED + appended, root)
+        log.append("goes on")
+    log.close()
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_an_open_log_without_a_name_says_how_it_is_saved(path: Path, lose: Callable[[Path], None]) -> None:
+    log = opened(path)
+    log.append("first")
+    lose(path)
+    way = rf"with Ctrl-C or SIGTERM, .* saves all as {path}\.saved\. .* sync COPY"
+    with pytest.raises(StorageError, match=way):
+        log.replica.check_files()
+    copy = path.with_name("copy.db")
+    assert log.backup(copy) == STORED + 1
+    with pytest.raises(StorageError, match="All that it held is saved"):
+        log.close()
+    with opened(copy) as log:
+        assert log.verify().messages == STORED + 1
+
+
+def test_no_saved_file_takes_the_name_of_another(path: Path) -> None:
+    saved = []
+    for _ in range(3):
+        log = opened(path)
+        shutil.copyfile(path, path.with_name("kept.db"))
+        path.unlink()
+        with pytest.raises(StorageError) as raised:
+            log.close()
+        saved += re.findall(r"saved as (\S+ \S+):", str(raised.value))
+        path.with_name("kept.db").rename(path)
+    assert saved == [f"{path}.saved{suffix}" for suffix in ("", "-2", "-3")]
+
+
+def test_the_saved_file_has_the_mode_of_the_log(path: Path) -> None:
+    path.chmod(0o640)
+    log = opened(path)
+    path.unlink()
+    with pytest.raises(StorageError):
+        log.close()
+    assert path.with_name("the log.db.saved").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("appended", [0, 1])
+def test_a_file_that_has_another_name_is_not_saved(path: Path, appended: int) -> None:
+    log = opened(path)
+    log.append_many(range(appended))
+    moved = path.rename(path.with_name("moved.db"))
+    with pytest.raises(StorageError, match="was moved away while the log was open: move it back"):
+        log.close()
+    assert not [*path.parent.glob("*.saved*")]
+    moved.rename(path)
+    with opened(path) as log:
+        assert log.verify().messages == STORED + appended
+
+
+def test_where_the_system_lists_no_open_files_all_is_saved(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_files, "_DESCRIPTORS", "/nowhere")
+    log = opened(path)
+    path.unlink()
+    with pytest.raises(StorageError, match="All that it held is saved"):
+        log.close()
+
+
+@pytest.mark.parametrize("appended", [0, 1])
+def test_what_cannot_be_saved_is_said(path: Path, monkeypatch: pytest.MonkeyPatch, appended: int) -> None:
+    """The write-ahead log, the rest of it, stays as it is, however long it is."""
+    monkeypatch.setattr(open_files, "_MOST_SAVED", 1)
+    log = opened(path)
+    log.append_many(range(appended))
+    wal = path.with_name("the log.db-wal")
+    written = wal.read_bytes()
+    path.unlink()
+    way = "repair .* --from SOURCE" if appended else "sync .* SOURCE --topic TOPIC"
+    with pytest.raises(StorageError, match=rf"was deleted .* cannot be saved: move away .*{way}"):
+        log.close()
+    assert wal.read_bytes() == written
+
+
+def test_a_folder_that_is_gone_is_named(path: Path) -> None:
+    log = opened(path)
+    shutil.rmtree(path.parent)
+    with pytest.raises(StorageError, match=f"cannot be saved: .*there is no folder {path.parent}"):
+        log.close()
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_a_reader_saves_nothing(path: Path, lose: Callable[[Path], None]) -> None:
+    """What it has read was there."""
+    with gossiplog.open(path, read_only=True) as log:
+        lose(path)
+        with pytest.raises(StorageError, match="while the log was open"):
+            log.replica.check_files()
+    assert not [*path.parent.glob("*.saved*")]
+
+
+def test_a_cut_off_write_ahead_log_is_not_saved(path: Path) -> None:
+    """It would be zeros."""
+    log = opened(path)
+    log.append("first")
+    os.truncate(path.with_name("the log.db-wal"), 0)
+    path.unlink()
+    with pytest.raises(StorageError):
+        log.append("second")
+    with pytest.raises(StorageError, match="was deleted while the log was open"):
+        log.close()
+    assert not [*path.parent.glob("*.saved*")]
