@@ -448,7 +448,7 @@ async def test_the_slowest_body_gives_way(log: Log, monkeypatch: pytest.MonkeyPa
     body = to_json(log.append("hi"))
     monkeypatch.setattr(admission_module, "MOST_BODIES", 2)
     monkeypatch.setattr(admission_module, "STALLED_SECONDS", 0)
-    admission = Admission(2**20)
+    admission = Admission(2**22)
     # So much faster that it makes no difference how long before the other it begins on a busy machine.
     app, clients = create_api(log, list, admission), [SlowBody(2**19), SlowBody(1)]
     async with anyio.create_task_group() as tasks:
