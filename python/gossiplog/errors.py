@@ -241,12 +241,14 @@ class CorruptLog(StorageError):
     Attributes:
         problems: what was found, one sentence each.
         advice: how its message ends.
+        run: the command that is the first way back, "" where the advice is general.
     """
 
     _subject = "the log"
     _advice = "; `gossiplog repair {} --from SOURCE` repairs it from a replica, `gossiplog doctor {}` says more"
 
-    def __init__(self, problems: Sequence[str], *, advice: str | None = None) -> None:
+    def __init__(self, problems: Sequence[str], *, advice: str | None = None, run: str = "") -> None:
+        self.run = run
         self.advice = self._advice.replace("{}", "LOG") if advice is None else advice
         self._may_locate = advice is None
         self._shown = f"{self._subject} is damaged: {listed(problems, 5, separator='; ')}"

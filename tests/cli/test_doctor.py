@@ -13,6 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
+from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.salvage import working_folder
@@ -338,8 +339,9 @@ def test_a_folder_in_the_place_of_the_write_ahead_log(program: Program, path: Pa
     """`doctor` said "Is a directory"."""
     wal = path.with_name(f"{path.name}-wal")
     wal.mkdir()
-    err = program(command, path).err
-    assert f"{wal} is a folder, where SQLite keeps a file: mv {wal} {wal}.former" in err
+    result = program(command, path)
+    said = result.records[0]["finding"] if command == "doctor" else result.err
+    assert f"{wal} is a folder, where SQLite keeps a file: mv {wal} {wal}.former" in said
     wal.rename(f"{wal}.former")
     assert program("verify", path).code == 0
 
@@ -540,3 +542,57 @@ def test_what_only_the_write_ahead_log_has_is_not_given_up(
     run = found(program, path, 1)["write-ahead log"][2]
     assert run_as_printed(program, run, home / "r.db") == ""
     assert program("verify", path).record["messages"] == 602
+
+
+def test_what_is_left_of_a_log_whose_file_is_gone_is_a_finding(program: Program, path: Path, home: Path) -> None:
+    """They were errors, so that nothing was on the standard output, where JSON was promised."""
+    count, wal = home / "notes.db-count", home / "notes.db-wal"
+    copy = home / "copy.db"
+    copy.write_bytes(path.read_bytes())
+    path.unlink()
+    says = f"{path} is gone, and {count} says that a log with 20 messages was there; put the file"
+    _, finding, run = found(program, path, 1)["damage"]
+    assert finding.startswith(says)
+    assert run_as_printed(program, run.replace("TOPIC", "org.example.test"), copy) == ""
+    assert program("verify", path).record["messages"] == 20
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append("more")
+        kept = wal.read_bytes()
+    path.unlink()
+    wal.write_bytes(kept)
+    _, finding, run = found(program, path, 1)["damage"]
+    assert finding.startswith(f"{path} is gone, and {wal} has what was written last")
+    assert run == f"gossiplog repair {path} --from SOURCE"
+
+
+def test_a_deleted_file_that_a_program_has_open_or_has_saved(program: Program, path: Path, home: Path) -> None:
+    """`sync` made another log, on the write-ahead log of a server that still had the former one."""
+    copy = home / "copy.db"
+    copy.write_bytes(path.read_bytes())
+    log = gossiplog.open(path, signer=Signer(bytes(32)))
+    log.append("more")
+    path.unlink()
+    _, finding, run = found(program, path, 1)["damage"]
+    assert finding.startswith(f"{path} is gone, and process {os.getpid()} has the former file open. The program still")
+    assert run == "gossiplog sync COPY SERVER --topic TOPIC"
+    # As a user does who follows the advice for a log of which no program has anything.
+    (home / "notes.db-count").unlink()
+    assert f"process {os.getpid()} has the former file open" in program("sync", path, copy).err
+    with pytest.raises(StorageError, match="All that it held is saved"):
+        log.close()
+    _, finding, run = found(program, path, 1)["damage"]
+    assert f"{path} is gone, and a program that had it open has saved what it held as {path}.saved: mv" in finding
+    for command in (("init", path, *COMMANDS["init"]), ("sync", path, copy)):
+        result = program(*command)
+        assert (result.code, f"mv {path}.saved {path} puts it back" in result.err) == (1, True)
+    (home / "notes.db.saved").rename(path)
+    assert run == f"mv {path}.saved {path}"
+    assert program("verify", path).record["messages"] == 21
+
+
+def test_a_log_that_is_made_beside_what_was_set_aside_of_a_former_one(program: Program, home: Path) -> None:
+    (home / "new.db-wal.former").write_bytes(b"a write-ahead log")
+    assert program("init", "new.db", "--topic", "org.example.test").err == (
+        "gossiplog: a new log is made: new.db-wal.former may have messages of a former one\n"
+    )
+    assert program("append", "new.db", "1").err.count("former") == 0

@@ -13,7 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.errors import StorageError
+from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.log import Log
 from gossiplog.storage import open_files, sqlite_files
 
@@ -178,3 +178,29 @@ def test_a_cut_off_write_ahead_log_is_not_saved(path: Path) -> None:
     with pytest.raises(StorageError, match="was deleted while the log was open"):
         log.close()
     assert not [*path.parent.glob("*.saved*")]
+
+
+@pytest.mark.parametrize("others", [(), ("-count",), ("-count", "-wal"), ("-shm",)])
+def test_no_log_is_made_where_a_program_has_the_former_one_open(path: Path, others: tuple[str, ...]) -> None:
+    """SQLite would use the write-ahead log of the former file for both."""
+    log = opened(path)
+    for suffix in ("", *others):
+        Path(f"{path}{suffix}").unlink()
+    with pytest.raises(CorruptLog, match=rf"is gone, and process {os.getpid()} has the former file open\. The program"):
+        opened(path)
+    with pytest.raises(StorageError, match="All that it held is saved"):
+        log.close()
+    with pytest.raises(CorruptLog, match=r"has saved what it held as .*mv .* puts it back"):
+        opened(path)
+    path.with_name("the log.db.saved").rename(path)
+    with opened(path) as log:
+        assert log.verify().messages == STORED
+
+
+def test_processes_that_have_a_deleted_file_open(path: Path) -> None:
+    """Other files whose names begin so, and files that are there, do not count."""
+    with path.open("rb"), path.with_name("the log.db (deleted)").open("wb"):
+        assert sqlite_files.holders(str(path)) == []
+        path.unlink()
+        assert sqlite_files.holders(str(path)) == [os.getpid()]
+    assert sqlite_files.holders(str(path)) == []

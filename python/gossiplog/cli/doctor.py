@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import gossiplog.log
-from gossiplog.cli.logs import LogPath, check_not_gone
+from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
@@ -27,13 +27,14 @@ from gossiplog.storage.database_file import is_other_identity, read_identity_and
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.sqlite_files import check_files, wal_of
+from gossiplog.storage.sqlite_files import SAVED_SUFFIX, check_files, wal_of
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
 from gossiplog.storage.write_ahead_log import unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {
     "{}.damaged*": "is the file before a repair: remove it when you no longer need it",
+    f"{{}}{SAVED_SUFFIX}*": "is of a program whose file was deleted or replaced: remove it when you no longer need it",
     "{}-wal.former": "is the write-ahead log of a former file: remove it when you no longer need it",
     "{}.rebasing*": "is of a rebase that was killed, unless one is running",
     "{}.keeping": "is of a repair or a rebase that was killed, unless one is running",
@@ -85,10 +86,6 @@ def doctor(
     whether an application is behind. It changes nothing.
     """
     output = Output(json)
-    check_files(str(path))
-    if not path.is_file():
-        check_not_gone(path)
-        raise NotALog(f"there is no log {path}")
     findings = [*_findings(path, quick)]
     if output.json:
         for finding in findings:
@@ -106,6 +103,19 @@ def doctor(
 
 def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     """Yield what is found. The log is opened last: SQLite drops what follows damage in a write-ahead log."""
+    try:
+        check_files(str(path))
+        CommitCount(str(path)).check_not_gone()
+    except CorruptLog as error:
+        yield Finding("damage", Severity.WRONG, f"{'; '.join(error.problems)}{error.advice}", error.run)
+        return
+    except NotALog:
+        raise
+    except StorageError as error:
+        yield Finding("files", Severity.WRONG, str(error))
+        return
+    if not path.is_file():
+        raise NotALog(f"there is no log {path}")
     yield from _permissions(path)
     if quick:
         # Otherwise the verification finds it.

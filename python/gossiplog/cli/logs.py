@@ -49,6 +49,8 @@ _AUTHORS = 50  # shown on a terminal: those of the most bytes
 _REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
+# What the commands that errors name set aside, or keep, of a log.
+_SET_ASIDE = ("-wal.former", ".copy", ".damaged")
 
 # Opening it says better what is wrong.
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]
@@ -110,6 +112,8 @@ def open_log(
             raise StorageError(
                 f"cannot make the log {path} in the folder {path.parent}: {explain_denial(path.parent, 'write to')}"
             )
+        if former := [name for suffix in _SET_ASIDE if os.path.exists(name := f"{path}{suffix}")]:
+            say(f"a new log is made: {listed(former, len(former))} may have messages of a former one")
     elif not _may(path, os.R_OK):
         raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
     if topic is None:

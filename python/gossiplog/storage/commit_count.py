@@ -26,7 +26,7 @@ import zlib
 from contextlib import suppress
 
 from gossiplog.errors import CorruptLog
-from gossiplog.reprs import counted, last_counted, shell_path
+from gossiplog.reprs import counted, last_counted, listed, shell_path
 from gossiplog.storage.database_file import (
     OTHER_IDENTITY,
     describe_fewer_if_sound,
@@ -35,7 +35,7 @@ from gossiplog.storage.database_file import (
     read_identity_and_count,
 )
 from gossiplog.storage.pages import SMALLEST_PAGE
-from gossiplog.storage.sqlite_files import has_content, wal_of
+from gossiplog.storage.sqlite_files import SAVED_SUFFIX, has_content, holders, how_to_save, wal_of
 
 COUNT_SUFFIX = "-count"
 """How the file's name ends; it begins with that of the database, after links."""
@@ -44,6 +44,7 @@ _COUNTED = struct.Struct(">16sQ")
 _CHECKED = struct.Struct(">16sQI")
 _WAL_RECORD = struct.Struct(">8sQ")
 _CHECKED_WAL_RECORD = struct.Struct(">8sQI")
+_MOST_HOLDERS = 5
 # Where a write-ahead log has its salts (https://sqlite.org/fileformat2.html, "WAL File Format").
 _SALTS_AT, _SALTS = 16, 8
 # A link, or a pipe that nobody reads, may be a stranger's.
@@ -124,8 +125,8 @@ class CommitCount:
             accept_loss: whether messages may be lost that are not in the write-ahead log either.
 
         Raises:
-            CorruptLog: the file is gone, or shorter than a page, and there is its write-ahead log, or its count has
-                messages.
+            CorruptLog: the file is gone, or shorter than a page, and a program has it open or has saved its content,
+                or there is its write-ahead log, or its count has messages.
         """
         is_there = os.path.exists(self._database)
         if is_there and os.path.getsize(self._database) >= SMALLEST_PAGE:
@@ -133,6 +134,7 @@ class CommitCount:
         path, acknowledged = shell_path(self.database_name), self.read()
         count = 0 if acknowledged is None else acknowledged[1]
         what = f"{self.database_name} is {'empty or cut off' if is_there else 'gone'}"
+        self._check_not_saved(what)
         says = f"{self.name} says that a log with {counted(count, 'message')} was there"
         if has_content(self._wal_path):
             raise CorruptLog(
@@ -143,6 +145,7 @@ class CommitCount:
                     f" Without a source, gossiplog recover {path} NEW --accept-loss gets what is in the write-ahead log"
                     " with all its ancestors"
                 ),
+                run=f"gossiplog repair {path} --from SOURCE",
             )
         if count and not accept_loss:
             remove = f"rm {path} {shell_path(self.name)}" if is_there else f"rm {shell_path(self.name)}"
@@ -152,6 +155,32 @@ class CommitCount:
                     f"; put the file or a backup back, or get its messages from a replica: {remove} &&"
                     f" gossiplog sync {path} SOURCE --topic TOPIC"
                 ),
+                run=f"{remove} && gossiplog sync {path} SOURCE --topic TOPIC",
+            )
+
+    def _check_not_saved(self, what: str) -> None:
+        """Refuse what would make a database anew while a program has the former one, or where one has saved it.
+
+        Args:
+            what: a clause that says that the file is gone.
+        """
+        # A program that has a database open has some of these, unless they were deleted as well.
+        others = (self._wal_path, f"{self._database}-shm", self.path)
+        if any(map(os.path.exists, others)) and (found := holders(self._database)):
+            shown = listed([str(process) for process in found], _MOST_HOLDERS)
+            process = f"process {shown} has" if len(found) == 1 else f"the processes {shown} have"
+            raise CorruptLog(
+                [f"{what}, and {process} the former file open"],
+                advice=f". The program {how_to_save(self._database)}",
+                run="gossiplog sync COPY SERVER --topic TOPIC",
+            )
+        saved = self.database_name + SAVED_SUFFIX
+        if os.path.exists(saved):
+            put_back = f"mv {shell_path(saved)} {shell_path(self.database_name)}"
+            raise CorruptLog(
+                [f"{what}, and a program that had it open has saved what it held as {saved}"],
+                advice=f": {put_back} puts it back. To make another log of the name, move {saved} away",
+                run=put_back,
             )
 
     def check_database(self) -> None:

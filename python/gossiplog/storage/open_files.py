@@ -13,11 +13,17 @@ from gossiplog.reprs import shell_path
 from gossiplog.storage.checkpoints import Checkpoints
 from gossiplog.storage.commit_count import CommitCount, describe_ways_back
 from gossiplog.storage.sqlite_backup import back_up
-from gossiplog.storage.sqlite_files import NamedFiles, file_id, has_content, open_status, wal_of
+from gossiplog.storage.sqlite_files import (
+    SAVED_SUFFIX,
+    NamedFiles,
+    file_id,
+    has_content,
+    how_to_save,
+    open_status,
+    wal_of,
+)
 from gossiplog.storage.sqlite_tables import CLOSE_IN_ORDER
 
-SAVED_SUFFIX = ".saved"
-"""How the name ends under which a file is saved that has lost its own; a number follows where that is taken."""
 _MOST_SAVED = 1000
 _OWNER_ONLY = 0o600
 
@@ -155,11 +161,7 @@ class OpenFiles:
             return ": move it back to go on"
         if not self._is_saved:
             return self._left_behind()
-        return (
-            ". The program still has all of it: stop it (the server) with Ctrl-C or SIGTERM, not with SIGKILL, and it"
-            f" saves all as {self._database}{SAVED_SUFFIX}. Until then gossiplog sync COPY SERVER --topic TOPIC, with"
-            " the server's ws:// address, gets a copy"
-        )
+        return f". The program {how_to_save(self._database)}"
 
     def _left_behind(self) -> str:
         """Return what to do where only the write-ahead log of a file without a name is left, or nothing."""

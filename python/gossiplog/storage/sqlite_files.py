@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import re
@@ -30,8 +31,12 @@ _IMMUTABLE = "immutable=(?:1|yes|true|on)"
 _IMMUTABLE_URI = re.compile(rf"file:[^#]*[?&]{_IMMUTABLE}(?:[&#]|$)")
 READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
 """Fits a URI by which nothing can be written."""
+SAVED_SUFFIX = ".saved"
+"""How the name ends under which a file is saved that has lost its own; a number follows where that is taken."""
 _DESCRIPTORS = "/dev/fd"
 """Where a process finds what it has open: on Linux a link to /proc/self/fd."""
+_ALL_DESCRIPTORS = "/proc/[0-9]*/fd/*"
+"""Where Linux shows what all processes have open."""
 # Linux's time stamps are those of its ticks, of 10 ms at most; the coarsest file system's are FAT's, of two seconds.
 _STAMP_NANOSECONDS = 3 * 10**7
 _WHOLE_STAMP_NANOSECONDS = 4 * 10**9
@@ -137,6 +142,37 @@ def open_status(file: tuple[int, int]) -> os.stat_result | None:
             if (status.st_dev, status.st_ino) == file:
                 return status
     return None
+
+
+def holders(path: str) -> list[int]:
+    """Return the processes that have a file open which was deleted, or replaced by another one, ascending.
+
+    Args:
+        path: that the file had, after links.
+
+    Returns:
+        Those that this user may see, on Linux; none on other systems.
+    """
+    deleted, found = f"{path} (deleted)", set()
+    for descriptor in glob.iglob(_ALL_DESCRIPTORS):
+        # Of other users, or closed meanwhile.
+        with suppress(OSError):
+            if os.readlink(descriptor) == deleted and not os.stat(descriptor).st_nlink:
+                found.add(int(descriptor.split("/")[2]))
+    return sorted(found)
+
+
+def how_to_save(database: str) -> str:
+    """Return a clause, after "the program", about the content of a file that has lost its name.
+
+    Args:
+        database: the path of the file, after links.
+    """
+    return (
+        "still has all of it: stop it (the server) with Ctrl-C or SIGTERM, not with SIGKILL, and it saves all as"
+        f" {database}{SAVED_SUFFIX}. Until then gossiplog sync COPY SERVER --topic TOPIC, with the server's ws://"
+        " address, gets a copy"
+    )
 
 
 def is_settled(changed: int, now: int) -> bool:
