@@ -73,8 +73,25 @@ def test_a_repr_is_short(kind: type) -> None:
     made = object.__new__(kind)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type] # a dataclass
         object.__setattr__(made, field.name, huge(str(field.type)))
+    # Notes are this package's own, and what errors say is longer than other values.
+    fields = [field for field in dataclasses.fields(kind) if field.name != "notes"]  # type: ignore[arg-type] # likewise
+    for field in {*dataclasses.fields(kind)} - {*fields}:  # type: ignore[arg-type] # likewise
+        object.__setattr__(made, field.name, ())
+    errors = sum("Exception" in str(field.type) for field in fields)
     assert kind.__name__ in repr(made)
-    assert len(repr(made)) < MOST + 80 * len(dataclasses.fields(kind))  # type: ignore[arg-type] # likewise
+    assert len(repr(made)) < MOST * (1 + errors) + 80 * len(fields)
+
+
+def test_a_command_in_a_repr_is_not_cut() -> None:
+    """Printed, what a repair returned ended amid the command that it advised."""
+    command = f"gossiplog rebuild /{'folder/' * 20}notes.db makes the application's tables anew from the messages"
+    result = gossiplog.RepairResult(1, gossiplog.Node(0, None, bytes(16)), ("x" * 1000,), notes=(command,))
+    assert f"notes=({command!r},)" in repr(result)
+    many = dataclasses.replace(result, notes=(command,) * 5)
+    assert f"notes=({', '.join([repr(command)] * 3)}, ...) of 5" in repr(many)
+    failed = gossiplog.Failed("storing", errors.CorruptLog(["a message is lost"]))
+    failed.error.locate(Path(f"/{'folder/' * 20}notes.db"))
+    assert f"gossiplog repair /{'folder/' * 20}notes.db --from SOURCE" in repr(failed)
 
 
 def test_errors_about_many_things_are_short() -> None:

@@ -19,6 +19,9 @@ _SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.
 _SHORT.maxlevel = 3
 _SHORT.maxstring = 80
 _SHORT.maxother = 120
+# Of what an exception says: commands that the user is to copy are at its end.
+_LONGEST_ERROR = 800
+_HAS_COMMANDS = "has commands"
 
 
 def counted(count: int, singular: str, plural: str = "") -> str:
@@ -80,20 +83,37 @@ def short_repr(kind: _Class) -> _Class:
     def representation(self: Any) -> str:
         values = ((each, getattr(self, each.name)) for each in fields(self) if each.repr)
         given = ((each, value) for each, value in values if not (value is None and each.default is None))
-        shown = (f"{each.name}={_shown(value)}" for each, value in given)
+        shown = (
+            f"{each.name}={_listed_whole(value) if _HAS_COMMANDS in each.metadata else _shown(value)}"
+            for each, value in given
+        )
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     kind.__repr__ = representation  # type: ignore[assignment]
     return kind
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def texts_with_commands(*, default: tuple[str, ...]) -> Any:
+    """Return a field of a dataclass for texts of this package, which `repr` does not cut."""
+    return field(default=default, metadata={_HAS_COMMANDS: True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, texts_with_commands))
 def frozen(kind: type[_Value]) -> type[_Value]:
     """Make a frozen dataclass with slots and a short `repr`."""
     return short_repr(dataclass(frozen=True, slots=True)(kind))
 
 
+def _listed_whole(texts: Sequence[str]) -> str:
+    if len(texts) <= _MOST_ITEMS:
+        return repr(tuple(texts))
+    return f"({', '.join(map(repr, texts[:_MOST_ITEMS]))}, ...) of {len(texts):,}"
+
+
 def _shown(value: object) -> str:
+    if isinstance(value, BaseException):
+        text, half = repr(value), _LONGEST_ERROR // 2
+        return text if len(text) <= _LONGEST_ERROR else f"{text[:half]}...{text[-half:]}"
     if isinstance(value, MappingProxyType):
         if len(value) > _MOST_ITEMS:
             return f"{{...}} of {len(value):,}"

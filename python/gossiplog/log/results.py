@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import GossipLogError, RefusedMessage
-from gossiplog.reprs import counted, frozen
+from gossiplog.reprs import counted, frozen, texts_with_commands
 
 # Of an application's exception, those nearest to where it was raised.
 _SHOWN_FRAMES = 8
@@ -181,7 +181,7 @@ class RepairResult:
     damaged: tuple[str, ...] = ()
     fetched: int = 0
     moved: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = texts_with_commands(default=())
     former: str | None = None
 
 
