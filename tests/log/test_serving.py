@@ -114,3 +114,35 @@ def test_a_source_with_a_wrong_value_names_it(source: Log, path: Path, opened: C
     )
     with pytest.raises(CorruptSource, match=f"the stored message {seventh.id}: "):
         opened().pull(source)
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 7, 150, 299])
+@pytest.mark.parametrize("damage", ["value", "row", "leaf"])
+def test_what_comes_before_the_damage_is_pulled(
+    source: Log, path: Path, damaged: int, damage: str, opened: Callable[..., Log]
+) -> None:
+    """Nothing was, where a hub over the same file gave some: the answers that were ready were dropped."""
+    ids = [message.id for message in source]
+    kept = path.read_bytes(), path.with_name("source.db-wal").read_bytes()
+    change(
+        path,
+        {
+            "value": f"UPDATE gossiplog_messages SET value = x'00' WHERE seq = {damaged}",
+            "row": f"DELETE FROM gossiplog_messages WHERE seq = {damaged}",
+            "leaf": f"UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = {damaged}",
+        }[damage],
+    )
+    log = opened()
+    for _ in range(2):
+        with pytest.raises(CorruptSource, match="is damaged: .*" if damage == "leaf" else ids[damaged - 1]):
+            log.pull(source)
+        pulled = [message.id for message in log]
+        assert pulled == ids[: len(pulled)]
+        # The leaves of a node are asked for together.
+        assert len(pulled) == damaged - 1 or (damage == "leaf" and damaged - 60 < len(pulled) < damaged)
+    log.verify()
+    source.close()
+    for place, content in zip((path, path.with_name("source.db-wal")), kept, strict=True):
+        place.write_bytes(content)
+    path.with_name("source.db-shm").unlink(missing_ok=True)
+    assert log.pull(path).inserted == len(ids) - len(pulled)

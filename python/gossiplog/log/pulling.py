@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from gossiplog import core
-from gossiplog.errors import GossipLogError, MissingParents, ProtocolError
+from gossiplog.errors import CorruptSource, GossipLogError, MissingParents, ProtocolError
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import PullResult
 from gossiplog.message import ids_of
@@ -73,10 +73,18 @@ class _Work:
             raise failure
 
     def stream(self, client: Client, stream: Stream, count: int) -> Aborted | Finished:
-        """Drive a client to its end, and have what it receives verified and inserted."""
+        """Drive a client to its end, and have what it receives verified and inserted.
+
+        Raises:
+            CorruptSource: the source is damaged. What it answered before is taken.
+        """
         requests = client.start()
+        damage: CorruptSource | None = None
         while True:
-            answer = stream.receive(requests, time.monotonic())
+            try:
+                answer = stream.receive(requests, time.monotonic())
+            except CorruptSource as error:
+                answer, damage = b"", error
             requests = b""
             for event in client.receive(answer) if answer else client.end():
                 match event:
@@ -87,6 +95,8 @@ class _Work:
                         verified = self._verify.submit(verify_received, event, count)
                         self.writing.append(self._write.submit(self._insert, verified))
                     case Aborted() | Finished():
+                        if damage is not None:
+                            raise damage
                         return event
 
     def _insert(self, verified: Future[VerifiedBatch]) -> None:
@@ -138,6 +148,7 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
         connect: opens a stream to the source.
 
     Raises:
+        CorruptSource: the source is damaged. What comes before the damage, by key, is in the log.
         ProtocolError: the source broke a rule. What came before it is in the log.
         TreeError: the log is damaged.
     """
@@ -148,8 +159,14 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
         while True:
             snapshot = replica.snapshot()
             client = Client(snapshot, replica.topic, config=config)
+            is_damaged = False
             try:
                 end = work.stream(client, connect(), snapshot.state.count)
+            except CorruptSource:
+                # What was asked for after the damage comes before it in the next stream, if it lies before it.
+                if not client.statistics.values:
+                    raise
+                end, is_damaged = Aborted(0), True
             finally:
                 work.wait()
             work.count(client)
@@ -159,6 +176,9 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
             if fruitless == _FRUITLESS_STREAMS:
                 raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
             config = dataclasses.replace(client.next_config, skip=frozenset(work.refused))
+            if is_damaged:
+                # Children are not too many for one answer, and are not checked by the source in parts.
+                config = dataclasses.replace(config, parts=False)
             if end.cooldown > _LONGEST_COOLDOWN:
                 raise ProtocolError(
                     f"the source asks to wait for {end.cooldown} ms; {_LONGEST_COOLDOWN} ms at most are waited"

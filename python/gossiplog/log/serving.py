@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, CorruptSource
@@ -15,6 +16,8 @@ from gossiplog.protocol.sync import Server, SyncServerConfig
 class LogServer:
     """Serve a log to another one of this process. What is damaged in it raises CorruptSource, with the reason.
 
+    What can be answered before that is answered: the client has it when this raises.
+
     Args:
         snapshot: takes one of the log.
         config: the limits under which it serves.
@@ -23,8 +26,10 @@ class LogServer:
     def __init__(self, snapshot: Callable[[], Snapshot], config: SyncServerConfig | None) -> None:
         try:
             taken = snapshot()
-            complete = CompleteSnapshot(taken.storage, taken.state)
-            self._server = Server(complete, now=time.monotonic(), config=config)
+            served = _ServedUpToDamage(taken.storage, taken.state)
+            # One answer at a time: where the next one raises, those before it are not lost.
+            one = replace(config or SyncServerConfig(), output=1)
+            self._server = Server(served, now=time.monotonic(), config=one)
         except CorruptLog as error:
             raise CorruptSource(error.problems) from error
 
@@ -53,3 +58,16 @@ class CompleteSnapshot(Snapshot):
             if self.leaves(key, key + b"\0", 1):
                 raise CorruptLog([f"message {core.encode_id(key)} is in the tree, but is not stored"]) from None
             raise
+
+
+class _ServedUpToDamage(CompleteSnapshot):
+    """A snapshot that gives none of several values of which one is damaged: the client asks for fewer of them then."""
+
+    def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
+        """As `CompleteSnapshot.values`, but raise CorruptLog only where one value is asked for."""
+        try:
+            return super().values(keys, limit)
+        except CorruptLog:
+            if len(keys) == 1:
+                raise
+            return None

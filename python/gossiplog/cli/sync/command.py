@@ -201,6 +201,7 @@ def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, 
     Raises:
         PullFailed: one of them is damaged.
     """
+    before = len(log)
     try:
         with spinner(f"{name} ← {source_name}"), Stopwatch() as watch:
             pulled = log.pull(source)
@@ -208,8 +209,11 @@ def pull_timed(log: Log, source: Log, name: str, source_name: str) -> dict[str, 
     except ProtocolError as error:
         raise PullFailed(f"{source_name}: {error}") from error
     except CorruptSource as error:
-        way_back = f"gossiplog doctor {shell_path(source_name)} says what to run"
-        raise PullFailed(f"{source_name}: {error}; {way_back}") from error
+        way_back = (
+            f"gossiplog doctor {shell_path(source_name)} says what to run, and the same sync then brings the rest"
+        )
+        came = f"{counted(len(log) - before, 'message')} from before the damage came"
+        raise PullFailed(f"{source_name}: {error}; {came}. {way_back}") from error
     except CorruptLog as error:
         raise PullFailed(f"{name}: {error}") from error
     return {
