@@ -14,6 +14,7 @@ from gossiplog.protocol.broadcast.events import (
     Insert,
     Judged,
     OrphansDue,
+    OverlapDue,
     PeerConnected,
     PeerDisconnected,
     RetryDue,
@@ -145,6 +146,57 @@ def test_a_sync_in_the_queue_is_not_started_when_another_has_brought_what_it_was
     assert bench.tell(HeadsReceived("b", [key(1)])) == []
     bench.tell(SyncBrought(sync, [key(1)], 1))
     assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(1)])) == [SendUpdate(("b",))]
+
+
+def test_syncs_with_peers_that_gossip_reaches_start_one_after_the_other() -> None:
+    """Broadcast, 4: one ends, or has had `overlap` for itself, before the next starts; others do not wait for it."""
+    bench = Bench("a", gossiping=["g", "h", "i"], config=BroadcastConfig(overlap=2.0))
+    first = bench.sync("g", 1)
+    bench.now = 1.0
+    assert timers(bench.all(HeadsReceived("h", [key(2)]))) == {OverlapDue(): 2.0}
+    assert bench.all(HeadsReceived("i", [key(3)])) == []
+    assert bench.tell(HeadsReceived("a", [key(4)])) == [StartSync(2, "a", (key(4),), frozenset())]
+    bench.now = 2.0
+    outs = bench.all(TimerExpired(OverlapDue()))
+    assert only(StartSync, outs).peer == "h"
+    assert timers(outs)[OverlapDue()] == 4.0
+    bench.now = 3.0
+    # What is left began earlier.
+    assert only(StartSync, bench.tell(SyncEnded(3, SyncResult.FINISHED, [key(2)]))).peer == "i"
+    assert bench.machine.is_idle is False
+    for sync, held in ((first, 1), (2, 4), (4, 3)):
+        assert bench.tell(SyncEnded(sync, SyncResult.FINISHED, [key(held)])) == []
+    assert bench.machine.is_idle
+
+
+def test_what_waits_for_the_end_of_a_sync_may_leave_or_come_to_nothing() -> None:
+    """Broadcast, 4."""
+    bench = Bench(gossiping=["g", "h", "i"], config=BroadcastConfig(overlap=2.0))
+    first = bench.sync("g", 1, 3)
+    assert bench.tell(HeadsReceived("h", [key(2)])) == bench.tell(HeadsReceived("i", [key(3)])) == []
+    bench.tell(PeerDisconnected("h"))
+    assert bench.tell(SyncEnded(first, SyncResult.FINISHED, [key(1), key(3)])) == []
+    assert bench.machine.is_idle
+
+
+def test_a_timer_of_an_overlap_that_comes_too_early_is_set_again() -> None:
+    """Broadcast, 4."""
+    bench = Bench(gossiping=["g", "h"], config=BroadcastConfig(overlap=2.0))
+    bench.sync("g", 1)
+    assert timers(bench.all(HeadsReceived("h", [key(2)]))) == {OverlapDue(): 2.0}
+    bench.now = 1.9
+    assert timers(bench.all(TimerExpired(OverlapDue()))) == {OverlapDue(): 2.0}
+
+
+def test_a_sync_that_has_had_its_turn_is_stopped_for_one_that_gossip_reaches() -> None:
+    """Broadcast, 7."""
+    config = BroadcastConfig(overlap=100.0, stall=10.0, turn=15.0)
+    bench = Bench(gossiping=["g", "h"], config=config)
+    sync = bench.sync("g", 1)
+    for number, bench.now in enumerate((10.0, 20.0)):
+        bench.tell(HeadsReceived("h", [key(2)]))
+        bench.tell(SyncAdvanced(sync, Statistics()))
+        assert bench.tell(TimerExpired(SyncCheck(sync))) == number * [StopSync(sync)]
 
 
 @pytest.mark.parametrize("held", [Appended([(key(1), b"")]), "pushed"])

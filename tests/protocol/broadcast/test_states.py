@@ -42,6 +42,7 @@ from gossiplog.protocol.broadcast.events import (
     Judged,
     OrphansDue,
     OutEvent,
+    OverlapDue,
     PeerBehind,
     PeerCaughtUp,
     PeerConnected,
@@ -423,7 +424,7 @@ class Peers(RuleBasedStateMachine):
     @rule(peer=peers, number=st.integers(0, 9))
     def expire_late(self, peer: int, number: int) -> None:
         """A timer that an earlier machine has set."""
-        for timer in (SyncDue(peer), SyncCheck(number), RetryDue(peer), AnnounceDue(), OrphansDue()):
+        for timer in (SyncDue(peer), SyncCheck(number), RetryDue(peer), AnnounceDue(), OrphansDue(), OverlapDue()):
             self.expire(timer)
 
     def expire(self, timer: Timer) -> None:
@@ -494,14 +495,18 @@ class Peers(RuleBasedStateMachine):
         schedule, refusals, orphans = machine._schedule, machine._rejected, machine._orphans
         assert machine._peers.keys() == schedule._sources.keys() == refusals._sets.keys() == members
         assert machine._out == []
+        queued = [*schedule._queue, *schedule._deferred]
         told = Counter(key for source in schedule._sources.values() for key in source.advertised)
         assert {key: len(by) for key, by in schedule._advertised_by.items()} == told
         for peer, source in schedule._sources.items():
             assert len(source.advertised) <= CONFIG.advertised
             assert all(schedule._advertised_by[key][peer] is source for key in source.advertised)
-            assert source.queued == (source in schedule._queue)
-        assert all(source is schedule._sources[source.peer] for source in schedule._queue)
-        assert len(schedule._queue) == len(set(map(id, schedule._queue))) <= len(members)
+            assert source.queued == (source in queued)
+        assert all(source is schedule._sources[source.peer] for source in queued)
+        assert len(queued) == len(set(map(id, queued))) <= len(members)
+        assert all(source.gossips for source in schedule._deferred)
+        has_room = len(schedule._running) < self.config.syncs
+        assert not (schedule._deferred and has_room) or OverlapDue() in self.timers
         assert schedule._running.keys() == self.syncs.keys()
         assert all(len(sync.skipped) <= CONFIG.skipped for sync in schedule._running.values())
         sets = refusals._sets.values()
@@ -543,7 +548,13 @@ class Peers(RuleBasedStateMachine):
         machine = self.machine
         state = [machine._peers, machine._announcing, machine._out]
         schedule, refusals, orphans = machine._schedule, machine._rejected, machine._orphans
-        state += [schedule._sources, schedule._advertised_by, schedule._running, len(schedule._queue)]
+        state += [
+            schedule._sources,
+            schedule._advertised_by,
+            schedule._running,
+            len(schedule._queue),
+            len(schedule._deferred),
+        ]
         state += [refusals._sets, refusals._set_of, refusals._tried_by]
         state += [orphans._orphans, orphans._children, orphans._size, self.tickets]
         assert not any(state), state

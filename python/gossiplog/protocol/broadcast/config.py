@@ -13,6 +13,7 @@ class BroadcastConfig:
 
     Attributes:
         syncs: that run at a time, over all peers; a peer has one at most.
+        overlap: seconds after which a sync with a peer that gossip reaches is joined by another such one.
         advertised: messages remembered that a peer advertised; any further ones are remembered as "more".
         skipped: messages remembered of each peer that the local application refuses, or that descend from one.
         backoff: seconds to wait after a peer's first failed sync; each further one doubles it.
@@ -31,6 +32,7 @@ class BroadcastConfig:
     """
 
     syncs: int = 4
+    overlap: float = 2.0
     advertised: int = 1024
     skipped: int = 4096
     backoff: float = 1.0

@@ -234,7 +234,12 @@ class OrphansDue:
     """Orphans that came by gossip have waited for their parents."""
 
 
-Timer: TypeAlias = SyncDue | SyncCheck | RetryDue | AnnounceDue | OrphansDue
+@frozen
+class OverlapDue:
+    """Another sync with a peer that gossip reaches may start."""
+
+
+Timer: TypeAlias = SyncDue | SyncCheck | OverlapDue | RetryDue | AnnounceDue | OrphansDue
 
 
 @frozen

@@ -16,7 +16,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    source is blamed (9).
 4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
    time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
-   more at most, after it, and not at all if the log has come to hold everything by then.
+   more at most, after it, and not at all if the log has come to hold everything by then. Peers that gossip reaches
+   mostly hold the same messages, and each would send them: a sync with one of them has BroadcastConfig.overlap for
+   itself before another starts (ours).
 5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
    found nodes below which nothing is missing, since it need not walk them again (ours).
 6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had advertised, is followed by a pause that
@@ -67,6 +69,7 @@ from gossiplog.protocol.broadcast.events import (
     Judged,
     OrphansDue,
     OutEvent,
+    OverlapDue,
     PeerBehind,
     PeerCaughtUp,
     PeerConnected,
@@ -197,7 +200,7 @@ class Broadcast:
         if peer in self._peers:
             raise ValueError(f"peer {peer!r} is connected already: report the end of its other connection first")
         self._peers[peer] = _Peer(gossips)
-        self._schedule.connect(peer)
+        self._schedule.connect(peer, gossips)
         self._rejected.connect(peer)
         self._emit(SendUpdate((peer,)))
 
@@ -382,6 +385,8 @@ class Broadcast:
             case OrphansDue():
                 for orphan, missing in self._orphans.expire(now):
                     self._give_up(orphan, missing, now)
+            case OverlapDue():
+                self._schedule.overlap_due()
             case AnnounceDue():
                 self._announcing = False
                 self._update(peer for peer, state in self._peers.items() if state.gossips)

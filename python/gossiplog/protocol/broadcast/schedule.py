@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TypeAlias
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     OutEvent,
+    OverlapDue,
     PeerId,
     SetTimer,
     StartSync,
@@ -42,6 +44,7 @@ class _Source:
     """A connected peer, and what it advertised that the log lacks."""
 
     peer: PeerId
+    gossips: bool
     advertised: dict[bytes, bool] = field(default_factory=dict)  # by key: whether an honest peer has stored it by now
     more: bool = False  # it advertised more than is remembered
     retry: bool = False  # it has what the application is to be asked again for
@@ -98,6 +101,9 @@ class Schedule:
         self._sources: dict[PeerId, _Source] = {}
         self._advertised_by: dict[bytes, dict[PeerId, _Source]] = {}
         self._queue: deque[_Source] = deque()
+        # Those that gossip reaches, taken out of the queue before another such sync might start.
+        self._deferred: deque[_Source] = deque()
+        self._overlap_timer = -math.inf
         self._running: dict[int, Sync] = {}
         self._numbers = numbers
 
@@ -106,9 +112,9 @@ class Schedule:
         """Whether no sync runs, and peers have advertised nothing that needs one."""
         return not self._running and not any(map(_has_cause, self._sources.values()))
 
-    def connect(self, peer: PeerId) -> None:
-        """Allow syncs with a peer from now on."""
-        self._sources[peer] = _Source(peer)
+    def connect(self, peer: PeerId, gossips: bool) -> None:
+        """Allow syncs with a peer, which gossip reaches or not, from now on."""
+        self._sources[peer] = _Source(peer, gossips)
 
     def disconnect(self, peer: PeerId) -> None:
         """Forget a peer; a sync with it is stopped, and still has to end."""
@@ -118,7 +124,7 @@ class Schedule:
         for key in list(source.advertised):
             self._drop(source, key)
         if source.queued:
-            self._queue.remove(source)
+            (self._queue if source in self._queue else self._deferred).remove(source)
         for sync in self._running.values():
             if sync.source is source:
                 self._emit(StopSync(sync.number))
@@ -184,6 +190,10 @@ class Schedule:
             source.timed = False
             self._enqueue(source, now)
 
+    def overlap_due(self) -> None:
+        """Handle the end of the time that a sync with a peer that gossip reaches has for itself."""
+        self._overlap_timer = -math.inf
+
     def start(self, now: float, skip: Callable[[], frozenset[bytes]]) -> list[PeerId]:
         """Start as many syncs as there is room for.
 
@@ -195,8 +205,7 @@ class Schedule:
             The peers.
         """
         started: list[PeerId] = []
-        while self._queue and len(self._running) < self._config.syncs:
-            source = self._queue.popleft()
+        while len(self._running) < self._config.syncs and (source := self._next(now)) is not None:
             source.queued = False
             # An earlier connection's sync may still be ending; its end puts the peer into the queue again.
             if any(sync.peer == source.peer for sync in self._running.values()) or not _has_cause(source):
@@ -210,7 +219,26 @@ class Schedule:
             self._emit(StartSync(sync.number, sync.peer, sync.asked, sync.skip))
             self._emit(SetTimer(SyncCheck(sync.number), now + self._config.stall))
             started.append(sync.peer)
+        if self._deferred and (at := self._overlap_at()) > now and at != self._overlap_timer:
+            self._overlap_timer = at
+            self._emit(SetTimer(OverlapDue(), at))
         return started
+
+    def _next(self, now: float) -> _Source | None:
+        """Return the next source; one that gossip reaches only if another such sync may start now."""
+        if self._deferred and self._overlap_at() <= now:
+            return self._deferred.popleft()
+        while self._queue:
+            source = self._queue.popleft()
+            if not source.gossips or self._overlap_at() <= now:
+                return source
+            self._deferred.append(source)
+        return None
+
+    def _overlap_at(self) -> float:
+        """Return when another sync with a peer that gossip reaches may start."""
+        started = [sync.started for sync in self._running.values() if sync.source.gossips]
+        return max(started) + self._config.overlap if started else -math.inf
 
     def check(self, number: int, now: float) -> None:
         """Stop a sync that stalls, or has had its turn while others wait."""
@@ -218,7 +246,7 @@ class Schedule:
         if sync is None:
             return
         sync.stalled = not sync.active
-        if sync.stalled or (self._queue and now - sync.started >= self._config.turn):
+        if sync.stalled or ((self._queue or self._deferred) and now - sync.started >= self._config.turn):
             self._emit(StopSync(number))
             return
         sync.active = False
