@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -29,6 +30,7 @@ from gossiplog.net import events
 from gossiplog.net.http.access import Access, Token
 from gossiplog.net.http.server import serve
 from gossiplog.net.http.tls import TLS
+from gossiplog.net.replicator import log_writer
 from gossiplog.net.service import background
 from gossiplog.net.transport import connection as connection_module
 from gossiplog.net.transport.network import Connection, Network, open_network
@@ -157,6 +159,34 @@ async def test_a_hub_says_what_its_client_may_do(opened: Open, may_write: bool) 
     async with serving(hub) as url, gossiplog.connect(opened(), url) as client:
         await client.synced()
         assert client.may_write is may_write
+
+
+@pytest.mark.parametrize("may_write", [False, True])
+async def test_a_hub_says_that_its_log_cannot_be_written(
+    opened: Open, tmp_path: Path, other_signer: Signer, monkeypatch: pytest.MonkeyPatch, may_write: bool
+) -> None:
+    """Clients waited for 20 s and more, and guessed. They get all that it has."""
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.1)
+    monkeypatch.setattr(log_writer, "LOOK_SECONDS", 0.0)
+    path, heard = tmp_path / "hub.db", Heard()
+    access = Access(write_token=None if may_write else Token("not-to-be-guessed-0123456789"))
+    theirs = opened(path, signer=other_signer)
+    theirs.append_many(range(5))
+    moved = path.rename(tmp_path / "moved.db")
+    async with serving(Hub(theirs, access=access, on_event=heard)) as url:
+        await heard.wait(events.Failed)
+        ours = opened(signer=other_signer)
+        async with gossiplog.connect(ours, url, reconnect=False) as reader:
+            await reader.synced()
+            assert (reader.hub_fault, reader.may_write) == ("the log cannot be written", may_write)
+            ours.append("not taken")
+            with pytest.raises(NetworkError, match=f"{url} says that the log cannot be written, and lacks messages of"):
+                await reader.synced()
+        moved.rename(path)
+        if may_write:
+            async with gossiplog.connect(ours, url) as writer:
+                await writer.synced()
+                assert len(theirs) == 6
 
 
 TOKENS = [Token(f"not-to-be-guessed-{number}") for number in range(4)]

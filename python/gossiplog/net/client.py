@@ -57,6 +57,8 @@ class Client(Service):
     Attributes:
         hub_root: the root of the hub's log when `synced` looked last; None before.
         may_write: whether the hub takes messages from this client; None before it said so, as canvas-js never does.
+        hub_fault: what the hub said, when this client connected, of its log that may keep the two different; "" if
+            nothing.
     """
 
     _ENTERED_AGAIN = "a client runs once: call gossiplog.connect again for another"
@@ -100,6 +102,7 @@ class Client(Service):
         self._running = False
         self.hub_root: Node | None = None
         self.may_write: bool | None = None
+        self.hub_fault = ""
         self._ended: NetworkError | ProtocolError | None = None
         # Whether the logs differed when `synced` looked last.
         self._differs = False
@@ -161,7 +164,8 @@ class Client(Service):
                 All else has been exchanged.
             ProtocolError: the hub broke a rule of the protocols; nothing more is exchanged with it.
             NetworkError: there is no connection, and none will be made. Or `reconnect` is False, this log has messages
-                that the hub lacks, and the hub lets this client read only.
+                that the hub lacks, and the hub lets this client read only, or has said that its log cannot be written
+                or is damaged.
             RefusedMessage: `reconnect` is False, and this log's application refuses messages of the hub's log; its
                 exception is the cause.
             RuntimeError: the client is not in its context, or leaves it meanwhile.
@@ -211,11 +215,17 @@ class Client(Service):
         """What keeps the logs different after all else has been exchanged; None where no obstacle is known.
 
         The hub refuses messages of this log (RefusedByPeer), this log's application refuses messages of the hub's log,
-        or the hub lets this client read only, and lacks messages of this log. None also while `synced` has not found
+        or the hub lets this client read only, or has said that its log cannot be written or is damaged, and lacks
+        messages of this log. None also while `synced` has not found
         the logs to differ, and while messages come or go.
         """
         driver = self._driver
-        if not (self._differs and driver.peers and driver.is_idle):
+        if not (self._differs and driver.peers):
+            return None
+        if self.hub_fault and driver.has_all:
+            # It asks again and again for what it cannot store.
+            return NetworkError(_fault_text(self._name, self.hub_fault))
+        if not driver.is_idle:
             return None
         if found := driver.refusals.error_for(driver.peers[0], self._name):
             return found
@@ -302,8 +312,10 @@ class Client(Service):
     def _read_hello(self, connection: Connection) -> None:
         """Read the headers of the hub's answer; raise ConnectionLost if it serves another topic."""
         topic, access = connection.hello.get(TOPIC_HEADER), connection.hello.get(ACCESS_HEADER)
+        self.hub_fault = ""
         if access is not None:
-            self.may_write = access != "read"
+            right, _, self.hub_fault = access.partition("; ")
+            self.may_write = right != "read"
         if topic is not None and topic != self._driver.protocols.topic:
             raise self._wrong_topic(topic)
 
@@ -321,6 +333,13 @@ def reader_text(hub: str) -> str:
     return (
         f"{hub} lets this client read only, and lacks messages of this log, which has all of the hub's:"
         " give the token of a writer"
+    )
+
+
+def _fault_text(hub: str, fault: str) -> str:
+    return (
+        f"{hub} says that {fault}, and lacks messages of this log, which has all of the hub's: see the log of its"
+        " server, and sync again once that is mended"
     )
 
 

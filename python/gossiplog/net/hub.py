@@ -381,7 +381,8 @@ class Hub(Service):
         may_write = allowed.write and not self._is_read_only
         code = _GOING_AWAY
         try:
-            await socket.accept(may_write=may_write)
+            # What follows the colon is for the hub's operator.
+            await socket.accept(may_write=may_write, fault=running.driver.unready.partition(":")[0])
             own, asked = running.driver.protocols.topic, _topic(scope)
             if asked is not None and asked != own:
                 # The client reads the hub's topic in the answer, and leaves.
@@ -451,11 +452,17 @@ class _Socket:
         self._gone = False
         self._is_text = False
 
-    async def accept(self, *, may_write: bool) -> None:
-        """Accept the client, and say which topic it finds here, and what it may do."""
+    async def accept(self, *, may_write: bool, fault: str) -> None:
+        """Accept the client, and say which topic it finds here, what it may do, and what may keep the logs different.
+
+        Args:
+            may_write: whether messages are taken from it.
+            fault: what is wrong with the log, "" if nothing is known.
+        """
+        access = "write" if may_write else "read"
         hello = [
             (TOPIC_HEADER.encode(), self._driver.protocols.topic.encode()),
-            (ACCESS_HEADER.encode(), b"write" if may_write else b"read"),
+            (ACCESS_HEADER.encode(), (f"{access}; {fault}" if fault else access).encode()),
         ]
         await self._send_message({"type": "websocket.accept", "headers": hello})
 

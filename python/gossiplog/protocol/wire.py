@@ -36,7 +36,8 @@ TOPIC_HEADER = "gossiplog-topic"
 SHOWN_TOPIC = 200
 """Characters of a topic in a message or in a line of a log."""
 ACCESS_HEADER = "gossiplog-access"
-"""By which it says then whether the client may "write", or "read" only."""
+"""By which it says then whether the client may "write", or "read" only, and after "; " why it may not be able to take
+or give all messages now."""
 
 
 _PUSH = re.compile("/canvas/v1/(.+)/push", re.DOTALL)

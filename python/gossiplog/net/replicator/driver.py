@@ -410,7 +410,12 @@ class Driver(Service):
     @property
     def is_idle(self) -> bool:
         """Whether no sync runs in either direction, and peers have advertised nothing that needs one."""
-        return self._machine.is_idle and not self._serving
+        return self.has_all and not self._serving
+
+    @property
+    def has_all(self) -> bool:
+        """Whether no sync brings messages, and peers have advertised nothing that needs one."""
+        return self._machine.is_idle
 
     async def root(self) -> Node:
         """Return the root of the log."""
@@ -437,7 +442,7 @@ class Driver(Service):
         """Why `/readyz` answers 503; "" if it does not."""
         if self.telemetry.damage:
             return f"the log is damaged: {self.telemetry.damage}"
-        reason = self.telemetry.cannot_store
+        reason = self.telemetry.cannot_store or self.telemetry.file_fault
         return f"the log cannot be written: {reason}" if reason else ""
 
     @property

@@ -130,7 +130,6 @@ class LogWriter:
 
         What is only read from, as by a hub whose clients write nothing, does not notice it.
         """
-        known = ""
         while True:
             fault = ""
             try:
@@ -139,7 +138,7 @@ class LogWriter:
                 return
             except StorageError as error:
                 fault = str(error)
-                if fault != known:
+                if fault != self._telemetry.file_fault:
                     self._telemetry.emit(events.Failed("checking the files of the log", error))
-            known = fault
+            self._telemetry.file_fault = fault
             await anyio.sleep(LOOK_SECONDS)

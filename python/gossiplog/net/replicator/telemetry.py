@@ -168,6 +168,7 @@ class Telemetry:
     Attributes:
         last_refused: the key and the error of the message that the application refused last; None before.
         cannot_store: why the last attempt to write to the log failed, "" if it did not.
+        file_fault: why the files of the log are not those that were opened, "" if they are.
         damage: the first damage that was found in the log, "" for none.
     """
 
@@ -189,6 +190,7 @@ class Telemetry:
         self._refused: dict[bytes, str] = {}
         self.last_refused: tuple[bytes, RefusedMessage] | None = None
         self.cannot_store = ""
+        self.file_fault = ""
         self.damage = ""
 
     @property
