@@ -398,6 +398,10 @@ class KeyFileError(GossipLogError):
     """A key file that is missing, damaged or readable by others."""
 
 
+class LossWarning(UserWarning):
+    """A log was opened without messages that had been acknowledged, since `accept_loss` was given."""
+
+
 class TopicWarning(UserWarning):
     """A topic that peers of version 0.13.14 of canvas-js refuse; those at its repository's head take it."""
 

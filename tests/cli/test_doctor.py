@@ -16,6 +16,7 @@ from gossiplog import Signer
 from gossiplog.errors import StorageError
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.base import REBUILD_REQUESTED
+from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.salvage import working_folder
 from tests.cli.support import Program
 from tests.rot.shapes import SCHEMAS
@@ -136,6 +137,8 @@ DAMAGE: dict[str, tuple[bool, Callable[[Path], None]]] = {
     **{f"{size} bytes left, no count": (False, without_count(cut(size))) for size in (0, 511)},
     "the header": (False, flip(0.0)),
     "the page size": (False, flip(0.0, at=16)),
+    "half of it": (False, lambda path: os.truncate(path, path.stat().st_size // 2)),
+    "half of it, and the write-ahead log": (True, lambda path: os.truncate(path, path.stat().st_size // 2)),
     "a page in the middle": (False, lambda path: path.write_bytes(path.read_bytes()[:20_000] + bytes(40_000))),
     "the write-ahead log": (True, flip(0.5, "-wal")),
     "no write-ahead log": (True, lambda path: Path(f"{path}-wal").unlink()),
@@ -165,6 +168,45 @@ def test_what_it_says_to_run_is_the_way_back(
     assert program("verify", path).record["messages"] >= 300
     if damage != "a backup":
         assert program("info", path).record["root"] == program("info", "whole.db").record["root"]
+
+
+WITHOUT_REPLICA = re.compile("Without a (?:replica|source), |Only if [a-z ]+: ")
+
+
+@pytest.mark.parametrize("damage", [damage for damage in DAMAGE if damage[:2] not in ("0 ", "1 ", "51")])
+def test_without_a_replica_as_many_messages_are_left_as_was_said(
+    program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
+) -> None:
+    """Issue 19: "gives up at most 110 messages" were 300, 69 were 928, and a chain of steps ended in an empty log."""
+    path, new = home / "log.db", home / "new.db"
+    is_killed, change = DAMAGE[damage]
+    for name, content in files[is_killed].items():
+        (home / name).write_bytes(content)
+    change(path)
+    there = read_identity_and_count(str(path))
+    err, said = program("verify", path).err, None
+    for _ in range(5):
+        if not err or "no log can be made" in err or "nothing of a log is left" in err:
+            break
+        if number := re.search(r"(?:with|of) (\d+) (?:of the \d+ acknowledged )?messages(?! or more)", err):
+            said = int(number[1])
+        command = first_command(err.removeprefix("gossiplog: "))
+        if "SOURCE" in command:
+            # What names no other way is tried without a source.
+            rest = WITHOUT_REPLICA.split(err, maxsplit=1)[1:]
+            command = first_command(rest[0]) if rest else command.removesuffix(" --from SOURCE")
+        assert "SOURCE" not in command
+        # Nothing is given up before.
+        assert said is not None or ("--accept-loss" not in command and ".former" not in command)
+        err = run_as_printed(program, command, home / "none.db")
+        path = new if new.exists() else path
+        err = err or program("verify", path).err
+    if err:
+        assert not new.exists()
+        return
+    left = program("verify", path).record["messages"]
+    assert said is None or left == said
+    assert left >= (there[1] if there is not None and there[1] is not None else 0)
 
 
 # Of an empty file the error says first how a log is made.
@@ -327,6 +369,68 @@ def test_no_log(program: Program) -> None:
     assert program("doctor", "none.db").err == "gossiplog: there is no log none.db\n"
 
 
+@pytest.mark.parametrize("damage", ["a backup", "an older copy", "the file itself"])
+def test_a_write_ahead_log_that_was_set_aside_is_a_way_back(
+    program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
+) -> None:
+    """It was to be removed, whatever it had."""
+    path, wal = home / "log.db", home / "log.db-wal"
+    for name, content in files[True].items():
+        (home / name).write_bytes(content)
+    if damage in DAMAGE:
+        DAMAGE[damage][1](path)
+    former = wal.rename(f"{wal}.former")
+    assert program("repair", path, "--accept-loss").code == 0
+    findings = [row for row in program("doctor", path).records if f"{former} is the write" in row["finding"]]
+    assert [row["severity"] for row in findings] == ["note"]
+    if damage == "the file itself":
+        assert findings[0]["finding"].endswith(", and has 2 messages that the log lacks: a repair adds them")
+        assert run_as_printed(program, findings[0]["run"], path) == ""
+        assert program("verify", path).record["messages"] == 602
+        return
+    assert findings[0]["run"] == f"gossiplog sync {path} SOURCE"
+    assert "descend from lost ones; a replica may have them" in findings[0]["finding"]
+    program("sync", path, "whole.db")
+    (finding,) = [row for row in program("doctor", path).records if f"{former} is the write" in row["finding"]]
+    assert (finding["run"], "has no message that the log lacks" in finding["finding"]) == (f"rm {former}", True)
+
+
+def test_a_write_ahead_log_that_was_set_aside_beside_a_damaged_file(
+    program: Program, files: dict[bool, dict[str, bytes]], home: Path
+) -> None:
+    path, wal = home / "log.db", home / "log.db-wal"
+    for name, content in files[True].items():
+        (home / name).write_bytes(content)
+    os.truncate(path, path.stat().st_size // 2)
+    wal.rename(f"{wal}.former")
+    (run,) = [row["run"] for row in program("doctor", path).records if "-wal.former" in row["finding"]]
+    assert run == f"mv {wal}.former {wal} && gossiplog doctor {path}"
+    # It belongs to another file.
+    (home / "log.db-count").unlink()
+    (run,) = [row["run"] for row in program("doctor", path).records if "-wal.former" in row["finding"]]
+    assert run == ""
+
+
+def test_a_table_of_the_application_that_is_missing(program: Program, path: Path) -> None:
+    """All was fine."""
+
+    def setup(transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("CREATE TABLE IF NOT EXISTS notes(id)")
+
+    def apply(message: gossiplog.SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        transaction.execute("INSERT INTO notes VALUES (?)", (message.id,))
+
+    gossiplog.open(path, apply=apply, setup=setup).close()
+    assert found(program, path, 0)["application"][0] == "fine"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE notes")
+    severity, finding, run = found(program, path, 0)["application"]
+    assert (severity, finding.partition(":")[0]) == ("note", "1 of its tables is missing, notes")
+    assert run.startswith(f"gossiplog rebuild {path} --apply ")
+    gossiplog.open(path, apply=apply, setup=setup).close()
+    assert found(program, path, 0)["application"][0] == "fine"
+
+
 def test_commands_can_be_pasted_where_a_path_has_spaces(program: Program, path: Path) -> None:
     spaced = path.rename(path.with_name("my log.db"))
     Path(f"{spaced}.damaged").write_bytes(b"")
@@ -423,13 +527,18 @@ def test_a_count_that_tells_nothing(program: Program, path: Path, home: Path, op
     content[20] ^= 1
     count.write_bytes(content)
     severity, finding, run = found(program, path, 0, *options)["count"]
-    assert (severity, run) == ("note", f"gossiplog sync {path} SOURCE")
+    assert (severity, run) == ("note", f"gossiplog sync {path} SOURCE && gossiplog repair {path}")
     assert finding.startswith(f"{count} is damaged, so whether acknowledged messages are lost is not known")
     content[20] ^= 1
     count.write_bytes(content)
     path.write_bytes((home / "backup.db").read_bytes())
-    severity, finding, _ = found(program, path, 0, *options)["count"]
+    severity, finding, run = found(program, path, 0, *options)["count"]
     assert (severity, finding.partition(",")[0]) == ("note", f"{count} is of another file")
+    # A sync that brings nothing leaves it.
+    assert run_as_printed(program, run, home / "backup.db") == ""
+    assert "count" not in found(program, path, 0, *options)
+    content[20] ^= 1
+    count.write_bytes(content)
     with gossiplog.open(path, signer=Signer(bytes(32))) as log:
         log.append("counted anew")
     assert "count" not in found(program, path, 0, *options)
@@ -463,16 +572,14 @@ def test_a_database_in_the_place_of_the_one_that_the_write_ahead_log_belongs_to(
     for options in ((), ("--quick",)):
         findings = found(program, path, 1, *options)
         severity, finding, run = findings["write-ahead log"]
-        assert (severity, run) == ("wrong", f"mv {path} {path}.copy && gossiplog repair {path} --from SOURCE")
+        # The file has what came before the write-ahead log began.
+        assert (severity, run) == ("wrong", f"mv {path} {path}.copy && gossiplog repair {path} --from {path}.copy")
         assert f"{path} was replaced, and {wal} belongs to the file that was there before" in finding
         assert "messages" not in findings
     assert wal.read_bytes() == before
-    assert (
-        f", mv {wal} {wal}.former goes on with the file that is there, and gives up at most"
-        in program("info", path).err
-    )
-    wal.unlink()
-    assert found(program, path, 0)["messages"][1] == "300 messages, all sound"
+    assert run in program("info", path).err
+    assert run_as_printed(program, run, path) == ""
+    assert found(program, path, 0)["messages"][1] == "600 messages, all sound"
 
 
 COMMANDS: dict[str, tuple[str, ...]] = {

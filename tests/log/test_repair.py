@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 import gossiplog
-from gossiplog import CorruptLog, Log, Signer
+from gossiplog import ApplyTransaction, CorruptLog, Log, SignedMessage, Signer
 from gossiplog.errors import NotALog, StorageError, TopicMismatch
 from gossiplog.log import repair as repairing
 from gossiplog.log.repair import repair_file as repair
+from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.database_file import read_identity_and_count
 from tests.damage import TOPIC, Damage, make_damage, make_log, parametrized
 from tests.storage.damage import damage as damage_page
 
@@ -75,7 +77,8 @@ def test_every_kind_of_damage_is_repaired_from_a_replica(path: Path, intact: Pat
         assert meta == contents(intact)[2]
     assert repaired.former is not None
     assert Path(repaired.former).exists()
-    assert {file.name for file in path.parent.iterdir()} <= {"log.db", "log.db.damaged", "log.db-wal", "log.db-shm"}
+    left = {"log.db", "log.db.damaged", "log.db-wal", "log.db-shm", "log.db-count"}
+    assert {file.name for file in path.parent.iterdir()} <= left
 
 
 @pytest.mark.parametrize(
@@ -303,10 +306,11 @@ def test_what_is_left_of_a_file_that_was_cut_off(tmp_path: Path) -> None:
         log.append_many(range(400))
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size * 3 // 4)
-    with pytest.raises(CorruptLog, match=r"lost.*--from SOURCE.*--accept-loss goes on without"):
+    with pytest.raises(CorruptLog, match=r"lost.*--from SOURCE") as raised:
         repair(path)
     left = repair(path, accept_loss=True)
     assert 0 < left.messages < 400
+    assert f"--accept-loss goes on with {left.messages} messages" in raised.value.advice
     assert any("as was accepted" in note for note in left.notes)
 
 
@@ -329,9 +333,10 @@ def test_a_lost_message_that_no_other_descends_from(path: Path, intact: Path, tm
         (sequence,) = connection.execute("SELECT seq FROM gossiplog_heads ORDER BY key LIMIT 1").fetchone()
         connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = ?", (sequence,))
     assert sequence
-    with pytest.raises(CorruptLog, match=rf"message {head} is lost here.*--accept-loss goes on without"):
+    with pytest.raises(CorruptLog, match=rf"message {head} is lost here") as raised:
         repair(path)
     repaired = repair(path, accept_loss=True)
+    assert f"--accept-loss goes on with {repaired.messages} messages" in raised.value.advice
     with gossiplog.open(intact) as sound:
         assert repaired.messages == len(sound) - 1
     assert f"message {head} is lost here, as was accepted" in repaired.notes
@@ -405,13 +410,70 @@ def test_a_function_brings_what_is_lost(path: Path, intact: Path) -> None:
     assert contents(path) == contents(intact)
 
 
-def test_tables_of_an_application_that_lost_rows_come_with_the_command_that_fills_them(
-    intact: Path, tmp_path: Path
-) -> None:
-    path = Path(shutil.copy(intact, tmp_path / "my log.db"))
-    damage_page(path, "notes")
-    repaired = repair(path, intact)
-    assert any(note.startswith(f"gossiplog rebuild '{path}' ") for note in repaired.notes)
+def setup(transaction: ApplyTransaction) -> None:
+    transaction.execute("DROP TABLE IF EXISTS notes")
+    transaction.execute("CREATE TABLE notes(text)")
+
+
+def apply(message: SignedMessage, transaction: ApplyTransaction) -> None:
+    transaction.execute("INSERT INTO notes VALUES (?)", (f"{message.payload:100}",))
+
+
+@pytest.fixture(scope="module")
+def applied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log with the table of an `apply`, and one that the application has filled otherwise."""
+    path = tmp_path_factory.mktemp("applied") / "log.db"
+    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32)), apply=apply, setup=setup) as log:
+        log.append_many(range(300))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE own AS SELECT text FROM notes")
+    return path
+
+
+@pytest.mark.parametrize("table", ["notes", "own", "sqlite_schema"])
+def test_tables_of_an_application_that_lost_rows_are_built_anew(applied: Path, tmp_path: Path, table: str) -> None:
+    """Issue 19: the loss was said once, nothing was behind, and the application went on with 118 of 1,800 rows."""
+    path = Path(shutil.copy(applied, tmp_path / "my log.db"))
+    if table == "sqlite_schema":
+        path.write_bytes(path.read_bytes()[:100] + b"\xff" * 100 + path.read_bytes()[200:])
+    else:
+        damage_page(path, table)
+    repaired = repair(path, applied)
+    assert repaired.messages == 300
+    is_requested = table != "own"
+    assert any("a rebuild of them is requested" in note for note in repaired.notes) == is_requested
+    with gossiplog.open(path) as log:
+        assert log.info().rebuild_requested == is_requested
+    with gossiplog.open(path, apply=apply, setup=setup), closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(DISTINCT text) FROM notes").fetchone() == (300,)
+
+
+@pytest.mark.parametrize("sql", ["value = 'x'", "value = 9999"])
+def test_a_lost_cursor_of_apply_requests_a_rebuild(applied: Path, tmp_path: Path, sql: str) -> None:
+    path = Path(shutil.copy(applied, tmp_path / "log.db"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE gossiplog_meta SET {sql} WHERE name = 'applied'")
+    repair(path)
+    with gossiplog.open(path) as log:
+        assert log.info().rebuild_requested
+
+
+@pytest.mark.parametrize("count", [b"", bytes(48), "of the former file"])
+def test_the_count_beside_a_log_is_its_own_after_a_repair(applied: Path, tmp_path: Path, count: bytes | str) -> None:
+    """That of the former file stayed: until the next append, no loss was noticed."""
+    path = Path(shutil.copy(applied, tmp_path / "log.db"))
+    beside = CommitCount(str(path))
+    former = Path(f"{applied}-count").read_bytes() if isinstance(count, str) else count
+    if former:
+        Path(beside.path).write_bytes(former)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_heads")
+    repair(path)
+    assert beside.read() == read_identity_and_count(str(path))
+    # A sound log has its count set, too, where that says nothing.
+    Path(beside.path).write_bytes(bytes(48))
+    assert (repair(path).damaged, len(repair(path).notes)) == ((), 0)
+    assert beside.read() == read_identity_and_count(str(path))
 
 
 @pytest.mark.integration

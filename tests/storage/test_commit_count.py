@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.errors import CorruptLog, CorruptSource
+from gossiplog.errors import CorruptLog, CorruptSource, LossWarning
 from gossiplog.log import Log
 from gossiplog.log.repair import repair_file as repair
 from gossiplog.storage.commit_count import CommitCount
@@ -88,7 +88,9 @@ def test_a_flip_in_the_write_ahead_log_is_named(
     except CorruptLog as error:
         (problem,) = error.problems
         assert "of" in problem
-        with opened(path, accept_loss=True) as lossy:
+        with pytest.warns(LossWarning):
+            lossy = opened(path, accept_loss=True)
+        with lossy:
             assert len(lossy) < COUNT
             assert f"holds {len(lossy):,}" in problem
     else:
@@ -105,7 +107,7 @@ def test_the_error_names_the_loss_and_the_ways_back(cut: dict[str, bytes], tmp_p
     assert "--from SOURCE gets it back" in text
     assert f"{path}-count says that {COUNT} were on disk" in text
     assert f"gossiplog repair {path} --from SOURCE" in text
-    assert f"gossiplog repair {path} --accept-loss goes on without it" in text
+    assert f"gossiplog repair {path} --accept-loss goes on with 5 of the 6 acknowledged messages" in text
 
 
 @pytest.mark.parametrize("options", [{"read_only": True}, {"synchronous": "normal"}, {"synchronous": "off"}])
@@ -114,7 +116,10 @@ def test_every_opening_names_the_loss(cut: dict[str, bytes], tmp_path: Path, opt
     for _ in range(2):
         with pytest.raises(CorruptLog, match="acknowledged"):
             gossiplog.open(path, **options)
-    with gossiplog.open(path, accept_loss=True, **options) as log:
+    with (
+        pytest.warns(LossWarning, match=r"log\.db goes on without 1 acknowledged message$"),
+        gossiplog.open(path, accept_loss=True, **options) as log,
+    ):
         assert len(log) == COUNT - 1
 
 
@@ -139,9 +144,9 @@ def test_a_refused_opening_leaves_the_write_ahead_log_for_repair(
 
 def test_a_loss_that_was_accepted_is_not_named_again(cut: dict[str, bytes], tmp_path: Path) -> None:
     path = put(tmp_path / "log.db", cut)
-    with gossiplog.open(path, read_only=True, accept_loss=True):
+    with pytest.warns(LossWarning), gossiplog.open(path, read_only=True, accept_loss=True):
         assert count_of(path) == COUNT
-    with opened(path, accept_loss=True):
+    with pytest.warns(LossWarning), opened(path, accept_loss=True):
         assert count_of(path) == COUNT - 1
     with opened(path) as log:
         log.append("on")
@@ -171,7 +176,8 @@ def test_recover_reads_behind_the_damage(cut: dict[str, bytes], tmp_path: Path) 
 
 def lose_last(path: Path) -> None:
     """Have a log lack a message that it no longer has in its write-ahead log either."""
-    gossiplog.open(path, accept_loss=True).close()
+    with pytest.warns(LossWarning):
+        gossiplog.open(path, accept_loss=True).close()
     count = CommitCount(str(path))
     identity, _ = count.read() or (b"", 0)
     count.write(identity, COUNT)
@@ -205,7 +211,9 @@ def test_recover_of_a_log_whose_identity_is_damaged(killed: dict[str, bytes], tm
 
 def test_the_loss_comes_back(cut: dict[str, bytes], killed: dict[str, bytes], tmp_path: Path) -> None:
     path, replica = put(tmp_path / "log.db", cut), put(tmp_path / "replica.db", killed)
-    with opened(path, accept_loss=True) as log:
+    with pytest.warns(LossWarning):
+        log = opened(path, accept_loss=True)
+    with log:
         assert log.pull(replica).inserted == 1
         assert count_of(path) == COUNT
 
@@ -234,7 +242,7 @@ def test_a_repair_goes_on_without_what_was_lost_only_if_told(
         with pytest.raises(CorruptLog, match=f"1 message is lost{where}, and not even its id is left") as raised:
             repair(path, source)
         assert raised.value.advice.count(f"gossiplog repair {path} --from SOURCE") >= 1
-        assert "--accept-loss goes on without it" in raised.value.advice
+        assert f"--accept-loss goes on with {COUNT - 1} of the {COUNT} acknowledged messages" in raised.value.advice
         assert (path.read_bytes(), count_of(path)) == before
     result = repair(path, replica if with_source else None, accept_loss=True)
     assert len(result.notes) == 1
@@ -423,7 +431,10 @@ def test_no_log_is_made_in_the_place_of_one_with_messages(tmp_path: Path, signer
         gossiplog.open(path, TOPIC)
     assert f"{path}-count && gossiplog sync {path} SOURCE --topic TOPIC" in str(caught.value)
     assert path.exists() == (left != "nothing")
-    with gossiplog.open(path, TOPIC, accept_loss=True) as log:
+    with (
+        pytest.warns(LossWarning, match="20 acknowledged messages"),
+        gossiplog.open(path, TOPIC, accept_loss=True) as log,
+    ):
         assert len(log) == 0
     # What an empty log leaves is no reason.
     path.unlink()
@@ -478,20 +489,23 @@ def test_a_database_in_the_place_of_another_is_not_mixed_with_its_write_ahead_lo
     for call in calls:
         with pytest.raises(CorruptLog, match=f"was replaced, and .*log.db-wal belongs to .*{difference}") as raised:
             call()
-        # At most those that came after the write-ahead log last began.
-        assert (
-            f", mv {path}-wal {path}-wal.former goes on with the file that is there, and gives up at most 20 messages"
-            in str(raised.value)
-        )
+        says = {
+            "copy": f", mv {path}-wal {path}-wal.former && gossiplog repair {path} --accept-loss goes on with 300 of"
+            " the 620 acknowledged messages",
+            "backup": f" the write-ahead log lacks: mv {path} {path}.copy && gossiplog repair {path}"
+            f" --from {path}.copy",
+        }
+        assert says[file] in str(raised.value)
         assert contents(path) == before
     # As the error says.
-    path.with_name("log.db-wal").rename(tmp_path / "log.db-wal.former")
     if file == "backup":
-        with gossiplog.open(path) as log:
-            assert len(log) == 620
+        path.rename(f"{path}.copy")
+        assert repair(path, f"{path}.copy").messages == 620
     else:
-        with pytest.raises(CorruptLog, match="the last 320 acknowledged messages"):
-            gossiplog.open(path)
+        path.with_name("log.db-wal").rename(tmp_path / "log.db-wal.former")
+        assert repair(path, accept_loss=True).messages == 300
+    with gossiplog.open(path) as log:
+        assert log.verify().messages == len(log) == (620 if file == "backup" else 300)
 
 
 @repeatable(20)

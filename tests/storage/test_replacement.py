@@ -17,6 +17,8 @@ import pytest
 
 import gossiplog
 from gossiplog import NotALog, Signer, StorageError
+from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.replacement import Replacement
 
 TOPIC = "org.example.test"
@@ -53,6 +55,7 @@ def test_the_new_file_has_the_name_and_the_former_one_another(path: Path) -> Non
     assert replace(path, "new") == f"{path}.generation-0"
     assert names(path) == ["log.db", "log.db.generation-0"]
     assert (payloads(path), payloads(f"{path}.generation-0")) == (["new"], ["old"])
+    assert CommitCount(str(path)).read() == read_identity_and_count(str(path))
 
 
 def test_what_is_in_the_write_ahead_log_is_kept(path: Path, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import StorageError
 from gossiplog.storage import salvage
+from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.replacement import is_open_elsewhere, locked_alone
 from gossiplog.storage.salvage import leftovers, take_place, working_folder
 from gossiplog.storage.sqlite_files import wal_of
@@ -104,8 +106,10 @@ def test_the_new_file_has_the_name_and_the_former_one_another(path: Path) -> Non
     assert (contents(path), contents(former)) == (new, merged)
     assert sorted(each.name for each in path.parent.iterdir() if each.name.startswith("log.db")) == [
         "log.db",
+        "log.db-count",
         "log.db.damaged",
     ]
+    assert CommitCount(str(path)).read() == read_identity_and_count(str(path))
 
 
 def test_a_kill_between_any_two_steps_leaves_one_of_the_two_whole(start: Path, tmp_path: Path) -> None:
@@ -160,8 +164,8 @@ def test_nobody_opens_the_former_file_meanwhile(path: Path, monkeypatch: pytest.
 
     before_each(monkeypatch, look)
     take(path)
-    # Of the folder, after the last step.
-    assert open_from == ["fsync"]
+    # Of the folder, after the last step; and of the count.
+    assert open_from == ["fsync", "pwrite"]
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])

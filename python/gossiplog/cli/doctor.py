@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -18,7 +19,7 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
-from gossiplog.log.remains import has_all_messages
+from gossiplog.log.remains import count_set_aside, has_all_messages
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
@@ -27,7 +28,7 @@ from gossiplog.storage.database_file import is_other_identity, read_identity_and
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.sqlite_files import SAVED_SUFFIX, check_files, wal_of
+from gossiplog.storage.sqlite_files import SAVED_SUFFIX, check_files, has_content, wal_of
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
 from gossiplog.storage.write_ahead_log import unread_commits
 
@@ -35,7 +36,7 @@ from gossiplog.storage.write_ahead_log import unread_commits
 _LEFT = {
     "{}.damaged*": "is the file before a repair: remove it when you no longer need it",
     f"{{}}{SAVED_SUFFIX}*": "is of a program whose file was deleted or replaced: remove it when you no longer need it",
-    "{}-wal.former": "is the write-ahead log of a former file: remove it when you no longer need it",
+    "{}.copy": "is a file that an earlier step has set aside: remove it when you no longer need it",
     "{}.rebasing*": "is of a rebase that was killed, unless one is running",
     "{}.keeping": "is of a repair or a rebase that was killed, unless one is running",
     ".{}.*.partial*": "is of a backup that was killed, unless one is running",
@@ -133,10 +134,11 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     open_elsewhere = is_open_elsewhere(path)
     yield _programs(open_elsewhere)
     yield from _count(path)
-    wal = _write_ahead_log(path, bool(open_elsewhere))
+    wal = _write_ahead_log(path, bool(open_elsewhere), quick)
     yield wal
     if wal.severity is Severity.WRONG or not os.access(path, os.R_OK):
         return
+    yield from _former_log(path)
     yield from _contents(path, quick)
 
 
@@ -208,22 +210,53 @@ def _programs(open_elsewhere: bool | None) -> Finding:
     return Finding("programs", Severity.FINE, "no program has it open")
 
 
-def _write_ahead_log(path: Path, open_elsewhere: bool) -> Finding:
+def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
     log = wal_of(path.resolve())
     size = log.stat().st_size if log.exists() else 0
     count = CommitCount(str(path))
     if replacement := count.find_replacement():
-        return Finding("write-ahead log", Severity.WRONG, replacement, repair_command(count.database_name))
+        run = repair_command(count.database_name, count.count_without(str(log)) or 0)
+        return Finding("write-ahead log", Severity.WRONG, replacement, run)
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = (
             f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
-            f" {counted(lost, 'transaction')}"
+            f" {counted(lost, 'transaction')}, and a repair reads them{_SOURCE if quick else ''}"
         )
-        return Finding("write-ahead log", Severity.WRONG, finding, _repair(path))
+        return Finding("write-ahead log", Severity.WRONG, finding, _repair(path, quick))
     if size > _LARGE_LOG:
         finding = f"it has {size:,} bytes: a program that reads for a long time keeps SQLite from emptying it"
         return Finding("write-ahead log", Severity.NOTE, finding)
     return Finding("write-ahead log", Severity.FINE, f"{size:,} bytes")
+
+
+def _former_log(path: Path) -> Iterator[Finding]:
+    """Yield what a write-ahead log has that an earlier step has set aside."""
+    wal, log, copy = wal_of(path.resolve()), shell_path(path), shell_path(f"{path}.copy")
+    former = wal.with_name(f"{wal.name}.former")
+    if not former.exists():
+        return
+    found, back = f"{former} is the write-ahead log of a former file", f"mv {shell_path(former)} {shell_path(wal)}"
+    # Another may be in its place, or SQLite would mix the two.
+    can_return = not has_content(wal)
+    try:
+        lacks, follow = count_set_aside(path, former)
+    except (OSError, sqlite3.Error, StorageError, UnicodeError):
+        finding = f"{found}, and may have messages that are lost here: keep it until the log is repaired"
+        is_own = can_return and CommitCount(str(path)).count_without(str(former)) is not None
+        yield Finding("leftovers", Severity.NOTE, finding, f"{back} && gossiplog doctor {log}" if is_own else "")
+        return
+    if not lacks:
+        finding = f"{found}, and has no message that the log lacks: remove it when you no longer need it"
+        yield Finding("leftovers", Severity.NOTE, finding, f"rm {shell_path(former)}")
+        return
+    found += f", and has {counted(lacks, 'message')} that the log lacks"
+    if follow == lacks and can_return:
+        run = f"mv {log} {copy} && {back} && gossiplog repair {log} --from {copy}"
+        yield Finding("leftovers", Severity.NOTE, f"{found}: a repair adds them", run)
+        return
+    if follow < lacks:
+        found += f"; {counted(lacks - follow, 'descends', 'descend')} from lost ones"
+    yield Finding("leftovers", Severity.NOTE, f"{found}; a replica may have them", f"gossiplog sync {log} SOURCE")
 
 
 def _count(path: Path) -> Iterator[Finding]:
@@ -231,13 +264,17 @@ def _count(path: Path) -> Iterator[Finding]:
     count, found = CommitCount(str(path)), read_identity_and_count(str(path.resolve()))
     if not os.path.exists(count.path) or found is None:
         return
-    acknowledged, sync = count.read(), f"gossiplog sync {shell_path(path)} SOURCE"
-    unknown = "so whether acknowledged messages are lost is not known; a replica may have them. The next append sets it"
+    acknowledged, log = count.read(), shell_path(path)
+    run = f"gossiplog sync {log} SOURCE && gossiplog repair {log}"
+    unknown = (
+        "so whether acknowledged messages are lost is not known; a replica may have them. A repair, or the next append,"
+        " sets it"
+    )
     if acknowledged is None:
-        yield Finding("count", Severity.NOTE, f"{count.name} is damaged, {unknown}", sync)
+        yield Finding("count", Severity.NOTE, f"{count.name} is damaged, {unknown}", run)
     elif is_other_identity(acknowledged[0], found[0]):
         finding = f"{count.name} is of another file, as after a backup was restored, {unknown}"
-        yield Finding("count", Severity.NOTE, finding, sync)
+        yield Finding("count", Severity.NOTE, finding, run)
 
 
 def _contents(path: Path, quick: bool) -> Iterator[Finding]:
@@ -286,7 +323,7 @@ def _application(path: Path) -> Finding:
     storage.open(None, create=False)
     try:
         with storage.reader() as reader:
-            position = reader.position()
+            position, tables = reader.position(), reader.application_tables()
     finally:
         storage.close()
     if position.is_rebuilding:
@@ -298,6 +335,11 @@ def _application(path: Path) -> Finding:
                 f"its tables are being built anew by {version}, so far from {position.applied:,} of"
                 f" {counted(position.count, 'message')}: that goes on when {_OPENS}"
             )
+        return Finding("application", Severity.NOTE, finding, _rebuild(path, position.apply_version))
+    if tables.missing:
+        names = ", ".join(tables.missing)
+        are = counted(len(tables.missing), "of its tables is", "of its tables are")
+        finding = f"{are} missing, {names}: a rebuild of all of them begins when {_OPENS}"
         return Finding("application", Severity.NOTE, finding, _rebuild(path, position.apply_version))
     if 0 < position.applied < position.count:
         finding = (

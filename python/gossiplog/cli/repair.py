@@ -70,7 +70,9 @@ def repair(
         )
         return
     if not repaired.damaged:
-        output.show(f"{path} is sound: nothing was changed.")
+        output.show(f"{path} is sound: nothing in it was changed.")
+        for remark in repaired.notes:
+            note(remark)
         return
     shown = [*map(printable, repaired.damaged[:_PROBLEMS])]
     output.show("Was damaged:", listed(shown, _PROBLEMS, separator="\n", count=len(repaired.damaged)), "", "Repaired.")

@@ -337,10 +337,14 @@ class Applier:
 
 def _check_version(application: Application, position: Position) -> None:
     if position.apply_version > application.version:
+        written, above = (
+            "are being built anew by" if position.is_rebuilding else "were written by",
+            position.apply_version,
+        )
         raise ApplicationMismatch(
-            f"the application's tables were written by version {position.apply_version} of `apply`, this is version"
-            f" {application.version}: run the newer program. To go back to the older code, give it an apply_version"
-            f" above {position.apply_version}: the tables are then built anew"
+            f"the application's tables {written} version {above} of `apply`, this is version {application.version}: run"
+            f" the newer program. To go back to the older code, give it an apply_version above {above}"
+            f" (--apply-version {above + 1}): the tables are then built anew"
         )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
+from gossiplog.errors import LossWarning
 from gossiplog.log.applying import Apply, Setup, application
 from gossiplog.log.log import Log
 from gossiplog.message import check_topic
+from gossiplog.reprs import counted
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Progress
@@ -59,7 +62,8 @@ def open(
             version is read without being upgraded, and `append`, `insert` and `pull` raise StorageError.
         synchronous: when SQLite waits for the disk: with "full" an append that returned survives a power cut.
         accept_loss: whether a log is opened that has fewer messages than were acknowledged, as where its write-ahead
-            log was damaged. What an author appends then stands beside what was lost, if that comes back.
+            log was damaged: try `gossiplog.repair` first, which reads what follows the damage. What an author appends
+            then stands beside what was lost, if that comes back.
         progress: `progress(done, total)` is called with numbers of messages while an upgrade goes through them, and
             while `apply` runs over stored ones.
 
@@ -81,6 +85,7 @@ def open(
         Exception: whatever `setup` raises. Nothing has changed then.
 
     Warns:
+        LossWarning: the log has fewer messages than were acknowledged, by how many, and `accept_loss` was given.
         TopicWarning: version 0.13.14 of canvas-js refuses the topic.
     """
     if topic is not None:
@@ -90,6 +95,12 @@ def open(
     given = application(apply, apply_version, setup)
     storage = storage_at(location, synchronous, read_only=read_only, accept_loss=accept_loss)
     stored = storage.open(topic, create, progress)
+    if storage.lost:
+        warnings.warn(
+            f"{storage.place} goes on without {counted(storage.lost, 'acknowledged message')}",
+            LossWarning,
+            stacklevel=2,
+        )
     try:
         return Log(storage, stored, application=given, payload=payload, signer=signer, progress=progress)
     except BaseException:

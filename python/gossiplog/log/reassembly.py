@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count as count_up
 from pathlib import Path
@@ -19,6 +20,7 @@ from gossiplog.message import key_of
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
+from gossiplog.storage.commit_count import describe_former, describe_left
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.sqlite_meta import new_meta
 
@@ -146,6 +148,8 @@ class Reassembly:
         # Messages whose parents come later, by the first parent that is missing.
         self._waiting: dict[bytes, list[tuple[bytes, bytes, tuple[bytes, ...]]]] = defaultdict(list)
         self._lost: set[bytes] = set()
+        # What is lost beside these, in words.
+        self._losses: list[str] = []
         self._run: list[tuple[bytes, bytes]] = []
 
     def run(self, replica: Replica) -> None:
@@ -164,17 +168,12 @@ class Reassembly:
         # Those that others descend from.
         missing = self._waiting.keys() - waiting
         where = "is lost here" if self._source is None else "is neither here nor in the source"
-        problems = [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
-        if missing:
-            raise CorruptLog(
-                problems,
-                advice=self._advice(
-                    f"gossiplog recover {shell_path(self._path)} NEW makes a log of what is left, without these and"
-                    " what descends from them"
-                ),
-            )
-        if problems:
-            self._check_accepted(*problems)
+        problems = [*self._losses]
+        problems += [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
+        if problems and (missing or not self._accept_loss):
+            advice = self._advice(is_needed=bool(missing)) + describe_former(str(self._path))
+            raise CorruptLog(problems, advice=advice)
+        self.notes += [f"{problem}, as was accepted" for problem in problems]
         places = self._places
         self.moved = sum(places[key] != sequence for key, sequence in self._written.items() if key in places)
         if self.moved:
@@ -183,18 +182,33 @@ class Reassembly:
                 " first of them name other messages"
             )
 
-    def _advice(self, last: str) -> str:
+    def _advice(self, *, is_needed: bool) -> str:
         """Return how an error about lost messages ends: the way back that loses nothing comes first.
 
         Args:
-            last: what to do where no replica has them.
+            is_needed: whether others descend from what is lost.
         """
-        path = shell_path(self._path)
+        path, acknowledged = shell_path(self._path), self._remains.acknowledged
         missing = "No replica was named" if self._source is None else "Name another replica"
-        return (
+        advice = (
             f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes what is lost from a file,"
-            f" a hub or a peer. Only if none has it: {last}"
+            " a hub or a peer"
         )
+        left = describe_left(len(self._written), acknowledged)
+        if not self._written and self._source is None:
+            return f"{advice}. Without one, no log can be made of what is left"
+        advice += ". Only if none has it: "
+        if not is_needed:
+            given = "" if self._source is None else " --from SOURCE"
+            return (
+                f"{advice}gossiplog repair {path}{given} --accept-loss goes on with {left} (in programs"
+                " accept_loss=True)"
+            )
+        recover = f"{advice}gossiplog recover {path} NEW makes a log"
+        without = "without these and what descends from them"
+        if self._source is None:
+            return f"{recover} of {left}, {without}"
+        return f"{recover} of what is left here, {without}, and gossiplog sync NEW SOURCE adds what the source has"
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
         """Return the order with messages of the source in the places of those that are unknown."""
@@ -212,7 +226,7 @@ class Reassembly:
             where = "" if self._source is None else " here and in the source"
             are = counted(lost, "message is", "messages are")
             ids = "its id is" if lost == 1 else "their ids are"
-            self._check_accepted(f"{are} lost{where}, and not even {ids} left")
+            self._losses.append(f"{are} lost{where}, and not even {ids} left")
         elif unknown > len(others):
             self._note_hidden()
         places = self._places
@@ -240,17 +254,14 @@ class Reassembly:
 
         Args:
             unknown: how many are lost by what counts them.
-
-        Raises:
-            CorruptLog: that is likely, and not accepted.
         """
         remains = self._remains
         # Where so many are known to be lost, their number is named.
         if remains.missing_pages and not unknown:
             pages = counted(remains.missing_pages, "page of the file is", "pages of the file are")
-            self._check_accepted(f"{pages} missing at its end, and the messages that were there are lost")
+            self._losses.append(f"{pages} missing at its end, and the messages that were there are lost")
         elif not remains.order and not unknown:
-            self._check_accepted("no message is left in the file")
+            self._losses.append("no message is left in the file")
         self._note_hidden()
 
     def _note_hidden(self) -> None:
@@ -258,23 +269,6 @@ class Reassembly:
             "the file is damaged in a way that may hide messages:"
             f" gossiplog sync {shell_path(self._path)} REPLICA brings what it lacks"
         )
-
-    def _check_accepted(self, *problems: str) -> None:
-        """Note that messages are lost.
-
-        Raises:
-            CorruptLog: the loss is not accepted.
-        """
-        if not self._accept_loss:
-            given = "" if self._source is None else " --from SOURCE"
-            raise CorruptLog(
-                problems,
-                advice=self._advice(
-                    f"gossiplog repair {shell_path(self._path)}{given} --accept-loss goes on without it (in programs"
-                    " accept_loss=True)"
-                ),
-            )
-        self.notes += [f"{problem}, as was accepted" for problem in problems]
 
     def _take(self, keys: Sequence[bytes]) -> None:
         values = self._values(keys)
@@ -333,8 +327,14 @@ class Reassembly:
                 if not isinstance(message, InvalidMessage):
                     self._place(key, values[key], tuple(map(key_of, message.parents)))
 
-    def meta(self) -> dict[str, Any]:
-        """Return the rows of `gossiplog_meta` that the log had, for the sequences that its messages have now."""
+    def meta(self, lost_tables: Collection[str] | None) -> dict[str, Any]:
+        """Return the rows of `gossiplog_meta` that the log had, for the sequences that its messages have now.
+
+        They request a rebuild of the application's tables where rows of these are lost, or how far `apply` has run.
+
+        Args:
+            lost_tables: the names of tables that lack rows, None where any may.
+        """
         stored, count = self._remains.meta, len(self._written)
         least = {"generation": 0, "apply_version": 1, "rebuild": REBUILD_REQUESTED}
         meta = {
@@ -346,16 +346,40 @@ class Reassembly:
             and (name not in least or least[name] <= stored[name])
             and (name != "rebuild" or stored[name] <= count)
         }
-        applied = stored.get("applied")
-        rebuild = f"gossiplog rebuild {shell_path(self._path)} runs it anew from the first message"
-        last = max(self._places.values(), default=0)
+        applied, last = stored.get("applied"), max(self._places.values(), default=0)
         if not isinstance(applied, int) or not 0 <= applied <= last:
             if not self._remains.tables:
                 return meta | {"applied": 0}
-            self.notes.append(f"how far `apply` has run is lost: {rebuild}")
-            return meta | {"applied": count}
+            return meta | {"applied": count} | self._request_rebuild("how far `apply` has run is lost")
         places = self._places
         before = [sequence for key, sequence in self._written.items() if places.get(key, last + 1) <= applied]
+        meta["applied"] = min(count, max(before, default=0))
         if before and max(before) != len(before):
-            self.notes.append(f"`apply` may have run for other messages: {rebuild}")
-        return meta | {"applied": min(count, max(before, default=0))}
+            return meta | self._request_rebuild("`apply` may have run for other messages")
+        if applied and _are_written_by_apply(lost_tables, meta.get("tables")):
+            return meta | self._request_rebuild("the application's tables lack rows")
+        return meta
+
+    def _request_rebuild(self, why: str) -> dict[str, Any]:
+        self.notes.append(
+            f"{why}: a rebuild of them is requested, which begins when the application opens the log"
+            f" (gossiplog doctor {shell_path(self._path)} names the command that runs it)"
+        )
+        return {"rebuild": REBUILD_REQUESTED}
+
+
+def _are_written_by_apply(lost: Collection[str] | None, tables: object) -> bool:
+    """Return whether some of the tables that lack rows may be among those that `apply` has written to.
+
+    Args:
+        lost: the names of the former, None where any may be.
+        tables: the names of the latter as they are stored, which may be damaged.
+    """
+    if lost is None:
+        return True
+    try:
+        names = json.loads(str(tables))
+    except (ValueError, RecursionError):
+        names = None
+    # An earlier version did not store them.
+    return bool(lost) and (not isinstance(names, list) or not names or any(name in lost for name in names))

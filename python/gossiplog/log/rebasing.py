@@ -144,9 +144,9 @@ class Rebase:
             ids = [core.encode_id(key) for key in others]
             authors = sorted({self._lacking[key].author for key in others})
             raise RebaseError(
-                f"messages of other authors descend from dropped ones, and only their authors can sign them anew:"
-                f" {listed(ids, _SHOWN)}, of {listed(authors, _SHOWN)}. Drop these as well (--drop-descendants), or"
-                " give their authors' keys (--key)",
+                "messages descend from dropped ones whose authors' keys were not given, so that they cannot be signed"
+                f" anew: {listed(ids, _SHOWN)}, of {listed(authors, _SHOWN)}. Give these authors' keys (--key), or drop"
+                " the messages as well (--drop-descendants)",
                 ids,
                 authors,
             )

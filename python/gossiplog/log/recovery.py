@@ -23,7 +23,7 @@ from gossiplog.log.remains import Remains, SoundValues, find_damaged, is_own_sch
 from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.commit_count import CommitCount, describe_former, describe_left, describe_loss
 from gossiplog.storage.location import storage_at
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_tables import storage_error
@@ -78,16 +78,19 @@ def recover(
             ) from error
         except sqlite3.Error as error:
             raise storage_error(str(path), "read", error) from error
-        lost = max(remains.acknowledged - remains.last, 0)
+        lost, own = max(remains.acknowledged - remains.last, 0), SoundValues(base, remains.rows)
         if lost and not accept_loss:
-            raise _loss(path, lost)
+            with open(SQLiteStorage(folder / "tried.db", synchronous="off"), remains.topic) as log:
+                raise _loss(path, lost, _insert(log, own, remains, lost).inserted, remains.acknowledged)
         # A complete file gets the name, whenever the process ends.
         built = folder / "new.db" if is_new else None
         with open(target if built is None else built, remains.topic) as log:
             try:
-                result = _insert(log, SoundValues(base, remains.rows), remains, lost)
+                result = _insert(log, own, remains, lost)
             except (StorageError, sqlite3.Error) as error:
                 raise _stopped(log, path, target, error, is_kept=not is_new) from error
+        if built is not None and not result.inserted and (lost or result.refused):
+            raise _loss(path, lost, 0, remains.acknowledged)
         if built is not None and target.file is not None:
             _publish(built, target.file)
         return result
@@ -190,13 +193,32 @@ def _check_schema(copy: Path, path: Path) -> None:
     storage.close()
 
 
-def _loss(path: Path, lost: int) -> CorruptLog:
-    """Return the error for a log that lacks acknowledged messages."""
+def _loss(path: Path, lost: int, left: int, acknowledged: int) -> CorruptLog:
+    """Return the error for a log that lacks messages.
+
+    Args:
+        path: of its file.
+        lost: how many acknowledged messages are gone from its end.
+        left: how many messages the new log would have.
+        acknowledged: how many were; 0 where that is not known.
+    """
     name = shell_path(path)
+    if left:
+        last = f"Only if that fails: gossiplog recover {name} NEW --accept-loss makes a log of"
+        last = f"{last} {describe_left(left, acknowledged)}"
+    else:
+        last = "Without one, no log can be made: what is left descends from what is lost"
+    if lost and lost == acknowledged - left:
+        problem = describe_loss(lost)
+    elif acknowledged:
+        gone = f"{acknowledged - left:,} of the {acknowledged:,} acknowledged messages"
+        problem = f"{gone} are lost, or descend from lost ones"
+    else:
+        problem = "all messages are lost, or descend from lost ones"
     return CorruptLog(
-        [describe_loss(lost)],
-        advice=f"; gossiplog repair {name} --from SOURCE gets back what a replica has. Only if that fails: gossiplog"
-        f" recover {name} NEW --accept-loss makes a log of what is left",
+        [problem],
+        advice=f"; gossiplog repair {name} --from SOURCE gets back what a replica has. {last}"
+        f"{describe_former(str(path))}",
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -12,8 +14,9 @@ from typing import Any
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog, TopicMismatch
+from gossiplog.message import key_of
 from gossiplog.reprs import frozen
-from gossiplog.storage import salvage
+from gossiplog.storage import salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.sqlite_files import check_files, distrust, has_content, text_path, wal_of
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
@@ -148,21 +151,62 @@ def count_messages(path: Path, copy: Path) -> tuple[int, int]:
 
 
 def has_all_messages(path: Path) -> bool:
-    """Return whether every message of a damaged log is sound, so that a repair needs no source."""
+    """Return whether every message of a damaged log is sound, so that a repair needs no source.
+
+    It reads a copy, in the folder for temporary files, as a repair does; False where there is no room for one.
+    """
     if not path.stat().st_size:
         # SQLite would delete its write-ahead log.
         return False
-    acknowledged, _ = count_messages(path, path)
-    uri = f"{path.resolve().as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as base:
-            distrust(base)
-            base.execute("BEGIN")
-            remains = read_remains(base, salvage.Salvage(path), None, acknowledged=acknowledged)
-    except (sqlite3.Error, GossipLogError, UnicodeError):
+        with _copied(path.resolve()) as copy, open_remains(path, copy, None, None) as (_, remains, _):
+            pass
+    except (OSError, sqlite3.Error, GossipLogError, UnicodeError):
         return False
-    is_whole = len(remains.rows) == len(remains.order) == remains.last >= acknowledged
-    return is_whole and not (remains.unsound or remains.unknown or remains.incomplete)
+    count = len(remains.rows)
+    is_whole = count == len(remains.order) == remains.last >= remains.acknowledged
+    is_hidden = remains.incomplete and not remains.acknowledged
+    return is_whole and not (remains.unsound or remains.unknown or is_hidden)
+
+
+def count_set_aside(path: Path, wal: Path) -> tuple[int, int]:
+    """Return how many messages a sound log lacks of those that a former write-ahead log has.
+
+    Args:
+        path: of the log's file.
+        wal: of the write-ahead log, which was set aside under another name.
+
+    Returns:
+        How many it lacks, and of how many of these it has all ancestors, or gets them with these.
+    """
+    with tempfile.TemporaryDirectory(prefix="gossiplog-") as name:
+        # A repair that finds no file beside a write-ahead log reads the same.
+        alone = Path(name) / "alone.db"
+        alone.touch()
+        shutil.copyfile(wal, wal_of(alone))
+        with closing(connect(path, "ro")) as connection:
+            known = {key for (key,) in connection.execute("SELECT key FROM gossiplog_leaves")}
+        try:
+            with _copied(alone) as copy, open_remains(alone, copy, None, None) as (base, remains, _):
+                keys = sorted(remains.rows.keys() - known)
+                messages = core.read_batch([*SoundValues(base, remains.rows).in_order(keys)], remains.topic)
+        except NotALog:
+            return 0, 0
+    lacks = len(keys)
+    # Keys begin with the clock: parents come before their children.
+    for key, message in zip(keys, messages, strict=True):
+        if not isinstance(message, InvalidMessage) and known.issuperset(map(key_of, message.parents)):
+            known.add(key)
+    return lacks, len(known.intersection(keys))
+
+
+@contextmanager
+def _copied(path: Path) -> Iterator[Path]:
+    """Provide a copy of a database, with what was committed to its write-ahead log, that may be changed."""
+    with tempfile.TemporaryDirectory(prefix="gossiplog-") as name, path.open("rb") as file:
+        copy = Path(name) / "copy.db"
+        write_ahead_log.copy_with_log(file.fileno(), path, copy)
+        yield copy
 
 
 def is_own_schema(path: Path) -> bool:

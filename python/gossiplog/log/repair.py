@@ -24,6 +24,7 @@ from gossiplog.errors import (
     StorageError,
     TreeError,
 )
+from gossiplog.files import sync
 from gossiplog.log.applying import Applier
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
@@ -43,9 +44,10 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
-from gossiplog.reprs import last_counted, shell_path
+from gossiplog.reprs import last_counted
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import describe_loss
+from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_files import wal_of
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement
@@ -149,7 +151,7 @@ class _Repair:
         if acknowledged > there:
             problems.append(describe_loss(acknowledged - there))
         if sound is not None and not problems:
-            return RepairResult(messages=sound.messages, root=sound.root)
+            return RepairResult(messages=sound.messages, root=sound.root, notes=self._set_count(copy))
         with ExitStack() as stack:
             replica = None
             if source is not None and not callable(source):
@@ -157,19 +159,15 @@ class _Repair:
             base, remains, salvaged = stack.enter_context(
                 open_remains(self._path, copy, None if replica is None else replica.topic, self._progress)
             )
-            readable, lost = salvaged.path, [*salvaged.lost]
             problems = [*dict.fromkeys([*problems, *(f"SQLite: {line}" for line in salvaged.problems)])]
             own = SoundValues(base, remains.rows)
             if callable(source):
                 replica = stack.enter_context(self._fetched(source, remains, own))
-            if lost:
-                way = f"gossiplog rebuild {shell_path(self._path)}"
-                lost.append(f"{way} makes the application's tables anew from the messages")
             reassembly = Reassembly(own, replica, remains, self._path, accept_loss=self._accept_loss)
             built = self._folder / "built.db"
             with _new_log(built, remains.topic) as log:
                 reassembly.run(log)
-            new = self._finished(base, readable, built, remains, reassembly)
+            new = self._finished(base, salvaged, built, remains, reassembly)
         with _open_storage(new) as (storage, topic):
             verified = _verified(storage, topic)
         former = salvage.take_place(new, self._path, self._descriptor, merged)
@@ -179,9 +177,25 @@ class _Repair:
             damaged=tuple(problems),
             fetched=reassembly.fetched,
             moved=reassembly.moved,
-            notes=(*lost, *reassembly.notes),
+            notes=(*salvaged.lost, *reassembly.notes),
             former=str(former),
         )
+
+    def _set_count(self, copy: Path) -> tuple[str, ...]:
+        """Have a count that says nothing of a sound log, of which there is a copy, say how many messages it has."""
+        count, found = CommitCount(str(self._path)), read_identity_and_count(str(copy))
+        acknowledged = count.read()
+        if found is None or found[1] is None or not os.path.exists(count.path):
+            return ()
+        if acknowledged is not None and acknowledged[0] == found[0]:
+            return ()
+        # What is counted is on disk.
+        os.fsync(self._descriptor)
+        if (wal := wal_of(self._path)).exists():
+            sync(str(wal))
+        count.write(found[0], found[1])
+        count.close()
+        return (f"{count.name} was damaged or of another file, and is this file's now",)
 
     @contextmanager
     def _fetched(self, fetch: Fetch, remains: Remains, own: SoundValues) -> Iterator[ReplicaValues]:
@@ -194,12 +208,17 @@ class _Repair:
             yield replica
 
     def _finished(
-        self, base: sqlite3.Connection, readable: Path, built: Path, remains: Remains, reassembly: Reassembly
+        self,
+        base: sqlite3.Connection,
+        salvaged: salvage.Salvage,
+        built: Path,
+        remains: Remains,
+        reassembly: Reassembly,
     ) -> Path:
         """Return the new file: what was built, in the application's database where there is one."""
         new = built
         if remains.tables:
-            new = readable
+            new = salvaged.path
             base.execute("PRAGMA synchronous = OFF")
             base.execute("BEGIN IMMEDIATE")
             names = [made.name for made in map(TableStatement.of, TABLES) if made.kind == "table"]
@@ -217,7 +236,7 @@ class _Repair:
         base.close()
         with closing(connect(new)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
-            rows = reassembly.meta().items()
+            rows = reassembly.meta(salvaged.lost_tables).items()
             connection.executemany("INSERT OR REPLACE INTO gossiplog_meta(name, value) VALUES (?, ?)", rows)
         return new
 

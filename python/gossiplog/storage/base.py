@@ -246,6 +246,14 @@ class Reader(ABC):
         """Return the sequences of the first alternative encodings, by the keys of the canonical ones."""
 
     @abstractmethod
+    def application_tables(self) -> ApplicationTables:
+        """Return what is known of the application's tables.
+
+        Raises:
+            CorruptLog: what is stored of it cannot be.
+        """
+
+    @abstractmethod
     def strays(self, position: Position) -> Sequence[tuple[str, str]]:
         """Return rows with a sequence that no message has, as (table, row as text); some of them, where they are many.
 
@@ -342,14 +350,6 @@ class Transaction(Reader, ApplyTransaction):
     @abstractmethod
     def set_applied(self, sequence: int) -> None:
         """Move the cursor of `apply`, and note which tables it has written to."""
-
-    @abstractmethod
-    def application_tables(self) -> ApplicationTables:
-        """Return what is known of the application's tables.
-
-        Raises:
-            CorruptLog: what is stored of it cannot be.
-        """
 
     @abstractmethod
     def request_rebuild(self) -> None:

@@ -24,14 +24,17 @@ import stat
 import struct
 import zlib
 from contextlib import suppress
+from functools import lru_cache
 
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted, last_counted, listed, shell_path
 from gossiplog.storage.database_file import (
     OTHER_IDENTITY,
+    count_if_sound,
     describe_fewer_if_sound,
     is_consistent,
     is_other_identity,
+    is_sound,
     read_identity_and_count,
 )
 from gossiplog.storage.pages import SMALLEST_PAGE
@@ -57,25 +60,101 @@ def describe_loss(lost: int, place: str = "") -> str:
     return f"the {last_counted(lost, 'acknowledged message')}{of} {'is' if lost == 1 else 'are'} lost"
 
 
-def repair_command(path: str) -> str:
-    """Return the command that makes a database anew, from a replica and from its write-ahead log."""
-    return f"mv {shell_path(path)} {shell_path(f'{path}.copy')} && gossiplog repair {shell_path(path)} --from SOURCE"
+def describe_left(left: int, acknowledged: int) -> str:
+    """Return what a way back leads to: "3 of the 5 acknowledged messages".
+
+    Args:
+        left: how many messages the log has then.
+        acknowledged: how many were; 0 where that is not known.
+    """
+    return f"{left:,} of the {acknowledged:,} acknowledged messages" if acknowledged else counted(left, "message")
 
 
-def describe_ways_back(path: str, most: int) -> str:
+def describe_former(path: str) -> str:
+    """Return a sentence about what earlier steps have set aside beside a database; "" where nothing is.
+
+    Args:
+        path: of the database.
+    """
+    copy, wal = f"{path}.copy", f"{wal_of(path)}.former"
+    is_gone = not os.path.exists(path) or not os.path.getsize(path)
+    if is_gone and (held := count_if_sound(os.path.realpath(copy))) is not None:
+        back = f"mv {shell_path(copy)} {shell_path(path)}"
+        return f". {copy}, which an earlier step has set aside, holds {counted(held, 'message')}: {back} puts it back"
+    if has_content(wal):
+        return (
+            f". {wal}, which an earlier step has set aside, may have messages that are missing here:"
+            f" gossiplog doctor {shell_path(path)} says how many"
+        )
+    return ""
+
+
+def repair_command(path: str, before: int) -> str:
+    """Return the command that makes a database anew from its write-ahead log, and from what has the rest.
+
+    The write-ahead log has all that came after it began. So a file that took the place of the database has the rest if
+    it holds no fewer messages than there were then; otherwise a replica may.
+
+    Args:
+        path: of the database, beside which its files are.
+        before: how many messages it held without its write-ahead log.
+    """
+    log, copy = shell_path(path), shell_path(f"{path}.copy")
+    held, _ = _examine(os.path.realpath(path), _stamp(path))
+    has_rest = held is not None and held >= before
+    return f"mv {log} {copy} && gossiplog repair {log} --from {copy if has_rest else 'SOURCE'}"
+
+
+def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
     """Return, in sentences, what to do where another file is in the place of a database, beside its write-ahead log.
 
     Args:
         path: of the database, beside which its files are.
-        most: how many messages only the write-ahead log may have.
+        acknowledged: how many messages were; 0 where that is not known.
+        before: how many of them the database held without its write-ahead log.
     """
-    set_aside = f"mv {shell_path(wal_of(path))} {shell_path(f'{wal_of(path)}.former')}"
-    lost = f"at most {counted(most, 'message')}" if most > 0 else "no acknowledged message"
+    log, copy, wal = shell_path(path), shell_path(f"{path}.copy"), shell_path(wal_of(path))
+    ways = "Stop the program that has the log open (the server), if one has, and put the former file back. Or get"
+    which = f"of the {acknowledged:,} acknowledged messages" if acknowledged else "messages"
+    held, is_damaged = _examine(os.path.realpath(path), _stamp(path))
+    if is_damaged:
+        return (
+            f"{ways} the messages of a replica, and those that it lacks of what is left here: gossiplog repair {log}"
+            f" --from SOURCE. Without a replica, gossiplog recover {log} NEW says how many {which} are left, and"
+            " changes nothing here"
+        )
+    if held is not None and held >= before:
+        return f"{ways} from the file that is there what the write-ahead log lacks: {repair_command(path, before)}"
+    ways = f"{ways} the messages of a replica, and of the write-ahead log those that it lacks:"
+    ways = f"{ways} {repair_command(path, before)}. Without a replica,"
+    if held is None:
+        return f"{ways} mv {log} {copy} && gossiplog recover {log} NEW says how many {which} are left"
     return (
-        "Stop the program that has the log open (the server), if one has, and put the former file back. Or get the"
-        f" messages of a replica, and of the write-ahead log those that it lacks: {repair_command(path)}. Without a"
-        f" replica, {set_aside} goes on with the file that is there, and gives up {lost}"
+        f"{ways} mv {wal} {shell_path(f'{wal_of(path)}.former')} && gossiplog repair {log} --accept-loss goes on with"
+        f" {describe_left(held, acknowledged)}, those of the file that is there"
     )
+
+
+@lru_cache(maxsize=4)
+def _examine(database: str, stamp: object) -> tuple[int | None, bool]:
+    """Return how many messages a sound file holds, None where it is damaged or no log; and whether it is damaged.
+
+    A log that is open names the file each time it is used, and the look takes as long as the file is large.
+
+    Args:
+        database: the path of the file.
+        stamp: changes with the file.
+    """
+    held = count_if_sound(database)
+    return held, held is None and not is_sound(database)
+
+
+def _stamp(database: str) -> object:
+    try:
+        status = os.stat(database)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 class CommitCount:
@@ -116,7 +195,7 @@ class CommitCount:
     def _wal_path(self) -> str:
         return str(wal_of(self._database))
 
-    def check_not_gone(self, *, accept_loss: bool = False) -> None:
+    def check_not_gone(self, *, accept_loss: bool = False) -> int:
         """Refuse what would make a database anew in the place of one that had messages.
 
         SQLite deletes the write-ahead log of a file that is empty, or that it makes.
@@ -124,13 +203,16 @@ class CommitCount:
         Args:
             accept_loss: whether messages may be lost that are not in the write-ahead log either.
 
+        Returns:
+            How many are.
+
         Raises:
             CorruptLog: the file is gone, or shorter than a page, and a program has it open or has saved its content,
                 or there is its write-ahead log, or its count has messages.
         """
         is_there = os.path.exists(self._database)
         if is_there and os.path.getsize(self._database) >= SMALLEST_PAGE:
-            return
+            return 0
         path, acknowledged = shell_path(self.database_name), self.read()
         count = 0 if acknowledged is None else acknowledged[1]
         what = f"{self.database_name} is {'empty or cut off' if is_there else 'gone'}"
@@ -142,8 +224,8 @@ class CommitCount:
                 advice=(
                     "; put the file back, which goes with its write-ahead log, or get its messages from a replica or a"
                     f" backup, and from the write-ahead log what these lack: gossiplog repair {path} --from SOURCE."
-                    f" Without a source, gossiplog recover {path} NEW --accept-loss gets what is in the write-ahead log"
-                    " with all its ancestors"
+                    f" Without a source, gossiplog recover {path} NEW says how many the write-ahead log has with all"
+                    f" their ancestors{describe_former(self.database_name)}"
                 ),
                 run=f"gossiplog repair {path} --from SOURCE",
             )
@@ -153,10 +235,11 @@ class CommitCount:
                 [f"{what}, and {says}"],
                 advice=(
                     f"; put the file or a backup back, or get its messages from a replica: {remove} &&"
-                    f" gossiplog sync {path} SOURCE --topic TOPIC"
+                    f" gossiplog sync {path} SOURCE --topic TOPIC{describe_former(self.database_name)}"
                 ),
                 run=f"{remove} && gossiplog sync {path} SOURCE --topic TOPIC",
             )
+        return count
 
     def _check_not_saved(self, what: str) -> None:
         """Refuse what would make a database anew while a program has the former one, or where one has saved it.
@@ -197,12 +280,8 @@ class CommitCount:
 
         Call it before SQLite opens both: opening may copy pages from one into the other.
         """
-        found, record = self.read(), _read(self.path, _CHECKED_WAL_RECORD.size, _CHECKED.size)
-        if found is None or len(record) != _CHECKED_WAL_RECORD.size:
-            return ""
-        salts, count_without_wal, check = _CHECKED_WAL_RECORD.unpack(record)
-        is_intact = check == zlib.crc32(found[0] + record[: _WAL_RECORD.size])
-        if not is_intact or salts != _read(self._wal_path, _SALTS, _SALTS_AT):
+        found, count_without_wal = self.read(), self.count_without(self._wal_path)
+        if found is None or count_without_wal is None:
             return ""
         actual = read_identity_and_count(self._database)
         if actual is None:
@@ -216,8 +295,21 @@ class CommitCount:
             return ""
         return (
             f"{self.database_name} was replaced, and {self.database_name}-wal belongs to the file that was there"
-            f" before: {difference}. {describe_ways_back(self.database_name, found[1] - count_without_wal)}"
+            f" before: {difference}. {describe_ways_back(self.database_name, found[1], count_without_wal)}"
         )
+
+    def count_without(self, wal: str) -> int | None:
+        """Return how many messages the database had without a write-ahead log; None unless it was written for that.
+
+        Args:
+            wal: the path of the write-ahead log.
+        """
+        found, record = self.read(), _read(self.path, _CHECKED_WAL_RECORD.size, _CHECKED.size)
+        if found is None or len(record) != _CHECKED_WAL_RECORD.size:
+            return None
+        salts, count, check = _CHECKED_WAL_RECORD.unpack(record)
+        is_intact = check == zlib.crc32(found[0] + record[: _WAL_RECORD.size])
+        return int(count) if is_intact and salts == _read(wal, _SALTS, _SALTS_AT) else None
 
     def write(self, identity: bytes, count: int) -> None:
         """Write the count. An append that is on disk does not fail because this does: then the count is behind."""

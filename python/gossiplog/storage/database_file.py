@@ -122,17 +122,22 @@ def is_other_identity(one: bytes, other: bytes) -> bool:
 
 def describe_fewer_if_sound(database: str, before: int) -> str:
     """Return a clause about a sound file that holds fewer messages than the former one; "" if it does not."""
-    if _fewer(database, before) is None or not is_consistent(database):
-        return ""
-    # Pages that were being moved may have looked like anything: it is read again after it was found to be sound.
-    count = _fewer(database, before)
-    return "" if count is None else f"it holds {counted(count, 'message')}, and the former file had {before:,}"
-
-
-def _fewer(database: str, before: int) -> int | None:
-    """Return how many messages a file holds, None where that is not known, or not fewer than before."""
     found = read_identity_and_count(database)
-    return None if found is None or found[1] is None or found[1] >= before else found[1]
+    if found is None or found[1] is None or found[1] >= before:
+        return ""
+    count = count_if_sound(database)
+    if count is None or count >= before:
+        return ""
+    return f"it holds {counted(count, 'message')}, and the former file had {before:,}"
+
+
+def count_if_sound(database: str) -> int | None:
+    """Return how many messages a sound file holds without its write-ahead log; None where it is damaged, or no log."""
+    if not is_consistent(database):
+        return None
+    # Pages that were being moved may have looked like anything before it was found to be sound.
+    found = read_identity_and_count(database)
+    return None if found is None else found[1]
 
 
 def read_identity_and_count(database: str) -> tuple[bytes, int | None] | None:

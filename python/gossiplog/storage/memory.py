@@ -207,6 +207,9 @@ class _MemoryReader(Reader):
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return sorted(self._tables.heads.items())
 
+    def application_tables(self) -> ApplicationTables:
+        return ApplicationTables(self._tables.has_setup)
+
     def strays(self, position: Position) -> Sequence[tuple[str, str]]:
         # No row is written but with its message.
         return ()
@@ -258,9 +261,6 @@ class _MemoryTransaction(_MemoryReader, Transaction):
 
     def set_applied(self, sequence: int) -> None:
         self._changes["applied"] = sequence
-
-    def application_tables(self) -> ApplicationTables:
-        return ApplicationTables(self._has_setup)
 
     def request_rebuild(self) -> None:
         self._changes["rebuild"] = REBUILD_REQUESTED

@@ -136,7 +136,7 @@ class OpenFiles:
         if change:
             raise StorageError(
                 f"the file {self._path} was written over ({change}) while the log was open, so nothing more is written"
-                f" to it, and {self._wal} is kept. {describe_ways_back(self._database, self._only_in_wal())}"
+                f" to it, and {self._wal} is kept. {self._describe_ways_back()}"
             )
 
     def _is_by_link(self) -> bool:
@@ -168,7 +168,7 @@ class OpenFiles:
         if not self._is_unlinked():
             return ": move it back"
         if self._has_left() and file_id(self._path) is not None:
-            return f"; {self._wal} is kept. {describe_ways_back(self._database, self._only_in_wal())}"
+            return f"; {self._wal} is kept. {self._describe_ways_back()}"
         path = shell_path(self._path)
         if self._has_left():
             return f"; {self._wal} is kept: gossiplog repair {path} --from SOURCE, with a replica or a backup"
@@ -178,10 +178,10 @@ class OpenFiles:
         """Return whether the write-ahead log has content, and is not that of another file of the name."""
         return has_content(self._wal) and self._named.is_named(self._wal, by=self._wal)
 
-    def _only_in_wal(self) -> int:
-        """Return how many messages the write-ahead log may have that the file did not have when it was looked at."""
+    def _describe_ways_back(self) -> str:
         acknowledged = CommitCount(self._database).read()
-        return 0 if acknowledged is None else acknowledged[1] - self.checkpoints.file.count
+        count = 0 if acknowledged is None else acknowledged[1]
+        return describe_ways_back(self._database, count, self.checkpoints.file.count)
 
     def _save(self, connection: sqlite3.Connection) -> str:
         """Copy the content of the file, with its identity, to a free name beside its former one; return that.

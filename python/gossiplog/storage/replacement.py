@@ -21,6 +21,7 @@ from typing import Self
 from gossiplog.errors import NotALog, StorageError
 from gossiplog.files import explain_denial, publish, sync
 from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.sqlite_files import error_code
 from gossiplog.storage.sqlite_tables import BESIDE, foreign_tables, storage_error
 
@@ -159,6 +160,8 @@ class Replacement:
 def put_in_place(new: str, path: str, suffix: str, copy: Callable[[str], object]) -> str:
     """Give a log's name to a finished file, and keep the former one under another name.
 
+    The count of acknowledged messages beside it is that of the finished file then: all of them are on disk.
+
     Args:
         new: the path of the finished file, in the same folder, closed. It gets the owner and the mode of the former.
         path: of the log's file, which is locked, and has no write-ahead log.
@@ -175,8 +178,16 @@ def put_in_place(new: str, path: str, suffix: str, copy: Callable[[str], object]
     copy_owner(path, new)
     sync(new)
     former = _keep(path, suffix, copy)
+    found = read_identity_and_count(new)
     os.replace(new, path)
     sync(os.path.dirname(path))
+    if found is not None and found[1] is not None:
+        count = CommitCount(path)
+        beside = count.read()
+        # Otherwise another program has opened the new file, and appended to it.
+        if beside is None or beside[0] != found[0]:
+            count.write(found[0], found[1])
+            count.close()
     return former
 
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -145,6 +145,7 @@ class Salvage:
         path: of it.
         problems: what SQLite finds wrong with the damaged one.
         lost: what of the application's tables could not be read.
+        lost_tables: the names of tables that lack rows; None where not even their names can be read.
         missing_pages: how many the damaged one lacks at its end.
         size: of the damaged one with these, in bytes.
     """
@@ -152,6 +153,7 @@ class Salvage:
     path: Path
     problems: Sequence[str] = ()
     lost: Sequence[str] = ()
+    lost_tables: Collection[str] | None = ()
     missing_pages: int = 0
     size: int = 0
 
@@ -181,12 +183,12 @@ def read_all(copy: Path, folder: Path) -> Salvage:
             database.execute(pragma)
         database.execute("BEGIN")
         _read_log_rows(copy, database)
-        lost = _copy_foreign_tables(copy, database)
+        lost, lost_tables = _copy_foreign_tables(copy, database)
         database.execute("COMMIT")
     with closing(Pages(copy)) as pages:
         missing = pages.missing(header)
         size = pages.length + missing * page_size(header)
-    return Salvage(readable, problems, lost, missing, size)
+    return Salvage(readable, problems, lost, lost_tables, missing, size)
 
 
 def _read_log_rows(copy: Path, database: sqlite3.Connection) -> None:
@@ -205,9 +207,10 @@ def _read_log_rows(copy: Path, database: sqlite3.Connection) -> None:
                     database.execute("INSERT OR IGNORE INTO gossiplog_meta VALUES (?, ?)", (name, setting))
 
 
-def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> list[str]:
-    """Copy an application's tables, from both ends to where they cannot be read; return what is lost."""
+def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> tuple[list[str], set[str] | None]:
+    """Copy an application's tables, from both ends to where they cannot be read; return what is lost, and of which."""
     lost: list[str] = []
+    tables: set[str] = set()
     with closing(sqlite3.connect(copy, isolation_level=None)) as damaged:
         damaged.execute("PRAGMA query_only = ON")
         damaged.execute("PRAGMA writable_schema = ON")
@@ -216,7 +219,7 @@ def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> list[str]:
         try:
             schema = _twice(damaged, query)
         except (sqlite3.Error, UnicodeError) as error:
-            return [f"the application's tables cannot be read: {error}"]
+            return [f"the application's tables cannot be read: {error}"], None
         rows = [row for row in schema if not str(row[2]).lower().startswith(PREFIX)]
         for kind, name, _, sql in sorted(rows, key=lambda row: row[0] != "table"):
             try:
@@ -226,9 +229,12 @@ def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> list[str]:
                 database.execute(str(sql))
                 if kind == "table" and not _copy_rows(damaged, database, quoted(str(name))):
                     lost.append(f"rows of the table {name} cannot be read, and are lost")
+                    tables.add(str(name))
             except (sqlite3.Error, sqlite3.Warning, UnicodeError) as error:
                 lost.append(f"the {kind} {name} cannot be read: {error}")
-    return lost
+                if kind == "table":
+                    tables.add(str(name))
+    return lost, tables
 
 
 def _copy_rows(damaged: sqlite3.Connection, database: sqlite3.Connection, table: str) -> bool:

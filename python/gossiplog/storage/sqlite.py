@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
-from gossiplog.reprs import shell_path
+from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage.base import (
     SCHEMA,
     DiskFailure,
@@ -28,7 +28,12 @@ from gossiplog.storage.base import (
     Transaction,
     closing,
 )
-from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.commit_count import (
+    CommitCount,
+    describe_former,
+    describe_left,
+    describe_loss,
+)
 from gossiplog.storage.open_files import OpenFiles
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
@@ -61,7 +66,7 @@ from gossiplog.storage.sqlite_transactions import (
     is_marked_read_only,
 )
 from gossiplog.storage.sqlite_upgrades import FormerContents, former_reader
-from gossiplog.storage.write_ahead_log import close_leaving_log
+from gossiplog.storage.write_ahead_log import close_leaving_log, unread_commits
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 # With these a commit that has returned is on disk.
@@ -148,8 +153,9 @@ class SQLiteStorage(Storage):
         with self._lock:
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
+            given_up = 0
             if self._count is not None and self._file:
-                self._count.check_not_gone(accept_loss=self._accept_loss)
+                given_up = self._count.check_not_gone(accept_loss=self._accept_loss)
             self._opening.check_there(create and topic is not None)
             try:
                 connection, stored = self._open_once(topic, create, progress)
@@ -157,6 +163,7 @@ class SQLiteStorage(Storage):
                 # An error of the disk that passes looks the same.
                 connection, stored = self._open_once(topic, create, progress)
             self._writer, self._process, self._closed = connection, os.getpid(), False
+            self._lost += given_up
             return stored
 
     def _open_once(self, topic: str | None, create: bool, progress: Progress | None) -> tuple[sqlite3.Connection, str]:
@@ -234,15 +241,23 @@ class SQLiteStorage(Storage):
             close_leaving_log(connection, self._path)
             place = shell_path(self._path)
             back = "it" if lost == 1 else "them"
+            cause, first = "cut off or removed, or the file is an older copy", ""
+            if unread := unread_commits(wal_of(os.path.realpath(self._file))):
+                cause = f"damaged: SQLite does not read its {last_counted(unread, 'transaction')}"
+                first = (
+                    f" gossiplog repair {place} reads what follows the damage, too. What is lost then is in a replica:"
+                )
             raise CorruptLog(
                 [
                     f"{describe_loss(lost, self._path)}: it holds {last:,}, and"
-                    f" {self._count.name} says that {acknowledged[1]:,} were on disk. Its write-ahead log was damaged"
-                    " or removed, or the file is an older copy"
+                    f" {self._count.name} says that {acknowledged[1]:,} were on disk. Its write-ahead log was {cause}"
                 ],
                 advice=(
-                    f"; gossiplog repair {place} --from SOURCE gets {back} back. Only if no replica has {back}:"
-                    f" gossiplog repair {place} --accept-loss goes on without {back} (in programs accept_loss=True)"
+                    f";{first} gossiplog repair {place} --from SOURCE gets {back} back. Only if no replica has {back}:"
+                    f" gossiplog repair {place} --accept-loss goes on with"
+                    f" {describe_left(last, acknowledged[1])}{' or more' if unread else ''} (in programs"
+                    " accept_loss=True)"
+                    f"{describe_former(self._count.database_name)}"
                 ),
             )
         if self._counted is not None:

@@ -137,6 +137,12 @@ def read_tables(connection: sqlite3.Connection) -> frozenset[str]:
     return frozenset(names)
 
 
+def missing_tables(connection: sqlite3.Connection, names: Collection[str]) -> frozenset[str]:
+    """Return which of the names no table has."""
+    rows = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    return frozenset(names) - {name for (name,) in rows}
+
+
 def write_tables(connection: sqlite3.Connection, names: Collection[str]) -> None:
     """Store the names of the tables that the application has written to."""
     set_meta(connection, "tables", json.dumps(sorted(names)))

@@ -27,6 +27,7 @@ from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     PAGE_BYTES,
     SCHEMA,
+    ApplicationTables,
     DiskFailure,
     Position,
     Reader,
@@ -37,7 +38,10 @@ from gossiplog.storage.commit_count import COUNT_SUFFIX
 from gossiplog.storage.sqlite_files import DAMAGE, error_code
 from gossiplog.storage.sqlite_meta import (
     POSITION_ADDED,
+    missing_tables,
+    read_has_setup,
     read_position,
+    read_tables,
     read_text,
 )
 
@@ -454,6 +458,10 @@ class SQLiteReader(Reader):
 
     def heads(self) -> Sequence[tuple[bytes, int]]:
         return self._connection.execute(f"SELECT {_KEY}, {_SEQUENCE} FROM gossiplog_heads ORDER BY key").fetchall()
+
+    def application_tables(self) -> ApplicationTables:
+        missing = missing_tables(self._connection, read_tables(self._connection))
+        return ApplicationTables(read_has_setup(self._connection), sorted(missing))
 
     def strays(self, position: Position) -> Sequence[tuple[str, str]]:
         sequences = {"count": position.count, "indexed": position.indexed}

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,14 +19,13 @@ from gossiplog.core import WritePlan
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.storage.base import (
     REBUILD_REQUESTED,
-    ApplicationTables,
     DiskFailure,
     SequencesTaken,
     Storage,
     Transaction,
 )
 from gossiplog.storage.sqlite_files import DAMAGE, error_code
-from gossiplog.storage.sqlite_meta import put_meta, read_has_setup, read_tables, set_meta, write_tables
+from gossiplog.storage.sqlite_meta import missing_tables, put_meta, read_tables, set_meta, write_tables
 from gossiplog.storage.sqlite_tables import (
     MARKED_READ_ONLY,
     PREFIX,
@@ -170,10 +169,6 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         set_meta(self._connection, "applied", sequence)
         self._note_tables()
 
-    def application_tables(self) -> ApplicationTables:
-        names = read_tables(self._connection)
-        return ApplicationTables(read_has_setup(self._connection), sorted(names - self._existing(names)))
-
     def request_rebuild(self) -> None:
         set_meta(self._connection, "rebuild", REBUILD_REQUESTED)
 
@@ -194,11 +189,8 @@ class SQLiteTransaction(SQLiteReader, Transaction):
             return
         self._noted = frozenset(self._guard.written)
         # Those that the application dropped in this transaction are forgotten.
-        write_tables(self._connection, self._existing(read_tables(self._connection) | self._noted))
-
-    def _existing(self, names: Collection[str]) -> frozenset[str]:
-        rows = self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        return frozenset(names) & {name for (name,) in rows}
+        names = read_tables(self._connection) | self._noted
+        write_tables(self._connection, names - missing_tables(self._connection, names))
 
     def committed(self) -> None:
         """Take over what the transaction has stored, now that it is committed."""

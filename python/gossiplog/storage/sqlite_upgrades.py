@@ -16,7 +16,7 @@ from typing import TypeAlias
 from gossiplog import core
 from gossiplog.core import SignedMessage, decode_id
 from gossiplog.errors import TreeError
-from gossiplog.storage.base import SCHEMA, Position, Progress, index_fingerprint
+from gossiplog.storage.base import SCHEMA, ApplicationTables, Position, Progress, index_fingerprint
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import ALTERNATIVES, TABLES, SQLiteReader
 
@@ -124,6 +124,9 @@ class _Schema3Reader(SQLiteReader):
 
     _SCHEMA = 3
     _ADDED = f"{_FORMER.generation}, {_FORMER.apply_version}, {_FORMER.rebuild}"
+
+    def application_tables(self) -> ApplicationTables:
+        return ApplicationTables()
 
 
 class _Schema2Reader(_Schema3Reader):
