@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import GossipLogError, KeyFileError, NotALog, StorageError
-from gossiplog.files import check_file, explain_denial, open_file, publish
+from gossiplog.files import add_name, check_file, explain_denial, open_file, publish
 
 
 def special(kind: str, place: Path) -> Path:
@@ -94,7 +95,7 @@ def test_names_need_not_be_utf_8(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("can_link", [True, False])
 def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_link: bool) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "no links")
 
     if not can_link:
@@ -114,3 +115,45 @@ def test_a_file_that_is_gone_takes_no_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         publish(tmp_path / "gone", tmp_path / "name")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_stays_free_where_the_file_cannot_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without hard links the name was left with an empty file."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    made = tmp_path / "made"
+    made.write_bytes(b"one")
+    for call in ("link", "replace"):
+        monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(OSError, match="not permitted"):
+        publish(made, tmp_path / "name")
+    assert [each.name for each in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_second_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    made, path = tmp_path / "made", tmp_path / "name"
+    made.write_bytes(b"one")
+    assert add_name(made, path)
+    assert made.samefile(path)
+    with pytest.raises(FileExistsError):
+        add_name(made, path)
+    monkeypatch.setattr(os, "link", refuse)
+    assert not add_name(made, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("give", [publish, add_name])
+def test_a_name_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, give: Callable[[Path, Path], object]
+) -> None:
+    made, path = tmp_path / "made", tmp_path / "name"
+    made.write_bytes(b"one")
+    synced: list[list[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(sorted(os.listdir(descriptor))))
+    give(made, path)
+    assert synced == [["name"] if give is publish else ["made", "name"]]

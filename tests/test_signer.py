@@ -300,3 +300,17 @@ def test_the_name_of_a_key_file_is_on_the_disk(tmp_path: Path, kind: str, monkey
     with pytest.raises(KeyFileError, match="never overwritten"):
         Signer.generate().save(tmp_path / "key")
     assert [file.name for file in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_key_is_kept_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a FAT file system: it said "Operation not permitted"."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    signer = Signer.load_or_create(tmp_path / "key")
+    assert Signer.load(tmp_path / "key").did == signer.did
+    with pytest.raises(KeyFileError, match="never overwritten"):
+        signer.save(tmp_path / "key")
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]

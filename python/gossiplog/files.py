@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 
 # Names under which a process finds what it was given open.
@@ -20,6 +22,8 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+# What file systems without hard links say, and one whose file has as many as it may.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 def open_file(path: str | os.PathLike[str]) -> BufferedReader:
@@ -81,6 +85,8 @@ def sync(path: str) -> None:
 def publish(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Give a finished file another name in one step, unless something has that name; the file's former name goes.
 
+    When this returns, both are on the disk.
+
     Args:
         made: the path of the file, on the disk.
         path: its new name, in the same file system.
@@ -90,17 +96,67 @@ def publish(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
         FileNotFoundError: the file, or the folder of the name, is gone.
         OSError: the file system failed.
     """
+    with _folder_of(path) as folder:
+        try:
+            _link(made, path, folder)
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError:
+            _rename(made, path)
+        else:
+            os.unlink(made)
+
+
+def add_name(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
+    """Give a finished file a second name, unless something has that name; when this returns, it is on the disk.
+
+    Args:
+        made: the path of the file, on the disk; of one without a name, on Linux, that of its descriptor in /proc.
+        path: its new name, in the same file system.
+
+    Returns:
+        False if the file system has no hard links, or the file has as many as it may.
+
+    Raises:
+        OSError: as `publish`.
+    """
+    with _folder_of(path) as folder:
+        try:
+            _link(made, path, folder)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return False
+    return True
+
+
+@contextmanager
+def _folder_of(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Provide a descriptor of the folder of a name; after a block that has not raised, its names are on the disk."""
+    folder = os.open(os.path.dirname(path) or os.curdir, os.O_RDONLY)
     try:
-        os.link(made, path)
-    except (FileExistsError, FileNotFoundError):
-        raise
-    except OSError:
-        # A file system without hard links. A file that is renamed takes the name of any other, so it takes that of one
-        # that was made here.
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        yield folder
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _link(made: str | os.PathLike[str], path: str | os.PathLike[str], folder: int) -> None:
+    # With a folder's descriptor, so that a link in /proc is followed: linkat(2), AT_SYMLINK_FOLLOW.
+    os.link(made, os.path.basename(path), dst_dir_fd=folder)
+
+
+def _rename(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    # A file that is renamed takes the name of any other, so it takes that of one that was made here.
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
         os.replace(made, path)
-    else:
-        os.unlink(made)
+    except BaseException:
+        with suppress(OSError):
+            # Nobody else has written to it.
+            if not os.path.getsize(path):
+                os.unlink(path)
+        raise
 
 
 def explain_denial(path: str | os.PathLike[str], doing: str) -> str:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from gossiplog import core
 from gossiplog.errors import KeyFileError
-from gossiplog.files import explain_denial, open_file
+from gossiplog.files import add_name, explain_denial, open_file, publish
 
 PRIVATE_KEY_LENGTH = 32
 """Bytes of an Ed25519 private key: the seed of RFC 8032, section 5.1.5."""
@@ -276,22 +276,41 @@ def publish_secret(path: Path, content: bytes) -> bool:
     Raises:
         OSError: it cannot be written.
     """
+    try:
+        if not _publish_nameless(path, content):
+            _publish_named(path, content)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _publish_nameless(path: Path, content: bytes) -> bool:
+    """Write a file without a name, and publish it; return False where the system or the file system has none."""
     # Absent from systems that lack it, and refused by file systems that do.
     nameless = getattr(os, "O_TMPFILE", 0)
-    if nameless and os.path.isdir(_DESCRIPTORS):
-        try:
-            descriptor = os.open(path.parent, nameless | os.O_WRONLY, 0o600)
-        except OSError as error:
-            if error.errno not in _NO_NAMELESS:
-                raise
-        else:
-            with os.fdopen(descriptor, "wb") as file:
-                return _publish(file, f"{_DESCRIPTORS}/{descriptor}", path, content)
+    if not (nameless and os.path.isdir(_DESCRIPTORS)):
+        return False
+    try:
+        descriptor = os.open(path.parent, nameless | os.O_WRONLY, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS:
+            raise
+        return False
+    with os.fdopen(descriptor, "wb") as file:
+        _write(file, content)
+        return add_name(f"{_DESCRIPTORS}/{descriptor}", path)
+
+
+def _publish_named(path: Path, content: bytes) -> None:
     # Imported here: it brings many modules, and most file systems do without it.
     import tempfile
 
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_unpublished(path)) as file:
-        return _publish(file, file.name, path, content)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_unpublished(path), delete=False) as file:
+        try:
+            _write(file, content)
+            publish(file.name, path)
+        finally:
+            Path(file.name).unlink(missing_ok=True)
 
 
 def remove_unpublished(path: Path) -> None:
@@ -309,18 +328,7 @@ def _unpublished(path: Path) -> str:
     return f".{path.name}.gossiplog-unpublished-"
 
 
-def _publish(file: IO[bytes], name: str, path: Path, content: bytes) -> bool:
+def _write(file: IO[bytes], content: bytes) -> None:
     file.write(content)
     file.flush()
     os.fsync(file.fileno())
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        # With a folder's descriptor, so that a link in /proc is followed: linkat(2), AT_SYMLINK_FOLLOW.
-        os.link(name, path.name, dst_dir_fd=folder)
-        # The name is on the disk, too.
-        os.fsync(folder)
-    except FileExistsError:
-        return False
-    finally:
-        os.close(folder)
-    return True

@@ -261,8 +261,8 @@ def test_an_empty_file_is_replaced_and_what_another_program_writes_meanwhile_is_
         other.touch()
     if not can_link:
 
-        def link(source: object, target: object) -> None:
-            if os.path.exists(str(target)):
+        def link(source: object, target: str, *, dst_dir_fd: int) -> None:
+            if target in os.listdir(dst_dir_fd):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             raise PermissionError("no links here")
 

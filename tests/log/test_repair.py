@@ -523,7 +523,7 @@ def test_a_file_system_without_hard_links(tmp_path: Path, behind: bool, monkeypa
     else:
         flip_in_the_midst(path)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "no links")
 
     monkeypatch.setattr(os, "link", refuse)

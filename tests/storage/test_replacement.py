@@ -186,7 +186,7 @@ def test_a_name_that_is_taken(path: Path) -> None:
 
 
 def test_without_hard_links_the_former_file_is_copied(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "no links")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -209,7 +209,7 @@ def test_without_hard_links_the_former_file_is_copied(path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("call", ["link", "replace", "fsync", "chmod"])
 def test_a_file_system_that_fails(path: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as patch:

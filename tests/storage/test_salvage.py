@@ -170,7 +170,7 @@ def test_nobody_opens_the_former_file_meanwhile(path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
 def test_without_hard_links_the_former_file_is_copied(path: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(code, "no links")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -184,7 +184,7 @@ def test_without_hard_links_the_former_file_is_copied(path: Path, code: int, mon
 def test_a_file_system_that_fails(path: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = [contents(path), contents(path.with_name("merged.db"))]
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as patch:

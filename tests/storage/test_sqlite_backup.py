@@ -201,9 +201,9 @@ def test_it_is_on_the_disk_before_it_has_its_name(path: Path, copy: Path, monkey
         calls.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         fsync(descriptor)
 
-    def name(source: Path, target: Path) -> None:
+    def name(source: Path, target: str, *, dst_dir_fd: int) -> None:
         calls.append("name")
-        link(source, target)
+        link(source, target, dst_dir_fd=dst_dir_fd)
 
     monkeypatch.setattr(os, "fsync", flush)
     monkeypatch.setattr(os, "link", name)
@@ -223,7 +223,7 @@ def test_it_has_the_mode_of_the_log(path: Path, copy: Path) -> None:
 def test_a_file_system_without_hard_links(path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It said "Operation not permitted"."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "link", refuse)

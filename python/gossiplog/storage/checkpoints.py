@@ -105,9 +105,7 @@ class Checkpoints:
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(self._lock_timeout * 1000)}")
-        self._retry_at, self._retry_bytes = 0.0, 0
-        if busy:
-            self._retry_at, self._retry_bytes = time.monotonic() + _RETRY_SECONDS, 2 * size
+        self._retry_at, self._retry_bytes = (time.monotonic() + _RETRY_SECONDS, 2 * size) if busy else (0.0, 0)
 
     def _find_due(self) -> tuple[bool, int]:
         """Return whether a checkpoint is due, and the write-ahead log's bytes if it is to begin anew, 0 otherwise."""

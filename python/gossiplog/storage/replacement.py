@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gossiplog.errors import NotALog, StorageError
-from gossiplog.files import explain_denial, publish, sync
+from gossiplog.files import add_name, explain_denial, publish, sync
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.sqlite_files import error_code
@@ -27,7 +27,6 @@ from gossiplog.storage.sqlite_tables import BESIDE, foreign_tables, storage_erro
 
 _PATIENCE = 2.0
 """Seconds to wait for a program that is about to close the file."""
-_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _MOST_NAMES = 1000
 # Where SQLite locks a database (https://sqlite.org/src/file/src/os.h, "PENDING_BYTE"): a connection to one with a
 # write-ahead log holds a read lock on the shared range for as long as it is open.
@@ -202,18 +201,12 @@ def _keep(path: str, suffix: str, copy: Callable[[str], object]) -> str:
                 continue
             # An attempt that did not come to its end made it.
             return former
-        sync(os.path.dirname(path))
         return former
     raise StorageError(f"cannot keep {path}: move away {path}{suffix} and the files with a number after that name")
 
 
 def _link_or_copy(path: str, former: str, copy: Callable[[str], object]) -> None:
-    try:
-        os.link(path, former)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-    else:
+    if add_name(path, former):
         return
     if os.path.lexists(former):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), former)

@@ -72,7 +72,6 @@ def back_up(
         sync(str(partial))
         # A name that another program has taken meanwhile is not overwritten.
         publish(partial, path)
-        sync(str(path.parent))
     except FileExistsError:
         raise StorageError(f"{target} is there already: give the name of a new file") from None
     except OSError as error:

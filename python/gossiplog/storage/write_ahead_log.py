@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gossiplog.errors import StorageError
-from gossiplog.files import publish, sync
+from gossiplog.files import add_name, publish, sync
 from gossiplog.reprs import shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
@@ -343,11 +343,11 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
     wal = wal_of(database)
     kept = f"{wal}.{os.urandom(4).hex()}"
     try:
-        os.link(wal, kept)
+        is_kept = add_name(wal, kept)
     except FileNotFoundError:
         connection.close()
         return
-    except OSError:
+    if not is_kept:
         # A file system without hard links. Imported here, since few are.
         import shutil
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 import gossiplog.log
 from gossiplog.errors import EventsRefused, StorageError
-from gossiplog.files import publish, sync
+from gossiplog.files import publish
 from gossiplog.log.insertion import insert_many
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
@@ -240,4 +240,3 @@ def _publish(made: str, log: str) -> None:
         raise StorageError(f"{log} was made by another process meanwhile; the log is in {made}") from error
     except OSError as error:
         raise StorageError(f"{log}: {error.strerror}; the log is in {made}") from error
-    sync(os.path.dirname(log))
