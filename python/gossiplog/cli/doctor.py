@@ -264,6 +264,9 @@ def _count(path: Path) -> Iterator[Finding]:
     count, found = CommitCount(str(path)), read_identity_and_count(str(path.resolve()))
     if not os.path.exists(count.path) or found is None:
         return
+    if count.find_replacement():
+        # It is that of the write-ahead log.
+        return
     acknowledged, log = count.read(), shell_path(path)
     run = f"gossiplog sync {log} SOURCE && gossiplog repair {log}"
     unknown = (

@@ -357,13 +357,13 @@ class Reassembly:
         if before and max(before) != len(before):
             return meta | self._request_rebuild("`apply` may have run for other messages")
         if applied and _are_written_by_apply(lost_tables, meta.get("tables")):
-            return meta | self._request_rebuild("the application's tables lack rows")
+            return meta | self._request_rebuild("`apply` has written to tables that lack rows")
         return meta
 
     def _request_rebuild(self, why: str) -> dict[str, Any]:
         self.notes.append(
-            f"{why}: a rebuild of them is requested, which begins when the application opens the log"
-            f" (gossiplog doctor {shell_path(self._path)} names the command that runs it)"
+            f"{why}: a rebuild of the application's tables is requested, which begins when the application opens the"
+            f" log (gossiplog doctor {shell_path(self._path)} names the command that runs it)"
         )
         return {"rebuild": REBUILD_REQUESTED}
 

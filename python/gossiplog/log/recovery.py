@@ -46,14 +46,15 @@ def recover(
         damaged: the path of the log's file, which no program has open. It is not changed.
         new: as `location` of `open`; a log of the same topic that is there gets what it lacks. Where none is there, the
             file gets its name when it is complete.
-        accept_loss: whether to go on where the log has fewer messages than were acknowledged.
+        accept_loss: whether to go on where acknowledged messages are gone from the end of the log. Otherwise the error
+            says how many messages the new log would have.
         progress: called with the number of messages read since it was called before.
 
     Raises:
         TopicMismatch: there is a log at `new`, of another topic.
         NotALog: there is no log to recover, or nothing is left of it.
         NewerSchema, OlderSchema: another version wrote the log, in tables that this one does not read.
-        CorruptLog: acknowledged messages are lost, and no new log was made.
+        CorruptLog: acknowledged messages are lost, or all messages descend from lost ones; no new log was made.
         StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
             messages are in the new log, if it was there before.
     """
