@@ -154,23 +154,17 @@ impl Tree {
         key: Option<&[u8]>,
         leaves: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        Node::list(py, self.span(py, level, key, leaves)?.0)
+        Node::list(py, self.span(level, key, leaves)?.0)
     }
 
     #[pyo3(signature = (level, key, leaves = None))]
-    fn span(
-        &self,
-        py: Python<'_>,
-        level: u32,
-        key: Option<&[u8]>,
-        leaves: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Nodes> {
+    fn span(&self, level: u32, key: Option<&[u8]>, leaves: Option<&Bound<'_, PyAny>>) -> PyResult<Nodes> {
         if level == 0 {
             return Err(PyValueError::new_err("a node of level 0 has no children"));
         }
-        let own = leaves.map(|leaves| leaves.clone().unbind());
-        let mut load = |start: &[u8], end: Option<&[u8]>| load_locked(own.as_ref(), start, end);
-        match py.detach(|| self.0.children::<Failure>(level, key, &mut load))? {
+        // With the interpreter's lock, as in `unlocked`: a node has some thirty children.
+        let mut load = |start: &[u8], end: Option<&[u8]>| load(leaves, start, end);
+        match self.0.children::<Failure>(level, key, &mut load)? {
             Some(nodes) => Ok(Nodes(nodes)),
             None => Err(PyKeyError::new_err(format!("there is no node with this key at level {level}"))),
         }
@@ -225,21 +219,9 @@ impl Tree {
         entries: Vec<Leaf>,
         leaves: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(tree::Tree, Vec<(Key, Hash)>)> {
-        match leaves {
-            Some(leaves) => {
-                let own = leaves.clone().unbind();
-                let mut load = |start: &[u8], end: Option<&[u8]>| load_locked(Some(&own), start, end);
-                Ok(py.detach(|| self.0.insert::<Failure>(entries, &mut load))?)
-            }
-            None => Ok(py
-                .detach(|| {
-                    let mut load = |_: &[u8], _: Option<&[u8]>| {
-                        Err(Error::Tree("this tree does not hold its leaves: the call needs a loader".to_owned()))
-                    };
-                    self.0.insert::<Error>(entries, &mut load)
-                })
-                .map_err(convert)?),
-        }
+        let own = leaves.map(|leaves| leaves.clone().unbind());
+        let mut load = |start: &[u8], end: Option<&[u8]>| load_locked(own.as_ref(), start, end);
+        Ok(unlocked(py, entries.len() > FEW, || self.0.insert::<Failure>(entries, &mut load))?)
     }
 }
 
