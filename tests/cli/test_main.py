@@ -170,7 +170,7 @@ def test_an_interrupt_that_loses_a_lock_ends_the_program_as_others(
         finally:
             threading.Lock().release()
 
-    monkeypatch.setattr(main, "_command", lambda: SimpleNamespace(make_context=wait))
+    monkeypatch.setattr(main, "_command", lambda name: SimpleNamespace(make_context=wait))
     if code is None:
         with pytest.raises(RuntimeError, match="release unlocked lock"):
             main.main([])
@@ -310,6 +310,17 @@ def test_the_module_of_a_command_has_its_name() -> None:
             assert callback is not None
             module = callback.__module__.removeprefix("gossiplog.cli.").removesuffix(".command")
             assert module == expected.partition(".")[0] or expected in groups.get(module, ()), expected
+
+
+def test_a_command_is_built_without_the_others() -> None:
+    for name, command in _command().commands.items():
+        built = _command(name).commands
+        if name in ("help", "completion"):
+            assert built.keys() == _command().commands.keys()
+        else:
+            assert [*built] == [name]
+            assert [each.opts for each in built[name].params] == [each.opts for each in command.params]
+    assert _command("apend").commands.keys() == _command("--version").commands.keys() == _command().commands.keys()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])

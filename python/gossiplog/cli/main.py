@@ -18,6 +18,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from typing import Annotated
 
@@ -45,6 +46,8 @@ FAILED = 1
 REFUSED = 3
 INTERRUPTED = 130
 UNREAD = 141
+# Commands that need all others.
+_SHOWS_OTHERS = ("help", "completion")
 # What typer's validator, pydantic, says of values, and what that means.
 _VALIDATION = (
     (r"Input should be a valid integer(, unable to parse string as an integer)?", "expected a whole number"),
@@ -104,7 +107,7 @@ app.command("simulate", cls=Command)(simulate.simulate)
 app.command("export", cls=Command)(export)
 app.command("import", cls=Command)(import_values)
 app.command("import-git", cls=Command)(import_git)
-app.add_typer(pipeline)
+app.add_typer(pipeline, name="pipeline")
 app.command("demo", cls=Command)(demo.demo)
 app.command("bench", cls=Command)(bench)
 app.command("completion", cls=Command)(completion.completion)
@@ -123,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Not `app()`: it prints errors and exits in its own way.
-        command = _command()
+        command = _command(given[0] if given else "")
         with command.make_context("gossiplog", given or ["--help"]) as context:
             command.invoke(context)
         sys.stdout.flush()
@@ -160,6 +163,13 @@ def _plain(text: str) -> str:
 
 
 @cache
-def _command() -> typer.core.TyperGroup:
-    """Build the commands, once a process: it takes longer than most of them, and tests call `main` by the thousand."""
-    return typer.main.get_group(app)
+def _command(name: str = "") -> typer.core.TyperGroup:
+    """Build the program with the command of a name, or with all where none has it or it shows others.
+
+    All take 40 ms, longer than most of them; each is built once a process, since tests call `main` by the thousand.
+    """
+    chosen = copy(app)
+    chosen.registered_commands = [each for each in app.registered_commands if each.name == name]
+    chosen.registered_groups = [each for each in app.registered_groups if each.name == name]
+    has_found = chosen.registered_commands or chosen.registered_groups
+    return typer.main.get_group(chosen if has_found and name not in _SHOWS_OTHERS else app)

@@ -491,7 +491,6 @@ def _rounded(value: object) -> object:
 
 
 app = typer.Typer(
-    name="pipeline",
     cls=Group,
     rich_markup_mode=None,
     help="Run jobs on Apache Spark, for logs and fleets of logs that outgrow one machine.",
