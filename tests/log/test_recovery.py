@@ -27,6 +27,7 @@ from gossiplog.errors import (
     StorageError,
 )
 from gossiplog.log import insertion
+from gossiplog.log.repair import repair_file as repair
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import RecoverResult
 from gossiplog.message import stored_value
@@ -153,6 +154,19 @@ def test_a_file_that_was_cut_off(intact: Mapping[str, Path], tmp_path: Path, par
     assert result.inserted == len(ids) > 100
 
 
+def draw_damage(content: bytes, data: st.DataObject) -> bytes:
+    """Return the content of a file with pieces overwritten, and perhaps cut off."""
+    damaged = bytearray(content)
+    page = st.integers(0, 3) | st.integers(0, len(damaged) // 4096 - 1)
+    for _ in range(data.draw(st.integers(1, 12))):
+        at = data.draw(page) * 4096 + data.draw(st.integers(0, 110) | st.integers(0, 4095))
+        piece = data.draw(st.binary(min_size=1, max_size=8) | st.sampled_from([bytes(4096), b"\xff" * 512]))
+        damaged[at : at + len(piece)] = piece
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(0, len(damaged))) :]
+    return bytes(damaged)
+
+
 @pytest.mark.integration
 @repeatable(30)
 @given(data=st.data())
@@ -161,14 +175,7 @@ def test_whatever_is_damaged(
 ) -> None:
     """A typed error without a new log, or a sound one."""
     shape = data.draw(st.sampled_from([*SHAPES]))
-    content = bytearray(intact[shape].read_bytes())
-    page = st.integers(0, 3) | st.integers(0, len(content) // 4096 - 1)
-    for _ in range(data.draw(st.integers(1, 12))):
-        at = data.draw(page) * 4096 + data.draw(st.integers(0, 110) | st.integers(0, 4095))
-        piece = data.draw(st.binary(min_size=1, max_size=8) | st.sampled_from([bytes(4096), b"\xff" * 512]))
-        content[at : at + len(piece)] = piece
-    if data.draw(st.booleans()):
-        del content[data.draw(st.integers(0, len(content))) :]
+    content = draw_damage(intact[shape].read_bytes(), data)
     folder = tmp_path_factory.mktemp("any")
     path, new = folder / "log.db", folder / "new.db"
     path.write_bytes(content)
@@ -182,6 +189,44 @@ def test_whatever_is_damaged(
         # A cell that is whole may be in a page whose list of cells is damaged.
         assert ids <= left(intact[shape], path)[1]
     assert path.read_bytes() == content
+    shutil.rmtree(folder)
+
+
+@pytest.mark.integration
+@repeatable(30)
+@given(data=st.data())
+def test_what_is_said_to_be_left_is_left(
+    intact: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Issue 19: 69 messages were said to be lost, and 928 were, or all."""
+    shape = data.draw(st.sampled_from([*SHAPES]))
+    folder = tmp_path_factory.mktemp("any")
+    path, new = folder / "log.db", folder / "new.db"
+    path.write_bytes(draw_damage(intact[shape].read_bytes(), data))
+    if data.draw(st.booleans()):
+        shutil.copyfile(f"{intact[shape]}-count", f"{path}-count")
+    advices: list[str] = []
+    # What each says before it is asked to go on.
+    for attempt in (lambda: repair(path), lambda: gossiplog.recover(path, folder / "tried.db")):
+        try:
+            attempt()
+        except CorruptLog as error:
+            advices.append(error.advice)
+        except NotALog:
+            break
+    number = re.compile(r"(?:with|of) (\d+) (?:of the 800 acknowledged )?messages?|no log can (be) made")
+    found = [number.search(advice) for advice in advices]
+    assert None not in found, advices
+    said = {int(match[1] or 0) for match in found if match is not None}
+    for go_on in (
+        lambda: gossiplog.recover(path, new, accept_loss=True).inserted,
+        lambda: repair(path, accept_loss=True).messages,
+    ):
+        try:
+            result = go_on()
+        except (CorruptLog, NotALog):
+            continue
+        assert said <= {result}
     shutil.rmtree(folder)
 
 
