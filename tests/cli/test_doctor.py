@@ -703,3 +703,36 @@ def test_a_log_that_is_made_beside_what_was_set_aside_of_a_former_one(program: P
         "gossiplog: a new log is made: new.db-wal.former may have messages of a former one\n"
     )
     assert program("append", "new.db", "1").err.count("former") == 0
+
+
+@pytest.mark.parametrize("count", ["gone", "of another file"])
+def test_what_is_not_read_of_a_write_ahead_log_is_named_where_no_count_tells(
+    program: Program, files: dict[bool, dict[str, bytes]], home: Path, count: str
+) -> None:
+    """`info` and `verify` passed over it, and SQLite dropped it as they ended."""
+    path, wal = home / "log.db", home / "log.db-wal"
+    for name, content in files[True].items():
+        (home / name).write_bytes(content)
+    damaged = bytearray(wal.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    wal.write_bytes(damaged)
+    if count == "gone":
+        (home / "log.db-count").unlink()
+    else:
+        with gossiplog.open(home / "other.db", "org.example.test", signer=Signer(bytes(32))) as log:
+            log.append("of another file")
+        (home / "log.db-count").write_bytes((home / "other.db-count").read_bytes())
+    _, finding, _ = found(program, path, 1)["write-ahead log"]
+    clause = finding.partition(", and a repair")[0]
+    assert re.fullmatch(rf"{wal} is damaged, .*: the next program that opens the log drops \d+ transactions?", clause)
+    for command in ("info", "verify", "read", "export"):
+        result = program(command, path)
+        assert (result.code, result.out) == (1, "")
+        assert f"{path}: the log is damaged: {clause}, and no count says whether these were acknowledged" in result.err
+    # A writer, as a server after a power cut, goes on, and keeps it.
+    lost = 602 - program("append", path, "1").record["clock"] + 1
+    assert lost > 0
+    former = home / "log.db-wal.former"
+    assert former.read_bytes() == damaged
+    assert f"{former} is the write-ahead log of a former file" in found(program, path, 0)["leftovers"][1]
+    assert program("append", path, "2").err == ""

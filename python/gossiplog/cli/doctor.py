@@ -30,7 +30,7 @@ from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_files import SAVED_SUFFIX, check_files, has_content, wal_of
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
-from gossiplog.storage.write_ahead_log import unread_commits
+from gossiplog.storage.write_ahead_log import describe_unread, unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {
@@ -218,10 +218,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
         run = repair_command(count.database_name, count.count_without(str(log)) or 0)
         return Finding("write-ahead log", Severity.WRONG, replacement, run)
     if not open_elsewhere and (lost := unread_commits(log)):
-        finding = (
-            f"{log} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
-            f" {counted(lost, 'transaction')}, and a repair reads them{_SOURCE if quick else ''}"
-        )
+        finding = f"{describe_unread(log, lost)}, and a repair reads them{_SOURCE if quick else ''}"
         return Finding("write-ahead log", Severity.WRONG, finding, _repair(path, quick))
     if size > _LARGE_LOG:
         finding = f"it has {size:,} bytes: a program that reads for a long time keeps SQLite from emptying it"

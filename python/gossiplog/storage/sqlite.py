@@ -66,7 +66,13 @@ from gossiplog.storage.sqlite_transactions import (
     is_marked_read_only,
 )
 from gossiplog.storage.sqlite_upgrades import FormerContents, former_reader
-from gossiplog.storage.write_ahead_log import close_leaving_log, unread_commits
+from gossiplog.storage.write_ahead_log import (
+    close_leaving_log,
+    describe_unread,
+    keep_former,
+    unread_commits,
+    unread_for_good,
+)
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 # With these a commit that has returned is on disk.
@@ -233,6 +239,7 @@ class SQLiteStorage(Storage):
                 return
             raise
         if acknowledged is None or acknowledged[0] != self._identity:
+            self._check_all_is_read(connection)
             return
         self._lost = lost = max(acknowledged[1] - last, 0)
         if not lost:
@@ -262,6 +269,27 @@ class SQLiteStorage(Storage):
             )
         if self._counted is not None:
             self._counted.write(self._identity, last)
+
+    def _check_all_is_read(self, connection: sqlite3.Connection) -> None:
+        """Refuse to read a log of whose write-ahead log SQLite drops some, where no count says whether that is a loss.
+
+        A writer goes on, as a server must after a power cut in the midst of a commit, and keeps all of it in a copy.
+
+        Raises:
+            CorruptLog: the log is only to be read.
+        """
+        wal = wal_of(os.path.realpath(self._file))
+        if self._accept_loss or not self._file or not (unread := unread_for_good(wal)):
+            return
+        if not self.read_only:
+            keep_former(wal)
+            return
+        close_leaving_log(connection, self._path)
+        place = shell_path(self._path)
+        raise CorruptLog(
+            [describe_unread(wal, unread)],
+            advice=f", and no count says whether these were acknowledged; gossiplog repair {place} reads them",
+        )
 
     @contextmanager
     def reader(self, *, single: bool = False) -> Iterator[Reader]:

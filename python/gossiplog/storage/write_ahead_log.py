@@ -10,6 +10,7 @@ import os
 import sqlite3
 import struct
 import threading
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from typing import BinaryIO
 
 from gossiplog.errors import StorageError
 from gossiplog.files import add_name, publish, sync
-from gossiplog.reprs import shell_path
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
 from gossiplog.storage.sqlite_files import file_of, wal_of
@@ -32,6 +33,11 @@ _FRAME_HEADER = 24
 # Of a file whose checksums are over words with the smallest byte first.
 _MAGIC = 0x377F0682
 _FORMAT = 3007000
+FORMER_SUFFIX = ".former"
+"""How the name of a write-ahead log ends that is set aside."""
+# What another process is writing at this moment may look like damage.
+_LOOKS = 5
+_BETWEEN_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +232,41 @@ def unread_commits(path: Path) -> int:
             # The last page of a transaction has the size of the database.
             unread += not sound and any(frame[4:8])
     return unread
+
+
+def unread_for_good(path: Path) -> int:
+    """Return what `unread_commits` does, 0 where it is that of a program that writes at this moment."""
+    found = 0
+    for look in range(_LOOKS):
+        if look:
+            time.sleep(_BETWEEN_SECONDS)
+        if not (found := unread_commits(path)):
+            break
+    return found
+
+
+def describe_unread(path: Path, unread: int) -> str:
+    """Return a clause about a write-ahead log with transactions that SQLite does not read."""
+    return (
+        f"{path} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
+        f" {counted(unread, 'transaction')}"
+    )
+
+
+def keep_former(path: Path) -> None:
+    """Copy a write-ahead log to a name beside it, unless there is a file of that name, or no room."""
+    former = f"{path}{FORMER_SUFFIX}"
+    partial = f"{former}.{os.urandom(4).hex()}"
+    try:
+        with path.open("rb") as log, open(partial, "xb") as copy:
+            copy_bytes(log.fileno(), copy)
+            copy.flush()
+            os.fsync(copy.fileno())
+        copy_owner(str(path), partial)
+        publish(partial, former)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(partial)
 
 
 def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
