@@ -230,7 +230,7 @@ def _former_log(path: Path) -> Iterator[Finding]:
     """Yield what a write-ahead log has that an earlier step has set aside."""
     wal, log, copy = wal_of(path.resolve()), shell_path(path), shell_path(f"{path}.copy")
     former = wal.with_name(f"{wal.name}.former")
-    if not former.exists():
+    if not former.is_file():
         return
     found, back = f"{former} is the write-ahead log of a former file", f"mv {shell_path(former)} {shell_path(wal)}"
     # Another may be in its place, or SQLite would mix the two.

@@ -169,7 +169,8 @@ class RepairResult:
     Attributes:
         messages: how many there are.
         root: of the tree over them.
-        damaged: what was wrong, one sentence each; nothing in a sound log, which is left as it is.
+        damaged: what was wrong, one sentence each; nothing in a sound log, which is left as it is but for the count of
+            acknowledged messages beside it.
         fetched: how many messages came from the source.
         moved: how many have another sequence than before.
         notes: what the repair could not restore, and what to do about it, one sentence each.

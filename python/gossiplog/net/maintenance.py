@@ -27,7 +27,8 @@ def repair(
     """Repair a log that no program has open.
 
     Messages keep their sequences, the cursor of `apply` its place and the application's tables what is sound of them.
-    The damaged file is kept beside the log.
+    Where tables that `apply` writes to lack rows, or its cursor is lost, it requests a rebuild (`Log.rebuild`). The
+    damaged file is kept beside the log.
 
     Args:
         location: the path of the log's file.
@@ -42,11 +43,12 @@ def repair(
         progress: is called with the number of messages read since it was called before.
 
     Returns:
-        What was damaged, and what became of it. A sound log is left as it is.
+        What was damaged, and what became of it. A sound log is left as it is, and the count of acknowledged messages
+        beside it is set where that is damaged or of another file.
 
     Raises:
-        CorruptLog: the source lacks messages that the log has lost; `problems` names or counts them. The log is as it
-            was.
+        CorruptLog: the source lacks messages that the log has lost; `problems` names or counts them, and the text says
+            how many are left without them. The log is as it was.
         TopicMismatch: the source is a log or a file of another topic.
         ValueError: the source begins with http:// or https://.
         NotALog: there is no log.
