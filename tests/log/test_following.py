@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import gossiplog
 from gossiplog import Log, Signer, StorageError
 from gossiplog.log import following
 from gossiplog.storage import base
@@ -121,3 +122,23 @@ def test_commits_through_another_connection_are_found(
     writer.start()
     assert [message.payload for message in next(arrivals)] == ["other"]
     writer.join()
+
+
+@pytest.mark.parametrize("by", ["deletion", "replacement"])
+def test_a_follower_of_a_file_that_lost_its_name_ends(tmp_path: Path, signer: Signer, by: str) -> None:
+    """It waited without end, beside a new file of the name to which others wrote."""
+    path, other = tmp_path / "log.db", tmp_path / "other.db"
+    with gossiplog.open(path, "topic", signer=signer) as log:
+        log.append("first")
+    with gossiplog.open(path, read_only=True) as log:
+        arrivals = log.subscribe(after=0)
+        assert len(next(arrivals)) == 1
+        if by == "deletion":
+            path.unlink()
+        else:
+            gossiplog.open(other, "topic").close()
+            other.replace(path)
+        with pytest.raises(
+            StorageError, match=rf"the file {path} was (deleted|replaced by another file) while the log was open"
+        ):
+            next(arrivals)

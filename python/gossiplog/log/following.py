@@ -95,6 +95,8 @@ class CommitNotifier:
 
         Raises:
             CursorOutdated: the cursor is of another generation of the log.
+            StorageError: the files of the log are not those that were opened, so that nothing more comes; raised by the
+                iterator.
         """
         if after == 0:
             return self._follow(0, batch)
@@ -120,6 +122,8 @@ class CommitNotifier:
                     sequence = found[-1][0]
                     yield Arrivals((message for _, message in found), generation * _GENERATION + sequence)
                 else:
+                    # Of files that have lost their names, the same would be read without end.
+                    self._storage.check_files()
                     self.wait(sequence)
         except LogClosed:
             return

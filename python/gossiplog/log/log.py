@@ -410,6 +410,8 @@ class Log:
 
         Raises:
             CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
+            StorageError: raised by the iterator once all messages have come, where the file of the log was deleted,
+                moved away, replaced or written over.
             TypeError: an id as the cursor.
             ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
         """
@@ -646,7 +648,9 @@ class Log:
 
         Raises:
             StorageError: a transaction of another thread has not ended within 30 seconds, as where `apply` hangs. The
-                log is closed to all others; another call waits again.
+                log is closed to all others; another call waits again. Or the file was deleted, moved away, replaced or
+                written over while the log was open: the error says where the content is, and is raised once all is
+                closed.
         """
         self._is_closed = True
         try:
