@@ -736,3 +736,24 @@ def test_what_is_not_read_of_a_write_ahead_log_is_named_where_no_count_tells(
     assert former.read_bytes() == damaged
     assert f"{former} is the write-ahead log of a former file" in found(program, path, 0)["leftovers"][1]
     assert program("append", path, "2").err == ""
+
+
+def test_a_log_that_was_replaced_and_saved_is_put_back(program: Program, path: Path, home: Path) -> None:
+    other = home / "other.db"
+    with gossiplog.open(path, read_only=True) as log:
+        log.backup(other)
+    log = gossiplog.open(path, signer=Signer(bytes(32)))
+    log.append("more")
+    other.replace(path)
+    with pytest.raises(StorageError, match="All that it held is saved"):
+        log.close()
+    run = found(program, path, 1)["write-ahead log"][2]
+    assert run == f"mv {path} {path}.copy && mv {path}.saved {path}"
+    assert run_as_printed(program, run, path) == ""
+    assert program("verify", path).record["messages"] == 21
+    # Where the log goes on without it, what it lacks is got from there.
+    (home / "notes.db.copy").rename(home / "notes.db.saved")
+    _, finding, run = found(program, path, 0)["leftovers"]
+    assert finding.startswith(f"{path}.saved has what a program had open whose file was deleted or replaced: remove")
+    assert run == f"gossiplog sync {path} {path}.saved"
+    assert run_as_printed(program, run, path) == ""

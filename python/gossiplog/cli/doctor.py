@@ -35,7 +35,6 @@ from gossiplog.storage.write_ahead_log import describe_unread, unread_commits
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {
     "{}.damaged*": "is the file before a repair: remove it when you no longer need it",
-    f"{{}}{SAVED_SUFFIX}*": "is of a program whose file was deleted or replaced: remove it when you no longer need it",
     "{}.copy": "is a file that an earlier step has set aside: remove it when you no longer need it",
     "{}.rebasing*": "is of a rebase that was killed, unless one is running",
     "{}.keeping": "is of a repair or a rebase that was killed, unless one is running",
@@ -186,6 +185,12 @@ def _leftovers(path: Path) -> Iterator[Finding]:
     for kind, what in _LEFT.items():
         for left in sorted(place.parent.glob(kind.format(glob.escape(place.name)))):
             yield Finding("leftovers", Severity.NOTE, f"{left} {what}", f"rm {shell_path(left)}")
+    for saved in sorted(place.parent.glob(f"{glob.escape(place.name)}{SAVED_SUFFIX}*")):
+        finding = (
+            f"{saved} has what a program had open whose file was deleted or replaced: remove it once the log has its"
+            " messages"
+        )
+        yield Finding("leftovers", Severity.NOTE, finding, f"gossiplog sync {shell_path(path)} {shell_path(saved)}")
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.generation-*")):
         # Not its companions, such as LOG.generation-0-count.
         if kept.name.rpartition("-")[2].isdecimal():
@@ -216,6 +221,11 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
     count = CommitCount(str(path))
     if replacement := count.find_replacement():
         run = repair_command(count.database_name, count.count_without(str(log)) or 0)
+        saved = f"{count.database_name}{SAVED_SUFFIX}"
+        if os.path.exists(saved):
+            name = shell_path(count.database_name)
+            replacement += f". A program has saved the former file as {saved}"
+            run = f"mv {name} {shell_path(f'{count.database_name}.copy')} && mv {shell_path(saved)} {name}"
         return Finding("write-ahead log", Severity.WRONG, replacement, run)
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = f"{describe_unread(log, lost)}, and a repair reads them{_SOURCE if quick else ''}"
