@@ -146,3 +146,22 @@ def test_what_comes_before_the_damage_is_pulled(
         place.write_bytes(content)
     path.with_name("source.db-shm").unlink(missing_ok=True)
     assert log.pull(path).inserted == len(ids) - len(pulled)
+
+
+def test_a_source_with_a_leaf_that_no_search_finds_is_damaged(tmp_path: Path, opened: Callable[..., Log]) -> None:
+    """Flip linear:log.db:74208:0 of tests.rot: it was said to abort streams without sending a message."""
+    path = tmp_path / "flipped.db"
+    with opened(path, signer=Signer(bytes(32))) as log:
+        log.append_many(range(150))
+        keys = [message.key for message in log]
+    # The types of the key, of 20 bytes, and of the hash (https://sqlite.org/fileformat2.html, "Record Format").
+    blobs, text = bytes([12 + 2 * 20, 12 + 2 * 16]), bytes([13 + 2 * 20])
+    content = path.read_bytes()
+    for key in keys[2::30]:
+        at = next(
+            at for at in range(len(content)) if content[at : at + 2] == blobs and content[at + 3 : at + 23] == key
+        )
+        path.write_bytes(content[:at] + text + content[at + 1 :])
+        with opened(path, read_only=True) as source, pytest.raises(CorruptSource):
+            opened().pull(source)
+    path.write_bytes(content)

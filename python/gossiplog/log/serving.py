@@ -64,10 +64,16 @@ class _ServedUpToDamage(CompleteSnapshot):
     """A snapshot that gives none of several values of which one is damaged: the client asks for fewer of them then."""
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
-        """As `CompleteSnapshot.values`, but raise CorruptLog only where one value is asked for."""
+        """As `CompleteSnapshot.values`, but raise CorruptLog only where one value is asked for.
+
+        The keys come from the leaves of the tree, so that one that is not found is damaged.
+        """
         try:
             return super().values(keys, limit)
-        except CorruptLog:
-            if len(keys) == 1:
+        except (CorruptLog, KeyError) as error:
+            if len(keys) > 1:
+                return None
+            if isinstance(error, CorruptLog):
                 raise
-            return None
+            id = core.encode_id(keys[0])
+            raise CorruptLog([f"message {id} is in the tree, but is not found by its key"]) from None
