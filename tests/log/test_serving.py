@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from gossiplog import CorruptLog, CorruptSource, Log, Signer
 from gossiplog.log import writing
+from gossiplog.log.serving import LogServer
+from gossiplog.protocol import wire
 
 
 def change(path: Path, sql: str) -> None:
@@ -165,3 +168,16 @@ def test_a_source_with_a_leaf_that_no_search_finds_is_damaged(tmp_path: Path, op
         with opened(path, read_only=True) as source, pytest.raises(CorruptSource):
             opened().pull(source)
     path.write_bytes(content)
+
+
+def test_damaged_leaves_are_not_served_in_parts(source: Log, path: Path) -> None:
+    """Whoever asked for them so, as after a stream that was reset, blamed the source for a broken rule."""
+    change(path, "UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 150")
+    snapshot = source.snapshot()
+    server = LogServer(source.snapshot, None)
+    key = [message.key for message in source][149]
+    nodes = [child.key for child in snapshot.tree.span(snapshot.tree.root.level, None) if child.level == 1]
+    node = max(found for found in nodes if found is not None and found <= key)
+    request = wire.encode_request(wire.GetChildren(1, node, b""))
+    with pytest.raises(CorruptSource, match="the leaves loaded for the node"):
+        server.receive(request, time.monotonic())

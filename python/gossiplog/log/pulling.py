@@ -159,14 +159,13 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
         while True:
             snapshot = replica.snapshot()
             client = Client(snapshot, replica.topic, config=config)
-            is_damaged = False
             try:
                 end = work.stream(client, connect(), snapshot.state.count)
             except CorruptSource:
                 # What was asked for after the damage comes before it in the next stream, if it lies before it.
                 if not client.statistics.values:
                     raise
-                end, is_damaged = Aborted(0), True
+                end = Aborted(0)
             finally:
                 work.wait()
             work.count(client)
@@ -176,9 +175,6 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
             if fruitless == _FRUITLESS_STREAMS:
                 raise ProtocolError(f"the source aborted {fruitless} streams in a row without sending a message")
             config = dataclasses.replace(client.next_config, skip=frozenset(work.refused))
-            if is_damaged:
-                # Children are not too many for one answer, and are not checked by the source in parts.
-                config = dataclasses.replace(config, parts=False)
             if end.cooldown > _LONGEST_COOLDOWN:
                 raise ProtocolError(
                     f"the source asks to wait for {end.cooldown} ms; {_LONGEST_COOLDOWN} ms at most are waited"

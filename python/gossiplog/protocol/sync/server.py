@@ -242,6 +242,9 @@ class Server:
             raise _UnanswerableError
         start = after + b"\0" if after else key or b""
         leaves = [Node(0, *leaf) for leaf in self._served.leaves(start, tree.next_key(level, key), PART)]
+        if not after and len(leaves) < PART:
+            # All of them, which the tree holds against the node's hash.
+            return self._children(level, key)
         return Nodes([Tree().root, *leaves] if key is None and not after else leaves)
 
     def _values(self, keys: Sequence[bytes], limit: int) -> list[bytes]:
