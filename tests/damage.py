@@ -296,6 +296,13 @@ DAMAGE: Sequence[Damage] = (
         }.items()
     ),
     *(
+        _one(f"{name}: {value}", words, ["index"], f"UPDATE gossiplog_meta SET value = {value} WHERE name = '{name}'")
+        for name, value, words in (
+            ("setup", "2", "whether `setup` has run is 2"),
+            ("tables", "'[[]]'", "the application's tables are named '[[]]'"),
+        )
+    ),
+    *(
         _one(f"table {name} lost", f"the table gossiplog_{name} is missing", None, f"DROP TABLE gossiplog_{name}")
         for name in ("messages", "leaves", "children", "heads", "tree", "alternatives")
     ),

@@ -73,7 +73,7 @@ def test_every_kind_of_damage_is_repaired_from_a_replica(path: Path, intact: Pat
         assert (log.verify().root, len(log)) == (sound.root, len(sound)) == (repaired.root, repaired.messages)
     values, notes, meta = contents(path)
     assert (values, notes) == contents(intact)[:2]
-    if damage.name not in ("cursor above the count", "cursor below 0", "cursor lost"):
+    if damage.name not in ("cursor above the count", "cursor below 0", "cursor lost", "tables: '[[]]'"):
         assert meta == contents(intact)[2]
     assert repaired.former is not None
     assert Path(repaired.former).exists()
@@ -448,14 +448,35 @@ def test_tables_of_an_application_that_lost_rows_are_built_anew(applied: Path, t
         assert connection.execute("SELECT count(DISTINCT text) FROM notes").fetchone() == (300,)
 
 
-@pytest.mark.parametrize("sql", ["value = 'x'", "value = 9999"])
-def test_a_lost_cursor_of_apply_requests_a_rebuild(applied: Path, tmp_path: Path, sql: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("applied", "x"), ("applied", 9999), ("tables", "x"), ("tables", "[[]]"), ("tables", None)]
+)
+@pytest.mark.parametrize("lacks_rows", [False, True])
+def test_where_what_is_stored_of_apply_is_lost_a_rebuild_is_requested(
+    applied: Path, tmp_path: Path, name: str, value: object, lacks_rows: bool
+) -> None:
+    """Damaged names of tables stayed: the application could not open the log, and a repair found it sound."""
     path = Path(shutil.copy(applied, tmp_path / "log.db"))
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE gossiplog_meta SET {sql} WHERE name = 'applied'")
-    repair(path)
+        connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = ?", (value, name))
+    if lacks_rows:
+        damage_page(path, "notes")
+    assert repair(path).damaged
     with gossiplog.open(path) as log:
         assert log.info().rebuild_requested
+    with gossiplog.open(path, apply=apply, setup=setup), closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(DISTINCT text) FROM notes").fetchone() == (300,)
+    assert not repair(path).damaged
+
+
+def test_where_it_is_lost_whether_setup_has_run_the_tables_are_built_anew(applied: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(applied, tmp_path / "log.db"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_meta SET value = 2 WHERE name = 'setup'")
+        connection.execute("DELETE FROM notes WHERE rowid > 1")
+    assert repair(path).damaged
+    with gossiplog.open(path, apply=apply, setup=setup), closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM notes").fetchone() == (300,)
 
 
 @pytest.mark.parametrize("count", [b"", bytes(48), "of the former file"])

@@ -268,7 +268,7 @@ class ArrivalCheck:
 
 
 def log_problems(reader: Reader, position: Position) -> Iterator[Problem]:
-    """Yield the problems that no message leads to: stray rows, and a contradictory position.
+    """Yield the problems that no message leads to: stray rows, a contradictory position, damaged notes of `apply`.
 
     Args:
         reader: of one state of the log.
@@ -279,6 +279,10 @@ def log_problems(reader: Reader, position: Position) -> Iterator[Problem]:
         yield Problem(kinds.get(table, "encoding"), f"the row {row} of {table} is of no message")
     if position.contradiction:
         yield Problem("index", position.contradiction)
+    try:
+        reader.application_tables()
+    except CorruptLog as error:
+        yield from (Problem("index", problem) for problem in error.problems)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
 from gossiplog.storage.commit_count import describe_former, describe_left
 from gossiplog.storage.location import is_url, storage_at
-from gossiplog.storage.sqlite_meta import new_meta
+from gossiplog.storage.sqlite_meta import new_meta, parse_tables
 
 _PAGE = 1024
 
@@ -330,12 +329,13 @@ class Reassembly:
     def meta(self, lost_tables: Collection[str] | None) -> dict[str, Any]:
         """Return the rows of `gossiplog_meta` that the log had, for the sequences that its messages have now.
 
-        They request a rebuild of the application's tables where rows of these are lost, or how far `apply` has run.
+        They request a rebuild of the application's tables where rows of these are lost, or what is stored of them.
 
         Args:
             lost_tables: the names of tables that lack rows, None where any may.
         """
         stored, count = self._remains.meta, len(self._written)
+        tables = parse_tables(stored.get("tables"))
         least = {"generation": 0, "apply_version": 1, "rebuild": REBUILD_REQUESTED}
         meta = {
             name: stored[name]
@@ -345,6 +345,8 @@ class Reassembly:
             and type(stored.get(name)) is type(default)
             and (name not in least or least[name] <= stored[name])
             and (name != "rebuild" or stored[name] <= count)
+            and (name != "setup" or stored[name] in (0, 1))
+            and (name != "tables" or tables is not None)
         }
         applied, last = stored.get("applied"), max(self._places.values(), default=0)
         if not isinstance(applied, int) or not 0 <= applied <= last:
@@ -356,7 +358,9 @@ class Reassembly:
         meta["applied"] = min(count, max(before, default=0))
         if before and max(before) != len(before):
             return meta | self._request_rebuild("`apply` may have run for other messages")
-        if applied and _are_written_by_apply(lost_tables, meta.get("tables")):
+        if applied and tables is None and "tables" in stored:
+            return meta | self._request_rebuild("which tables `apply` has written to is lost")
+        if applied and _are_written_by_apply(lost_tables, tables):
             return meta | self._request_rebuild("`apply` has written to tables that lack rows")
         return meta
 
@@ -368,18 +372,11 @@ class Reassembly:
         return {"rebuild": REBUILD_REQUESTED}
 
 
-def _are_written_by_apply(lost: Collection[str] | None, tables: object) -> bool:
+def _are_written_by_apply(lost: Collection[str] | None, tables: frozenset[str] | None) -> bool:
     """Return whether some of the tables that lack rows may be among those that `apply` has written to.
 
     Args:
         lost: the names of the former, None where any may be.
-        tables: the names of the latter as they are stored, which may be damaged.
+        tables: the names of the latter; none where an earlier version did not store them.
     """
-    if lost is None:
-        return True
-    try:
-        names = json.loads(str(tables))
-    except (ValueError, RecursionError):
-        names = None
-    # An earlier version did not store them.
-    return bool(lost) and (not isinstance(names, list) or not names or any(name in lost for name in names))
+    return lost is None or (bool(lost) and (not tables or not tables.isdisjoint(lost)))

@@ -128,12 +128,20 @@ def read_tables(connection: sqlite3.Connection) -> frozenset[str]:
         CorruptLog: something else is stored.
     """
     text = _read_meta(connection, "tables")
+    names = parse_tables(text)
+    if names is None:
+        raise CorruptLog([f"the application's tables are named {reprlib.repr(text)}: expected a JSON list of texts"])
+    return names
+
+
+def parse_tables(text: object) -> frozenset[str] | None:
+    """Return the names of tables that `write_tables` has stored as a text; None for anything else."""
     try:
         names = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        names = None
+        return None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise CorruptLog([f"the application's tables are named {reprlib.repr(text)}: expected a JSON list of texts"])
+        return None
     return frozenset(names)
 
 
