@@ -85,7 +85,7 @@ def sync(path: str) -> None:
 def publish(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Give a finished file another name in one step, unless something has that name; the file's former name goes.
 
-    When this returns, both are on the disk.
+    When this returns, the new name is on the disk.
 
     Args:
         made: the path of the file, on the disk.

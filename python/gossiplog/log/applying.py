@@ -337,10 +337,8 @@ class Applier:
 
 def _check_version(application: Application, position: Position) -> None:
     if position.apply_version > application.version:
-        written, above = (
-            "are being built anew by" if position.is_rebuilding else "were written by",
-            position.apply_version,
-        )
+        above = position.apply_version
+        written = "are being built anew by" if position.is_rebuilding else "were written by"
         raise ApplicationMismatch(
             f"the application's tables {written} version {above} of `apply`, this is version {application.version}: run"
             f" the newer program. To go back to the older code, give it an apply_version above {above}"

@@ -182,7 +182,11 @@ class _Repair:
         )
 
     def _set_count(self, copy: Path) -> tuple[str, ...]:
-        """Have a count that says nothing of a sound log, of which there is a copy, say how many messages it has."""
+        """Set the count beside a sound log where it is damaged or of another file; return a note of that.
+
+        Args:
+            copy: of the log, with what its write-ahead log has.
+        """
         count, found = CommitCount(str(self._path)), read_identity_and_count(str(copy))
         acknowledged = count.read()
         if found is None or found[1] is None or not os.path.exists(count.path):

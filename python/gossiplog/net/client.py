@@ -216,8 +216,7 @@ class Client(Service):
 
         The hub refuses messages of this log (RefusedByPeer), this log's application refuses messages of the hub's log,
         or the hub lets this client read only, or has said that its log cannot be written or is damaged, and lacks
-        messages of this log. None also while `synced` has not found
-        the logs to differ, and while messages come or go.
+        messages of this log. None also while `synced` has not found the logs to differ, and while messages come or go.
         """
         driver = self._driver
         if not (self._differs and driver.peers):

@@ -99,7 +99,7 @@ class OpenFiles:
             if not is_lost:
                 self.checkpoints.finish(connection)
             elif self._is_saved or self._has_left():
-                # What a reader has read, and leaves nothing of behind, is none of its faults.
+                # A reader has lost nothing: it reports a write-ahead log that is left behind alone.
                 fault = self._save_and_describe(connection)
         finally:
             self.checkpoints.close(connection)

@@ -605,8 +605,8 @@ class Driver(Service):
                 peer = self._peers.get(_number(number))
                 is_dropped = blamed or (peer is not None and bool(peer.blamed_for))
                 reasons = self.refusals.reasons(refused)
-                cost = len(refused), statistics
-                ended = events.SyncEnded(self._name(number), complete, inserted, *cost, error, reasons)
+                name, skipped = self._name(number), len(refused)
+                ended = events.SyncEnded(name, complete, inserted, skipped, statistics, error, reasons)
                 self.telemetry.emit(ended, logged=is_dropped)
 
     def _name(self, number: broadcast.PeerId) -> str:
