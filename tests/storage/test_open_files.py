@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,25 @@ def test_no_saved_file_takes_the_name_of_another(path: Path) -> None:
         saved += re.findall(r"saved as (\S+ \S+):", str(raised.value))
         path.with_name("kept.db").rename(path)
     assert saved == [f"{path}.saved{suffix}" for suffix in ("", "-2", "-3")]
+
+
+def test_a_name_that_another_program_takes_meanwhile_is_passed_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two servers that end together, one said that it cannot save what it held."""
+    saved, back_up = Path(f"{path}.saved"), open_files.back_up
+
+    def take(source: sqlite3.Connection, target: str, mode: int, progress: None, *, is_copy: bool) -> None:
+        if target == str(saved):
+            saved.write_bytes(b"of the other program")
+        back_up(source, target, mode, progress, is_copy=is_copy)
+
+    monkeypatch.setattr(open_files, "back_up", take)
+    log = opened(path)
+    path.unlink()
+    with pytest.raises(StorageError, match=rf"All that it held is saved as {saved}-2:"):
+        log.close()
+    assert saved.read_bytes() == b"of the other program"
 
 
 def test_the_saved_file_has_the_mode_of_the_log(path: Path) -> None:

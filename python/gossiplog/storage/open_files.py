@@ -191,7 +191,14 @@ class OpenFiles:
         """
         for number in range(1, _MOST_SAVED):
             saved = f"{self._database}{SAVED_SUFFIX}{f'-{number}' if number > 1 else ''}"
-            if not os.path.lexists(saved):
+            if os.path.lexists(saved):
+                continue
+            try:
                 back_up(connection, saved, self.mode, None, is_copy=False)
-                return saved
+            except StorageError:
+                # Another program that had the file open may have saved it under this name meanwhile.
+                if not os.path.lexists(saved):
+                    raise
+                continue
+            return saved
         raise StorageError(f"move away {self._database}{SAVED_SUFFIX} and the files with a number after that name")
