@@ -753,6 +753,7 @@ def test_a_log_that_was_replaced_and_saved_is_put_back(program: Program, path: P
     assert program("verify", path).record["messages"] == 21
     # Where the log goes on without it, what it lacks is got from there.
     (home / "notes.db.copy").rename(home / "notes.db.saved")
+    (home / "notes.db.saved-count").touch()
     _, finding, run = found(program, path, 0)["leftovers"]
     assert finding.startswith(f"{path}.saved has what a program had open whose file was deleted or replaced: remove")
     assert run == f"gossiplog sync {path} {path}.saved"

@@ -186,11 +186,14 @@ def _leftovers(path: Path) -> Iterator[Finding]:
         for left in sorted(place.parent.glob(kind.format(glob.escape(place.name)))):
             yield Finding("leftovers", Severity.NOTE, f"{left} {what}", f"rm {shell_path(left)}")
     for saved in sorted(place.parent.glob(f"{glob.escape(place.name)}{SAVED_SUFFIX}*")):
-        finding = (
-            f"{saved} has what a program had open whose file was deleted or replaced: remove it once the log has its"
-            " messages"
-        )
-        yield Finding("leftovers", Severity.NOTE, finding, f"gossiplog sync {shell_path(path)} {shell_path(saved)}")
+        # Not its companions, such as LOG.saved-count.
+        if saved.name.endswith(SAVED_SUFFIX) or saved.name.rpartition("-")[2].isdecimal():
+            finding = (
+                f"{saved} has what a program had open whose file was deleted or replaced: remove it once the log has"
+                " its messages"
+            )
+            sync = f"gossiplog sync {shell_path(path)} {shell_path(saved)}"
+            yield Finding("leftovers", Severity.NOTE, finding, sync)
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.generation-*")):
         # Not its companions, such as LOG.generation-0-count.
         if kept.name.rpartition("-")[2].isdecimal():
