@@ -168,8 +168,11 @@ def _command(name: str = "") -> typer.core.TyperGroup:
 
     All take 40 ms, longer than most of them; each is built once a process, since tests call `main` by the thousand.
     """
+    if not name:
+        return typer.main.get_group(app)
     chosen = copy(app)
     chosen.registered_commands = [each for each in app.registered_commands if each.name == name]
     chosen.registered_groups = [each for each in app.registered_groups if each.name == name]
-    has_found = chosen.registered_commands or chosen.registered_groups
-    return typer.main.get_group(chosen if has_found and name not in _SHOWS_OTHERS else app)
+    if name in _SHOWS_OTHERS or not (chosen.registered_commands or chosen.registered_groups):
+        return _command()
+    return typer.main.get_group(chosen)
