@@ -28,14 +28,21 @@ from gossiplog.storage.database_file import is_other_identity, read_identity_and
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.sqlite_files import SAVED_SUFFIX, check_files, has_content, wal_of
+from gossiplog.storage.sqlite_files import (
+    COPY_SUFFIX,
+    FORMER_SUFFIX,
+    SAVED_SUFFIX,
+    check_files,
+    has_content,
+    wal_of,
+)
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
 from gossiplog.storage.write_ahead_log import describe_unread, unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {
     "{}.damaged*": "is the file before a repair: remove it when you no longer need it",
-    "{}.copy": "is a file that an earlier step has set aside: remove it when you no longer need it",
+    f"{{}}{COPY_SUFFIX}": "is a file that an earlier step has set aside: remove it when you no longer need it",
     "{}.rebasing*": "is of a rebase that was killed, unless one is running",
     "{}.keeping": "is of a repair or a rebase that was killed, unless one is running",
     ".{}.*.partial*": "is of a backup that was killed, unless one is running",
@@ -228,7 +235,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
         if os.path.exists(saved):
             name = shell_path(count.database_name)
             replacement += f". A program has saved the former file as {saved}"
-            run = f"mv {name} {shell_path(f'{count.database_name}.copy')} && mv {shell_path(saved)} {name}"
+            run = f"mv {name} {shell_path(count.database_name + COPY_SUFFIX)} && mv {shell_path(saved)} {name}"
         return Finding("write-ahead log", Severity.WRONG, replacement, run)
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = f"{describe_unread(log, lost)}, and a repair reads them{_SOURCE if quick else ''}"
@@ -241,8 +248,8 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
 
 def _former_log(path: Path) -> Iterator[Finding]:
     """Yield what a write-ahead log has that an earlier step has set aside."""
-    wal, log, copy = wal_of(path.resolve()), shell_path(path), shell_path(f"{path}.copy")
-    former = wal.with_name(f"{wal.name}.former")
+    wal, log, copy = wal_of(path.resolve()), shell_path(path), shell_path(f"{path}{COPY_SUFFIX}")
+    former = wal.with_name(wal.name + FORMER_SUFFIX)
     if not former.is_file():
         return
     found, back = f"{former} is the write-ahead log of a former file", f"mv {shell_path(former)} {shell_path(wal)}"

@@ -41,9 +41,8 @@ from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.commit_count import CommitCount, describe_loss
-from gossiplog.storage.sqlite_files import has_content, wal_of
+from gossiplog.storage.sqlite_files import COPY_SUFFIX, FORMER_SUFFIX, has_content, wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
-from gossiplog.storage.write_ahead_log import FORMER_SUFFIX
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes
@@ -51,7 +50,7 @@ _REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
 # What the commands that errors name set aside, or keep, of a log.
-_SET_ASIDE = ("-wal.former", ".copy", ".damaged")
+_SET_ASIDE = (f"-wal{FORMER_SUFFIX}", COPY_SUFFIX, ".damaged")
 
 # Opening it says better what is wrong.
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]

@@ -38,7 +38,15 @@ from gossiplog.storage.database_file import (
     read_identity_and_count,
 )
 from gossiplog.storage.pages import SMALLEST_PAGE
-from gossiplog.storage.sqlite_files import SAVED_SUFFIX, has_content, holders, how_to_save, wal_of
+from gossiplog.storage.sqlite_files import (
+    COPY_SUFFIX,
+    FORMER_SUFFIX,
+    SAVED_SUFFIX,
+    has_content,
+    holders,
+    how_to_save,
+    wal_of,
+)
 
 COUNT_SUFFIX = "-count"
 """How the file's name ends; it begins with that of the database, after links."""
@@ -76,7 +84,7 @@ def describe_former(path: str) -> str:
     Args:
         path: of the database.
     """
-    copy, wal = f"{path}.copy", f"{wal_of(path)}.former"
+    copy, wal = f"{path}{COPY_SUFFIX}", f"{wal_of(path)}{FORMER_SUFFIX}"
     is_gone = not os.path.exists(path) or not os.path.getsize(path)
     if is_gone and (held := count_if_sound(os.path.realpath(copy))) is not None:
         back = f"mv {shell_path(copy)} {shell_path(path)}"
@@ -99,7 +107,7 @@ def repair_command(path: str, before: int) -> str:
         path: of the database, beside which its files are.
         before: how many messages it held without its write-ahead log.
     """
-    log, copy = shell_path(path), shell_path(f"{path}.copy")
+    log, copy = shell_path(path), shell_path(path + COPY_SUFFIX)
     held, _ = _examine(os.path.realpath(path), _stamp(path))
     has_rest = held is not None and held >= before
     return f"mv {log} {copy} && gossiplog repair {log} --from {copy if has_rest else 'SOURCE'}"
@@ -113,7 +121,7 @@ def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
         acknowledged: how many messages were; 0 where that is not known.
         before: how many of them the database held without its write-ahead log.
     """
-    log, copy, wal = shell_path(path), shell_path(f"{path}.copy"), shell_path(wal_of(path))
+    log, copy, wal = shell_path(path), shell_path(path + COPY_SUFFIX), shell_path(wal_of(path))
     ways = "Stop the program that has the log open (the server), if one has, and put the former file back. Or get"
     which = f"of the {acknowledged:,} acknowledged messages" if acknowledged else "messages"
     held, is_damaged = _examine(os.path.realpath(path), _stamp(path))
@@ -129,8 +137,9 @@ def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
     ways = f"{ways} {repair_command(path, before)}. Without a replica,"
     if held is None:
         return f"{ways} mv {log} {copy} && gossiplog recover {log} NEW says how many {which} are left"
+    former = shell_path(f"{wal_of(path)}{FORMER_SUFFIX}")
     return (
-        f"{ways} mv {wal} {shell_path(f'{wal_of(path)}.former')} && gossiplog repair {log} --accept-loss goes on with"
+        f"{ways} mv {wal} {former} && gossiplog repair {log} --accept-loss goes on with"
         f" {describe_left(held, acknowledged)}, those of the file that is there"
     )
 

@@ -14,6 +14,7 @@ from gossiplog.storage.checkpoints import Checkpoints
 from gossiplog.storage.commit_count import CommitCount, describe_ways_back
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
+    COPY_SUFFIX,
     SAVED_SUFFIX,
     NamedFiles,
     file_id,
@@ -117,7 +118,7 @@ class OpenFiles:
         except StorageError as error:
             return f"{lost}, and what it held cannot be saved: {error}{left}"
         path = shell_path(self._path)
-        set_aside = f"mv {path} {shell_path(f'{self._path}.copy')} && " if os.path.lexists(self._path) else ""
+        set_aside = f"mv {path} {shell_path(self._path + COPY_SUFFIX)} && " if os.path.lexists(self._path) else ""
         put_back = f"{set_aside}mv {shell_path(saved)} {path}"
         return f"{lost}. All that it held is saved as {saved}: {put_back} puts it back"
 

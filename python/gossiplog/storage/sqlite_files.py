@@ -33,6 +33,10 @@ READ_ONLY_URI = re.compile(rf"file:[^#]*[?&](?:mode=ro|{_IMMUTABLE})(?:[&#]|$)")
 """Fits a URI by which nothing can be written."""
 SAVED_SUFFIX = ".saved"
 """How the name ends under which a file is saved that has lost its own; a number follows where that is taken."""
+COPY_SUFFIX = ".copy"
+"""How the name ends under which errors advise to set a database aside."""
+FORMER_SUFFIX = ".former"
+"""How the name ends under which they, and writers, set aside what stands beside a database."""
 _DESCRIPTORS = "/dev/fd"
 """Where a process finds what it has open: on Linux a link to /proc/self/fd."""
 _ALL_DESCRIPTORS = "/proc/[0-9]*/fd/*"
@@ -104,7 +108,7 @@ def check_files(path: str) -> None:
         if kind:
             raise StorageError(
                 f"cannot open {path}: {name} is {kind}, where SQLite keeps a file:"
-                f" mv {shell_path(name)} {shell_path(f'{name}.former')}"
+                f" mv {shell_path(name)} {shell_path(name + FORMER_SUFFIX)}"
             )
 
 

@@ -25,7 +25,7 @@ from gossiplog.files import add_name, publish, sync
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
-from gossiplog.storage.sqlite_files import file_of, wal_of
+from gossiplog.storage.sqlite_files import FORMER_SUFFIX, file_of, wal_of
 
 _CHUNK = 2**20
 _HEADER = 32
@@ -33,8 +33,6 @@ _FRAME_HEADER = 24
 # Of a file whose checksums are over words with the smallest byte first.
 _MAGIC = 0x377F0682
 _FORMAT = 3007000
-FORMER_SUFFIX = ".former"
-"""How the name of a write-ahead log ends that is set aside."""
 # What another process is writing at this moment may look like damage.
 _LOOKS = 5
 _BETWEEN_SECONDS = 0.02
@@ -118,10 +116,10 @@ def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
     """
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
+        set_aside = f"mv {shell_path(journal)} {shell_path(f'{journal}{FORMER_SUFFIX}')}"
         raise StorageError(
             f"{journal} has a transaction to be undone: gossiplog info {shell_path(path)} does that. If it cannot, the"
-            f" file is damaged as well: mv {shell_path(journal)} {shell_path(f'{journal}.former')}. Then run this"
-            " command again"
+            f" file is damaged as well: {set_aside}. Then run this command again"
         )
     with target.open("wb") as copy:
         copy_bytes(descriptor, copy)
