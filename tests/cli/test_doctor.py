@@ -729,12 +729,15 @@ def test_what_is_not_read_of_a_write_ahead_log_is_named_where_no_count_tells(
         result = program(command, path)
         assert (result.code, result.out) == (1, "")
         assert f"{path}: the log is damaged: {clause}, and no count says whether these were acknowledged" in result.err
-    # A writer, as a server after a power cut, goes on, and keeps it.
-    lost = 602 - program("append", path, "1").record["clock"] + 1
-    assert lost > 0
-    former = home / "log.db-wal.former"
-    assert former.read_bytes() == damaged
-    assert f"{former} is the write-ahead log of a former file" in found(program, path, 0)["leftovers"][1]
+    # A writer, as a server after a power cut, goes on, and keeps it, beside one that it has kept before.
+    (home / "log.db-wal.former").write_bytes(b"of another time")
+    former = home / "log.db-wal.former-2"
+    appended = program("append", path, "1")
+    assert 602 - appended.record["clock"] + 1 > 0
+    assert f"{former} is a copy with what SQLite does not read" in appended.err
+    assert (former.read_bytes(), (home / "log.db-wal.former").read_bytes()) == (damaged, b"of another time")
+    findings = [row["finding"] for row in program("doctor", path).records if row["about"] == "leftovers"]
+    assert f"{former} is the write-ahead log of a former file" in findings[1]
     assert program("append", path, "2").err == ""
 
 

@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.sqlite_files import wal_of
-from gossiplog.storage.write_ahead_log import WatchedLog, copy_with_log, move_into_database, unread_commits
+from gossiplog.storage.write_ahead_log import (
+    WatchedLog,
+    copy_with_log,
+    formers,
+    keep_former,
+    move_into_database,
+    unread_commits,
+)
 from tests.strategies import repeatable
 
 FRAME = 24 + 4096
@@ -341,3 +348,18 @@ def test_what_was_cut_off_between_two_frames_of_other_uses_is_noticed_later(path
         connection.execute("INSERT INTO a VALUES (5)")
         watched.look()
         assert watched.is_cut_off
+
+
+def test_each_write_ahead_log_that_is_kept_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """The second one was not kept, and what SQLite did not read of it was gone."""
+    wal = tmp_path / "log.db-wal"
+    for content in (b"one", b"one", b"two", b"one", b"two"):
+        wal.write_bytes(content)
+        keep_former(wal)
+    (tmp_path / "log.db-wal.former-of-mine").touch()
+    kept = formers(wal)
+    assert [(each.name, each.read_bytes()) for each in kept] == [
+        ("log.db-wal.former", b"one"),
+        ("log.db-wal.former-2", b"two"),
+    ]
+    assert len([*tmp_path.iterdir()]) == 4

@@ -30,14 +30,13 @@ from gossiplog.storage.replacement import is_open_elsewhere
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_files import (
     COPY_SUFFIX,
-    FORMER_SUFFIX,
     SAVED_SUFFIX,
     check_files,
     has_content,
     wal_of,
 )
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
-from gossiplog.storage.write_ahead_log import describe_unread, unread_commits
+from gossiplog.storage.write_ahead_log import describe_unread, formers, unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {
@@ -144,7 +143,8 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
     yield wal
     if wal.severity is Severity.WRONG or not os.access(path, os.R_OK):
         return
-    yield from _former_log(path)
+    for former in formers(wal_of(path.resolve())):
+        yield from _former_log(path, former)
     yield from _contents(path, quick)
 
 
@@ -246,12 +246,9 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
     return Finding("write-ahead log", Severity.FINE, f"{size:,} bytes")
 
 
-def _former_log(path: Path) -> Iterator[Finding]:
+def _former_log(path: Path, former: Path) -> Iterator[Finding]:
     """Yield what a write-ahead log has that an earlier step has set aside."""
     wal, log, copy = wal_of(path.resolve()), shell_path(path), shell_path(f"{path}{COPY_SUFFIX}")
-    former = wal.with_name(wal.name + FORMER_SUFFIX)
-    if not former.is_file():
-        return
     found, back = f"{former} is the write-ahead log of a former file", f"mv {shell_path(former)} {shell_path(wal)}"
     # Another may be in its place, or SQLite would mix the two.
     can_return = not has_content(wal)

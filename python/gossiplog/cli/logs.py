@@ -43,6 +43,7 @@ from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.sqlite_files import COPY_SUFFIX, FORMER_SUFFIX, has_content, wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
+from gossiplog.storage.write_ahead_log import formers
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes
@@ -121,8 +122,8 @@ def open_log(
     others = _other_tables(path) if topic is not None and not read_only else ()
     # Before the look for a writer, who may begin after it.
     before = _stamp(path)
-    set_aside = Path(f"{wal_of(path.resolve())}{FORMER_SUFFIX}")
-    was_set_aside = set_aside.exists()
+    wal = wal_of(path.resolve())
+    set_aside = {*formers(wal)}
     is_unlocked = unlocked and path.is_file() and not _can_lock(path)
     location = f"{path.absolute().as_uri()}?immutable=1" if is_unlocked else str(path)
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
@@ -137,9 +138,9 @@ def open_log(
             raise StorageError(_located(path, error)) from error
     for warning in caught:
         say(str(warning.message))
-    if set_aside.exists() and not was_set_aside:
+    for kept in {*formers(wal)} - set_aside:
         say(
-            f"the write-ahead log is damaged, or a power cut came in the midst of a commit: {set_aside} is a copy with"
+            f"the write-ahead log is damaged, or a power cut came in the midst of a commit: {kept} is a copy with"
             f" what SQLite does not read of it; gossiplog doctor {shell_path(path)} says whether the log lacks any"
         )
     if others:

@@ -6,7 +6,10 @@ up to the last commit, and its damage is left to the checks of the database.
 
 from __future__ import annotations
 
+import filecmp
+import glob
 import os
+import re
 import sqlite3
 import struct
 import threading
@@ -35,6 +38,7 @@ _MAGIC = 0x377F0682
 _FORMAT = 3007000
 # What another process is writing at this moment may look like damage.
 _LOOKS = 5
+_MOST_FORMER = 1000
 _BETWEEN_SECONDS = 0.02
 
 
@@ -252,19 +256,33 @@ def describe_unread(path: Path, unread: int) -> str:
 
 
 def keep_former(path: Path) -> None:
-    """Copy a write-ahead log to a name beside it, unless there is a file of that name, or no room."""
-    former = f"{path}{FORMER_SUFFIX}"
-    partial = f"{former}.{os.urandom(4).hex()}"
+    """Copy a write-ahead log to a free name beside it, unless there is such a copy already, or no room."""
+    partial = f"{path}{FORMER_SUFFIX}.{os.urandom(4).hex()}"
     try:
         with path.open("rb") as log, open(partial, "xb") as copy:
             copy_bytes(log.fileno(), copy)
             copy.flush()
             os.fsync(copy.fileno())
         copy_owner(str(path), partial)
-        publish(partial, former)
+        for number in range(1, _MOST_FORMER):
+            former = f"{path}{FORMER_SUFFIX}{f'-{number}' if number > 1 else ''}"
+            with suppress(FileExistsError):
+                publish(partial, former)
+                return
+            if filecmp.cmp(partial, former, shallow=False):
+                return
     except OSError:
+        pass
+    finally:
         with suppress(OSError):
             os.unlink(partial)
+
+
+def formers(path: Path) -> list[Path]:
+    """Return the write-ahead logs that were set aside beside one."""
+    found = path.parent.glob(f"{glob.escape(path.name)}{FORMER_SUFFIX}*")
+    name = re.compile(re.escape(f"{path.name}{FORMER_SUFFIX}") + r"(?:-\d+)?")
+    return sorted(each for each in found if name.fullmatch(each.name) and each.is_file())
 
 
 def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
