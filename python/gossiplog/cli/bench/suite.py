@@ -165,9 +165,12 @@ def _pull_a_difference(stage: Stage, place: str, most_seconds: float, most_round
     pulled: list[PullResult] = []
     with ExitStack() as stack:
         source = stack.enter_context(gossiplog.log.open(larger))
+        copies = stack.enter_context(ExitStack())
 
         def copy() -> Log:
-            return stack.enter_context(gossiplog.log.open(stage.logs.copy(shared)))
+            # The file of the last one is removed.
+            copies.close()
+            return copies.enter_context(gossiplog.log.open(stage.logs.copy(shared)))
 
         def insert() -> float:
             log = copy()
