@@ -248,6 +248,12 @@ class _MemoryTransaction(_MemoryReader, Transaction):
     def position(self) -> Position:
         return replace(self._tables.position, **self._changes) if self._changes else self._tables.position
 
+    def index_fingerprint(self) -> str | None:
+        return self._index_fingerprint
+
+    def application_tables(self) -> ApplicationTables:
+        return ApplicationTables(self._has_setup)
+
     def write(self, plan: WritePlan) -> None:
         if plan.messages and plan.messages[0][0] != len(self._tables.messages) + 1:
             raise SequencesTaken
