@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,34 @@ def test_a_name_that_another_program_takes_meanwhile_is_passed_over(
     with pytest.raises(StorageError, match=rf"All that it held is saved as {saved}-2:"):
         log.close()
     assert saved.read_bytes() == b"of the other program"
+
+
+def test_what_another_program_writes_meanwhile_does_not_make_the_copy_start_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of the copy had a read transaction of its own."""
+    log, back_up = opened(path), open_files.back_up
+    left: list[int] = []
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE notes(content)")
+        # More than one step.
+        other.execute("INSERT INTO notes VALUES (zeroblob(6000000))")
+
+        def report(done: int, total: int) -> None:
+            left.append(total - done)
+            if len(left) == 1:
+                other.execute("INSERT INTO notes VALUES ('of the other program')")
+
+        def copy(source: sqlite3.Connection, target: str, mode: int, progress: None, *, is_copy: bool) -> None:
+            back_up(source, target, mode, report, is_copy=is_copy)
+
+        monkeypatch.setattr(open_files, "back_up", copy)
+        path.unlink()
+        with pytest.raises(StorageError, match=rf"All that it held is saved as {path}.saved:"):
+            log.close()
+    assert len(left) == 2
+    with closing(sqlite3.connect(f"{path}.saved")) as saved:
+        assert saved.execute("SELECT count(*) FROM notes").fetchone() == (1,)
 
 
 def test_the_saved_file_has_the_mode_of_the_log(path: Path) -> None:

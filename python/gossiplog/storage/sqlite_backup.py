@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from gossiplog.errors import StorageError
@@ -36,7 +36,7 @@ def back_up(
     The new file has no write-ahead log.
 
     Args:
-        source: in a read transaction.
+        source: the state of its read transaction is copied, or without one the state when this begins.
         target: the path of the new file.
         mode: of the new file.
         progress: is called with the pages that are copied, and with all that there are.
@@ -63,7 +63,7 @@ def back_up(
 
     try:
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(mode)))
-        with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+        with closing(sqlite3.connect(partial, isolation_level=None)) as copy, _reading(source):
             copy.execute("PRAGMA synchronous = OFF")
             source.backup(copy, pages=_PAGES, progress=report)
             copy.execute("PRAGMA journal_mode = DELETE")
@@ -82,3 +82,22 @@ def back_up(
         for suffix in ("", *BESIDE):
             with suppress(OSError):
                 os.unlink(f"{partial}{suffix}")
+
+
+@contextmanager
+def _reading(source: sqlite3.Connection) -> Iterator[None]:
+    """Hold a read transaction for a block, unless there is one.
+
+    Otherwise each step of a copy has one of its own, and what is written between two makes the copy start over.
+    """
+    if source.in_transaction:
+        yield
+        return
+    source.execute("BEGIN")
+    try:
+        # It begins with the first read.
+        source.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        yield
+    finally:
+        if source.in_transaction:
+            source.execute("ROLLBACK")
