@@ -399,7 +399,11 @@ class KeyFileError(GossipLogError):
 
 
 class LossWarning(UserWarning):
-    """A log was opened without messages that had been acknowledged, since `accept_loss` was given."""
+    """A log was opened without messages that were acknowledged, since `accept_loss` was given, or may have been.
+
+    The latter where SQLite does not read a write-ahead log to its end, and no count says whether that is a loss; the
+    text names the copy that was made of it.
+    """
 
 
 class TopicWarning(UserWarning):

@@ -369,7 +369,7 @@ def test_no_log(program: Program) -> None:
     assert program("doctor", "none.db").err == "gossiplog: there is no log none.db\n"
 
 
-@pytest.mark.parametrize("damage", ["a backup", "an older copy", "the file itself"])
+@pytest.mark.parametrize("damage", ["a backup", "an older copy", "the file itself", "a link to the file"])
 def test_a_write_ahead_log_that_was_set_aside_is_a_way_back(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
 ) -> None:
@@ -381,12 +381,15 @@ def test_a_write_ahead_log_that_was_set_aside_is_a_way_back(
         DAMAGE[damage][1](path)
     former = wal.rename(f"{wal}.former")
     assert program("repair", path, "--accept-loss").code == 0
-    findings = [row for row in program("doctor", path).records if f"{former} is the write" in row["finding"]]
+    link = home / "link.db"
+    link.symlink_to(path)
+    name = link if damage == "a link to the file" else path
+    findings = [row for row in program("doctor", name).records if f"{former} is the write" in row["finding"]]
     assert [row["severity"] for row in findings] == ["note"]
-    if damage == "the file itself":
+    if damage not in DAMAGE:
         assert findings[0]["finding"].endswith(", and has 2 messages that the log lacks: a repair adds them")
         assert run_as_printed(program, findings[0]["run"], path) == ""
-        assert program("verify", path).record["messages"] == 602
+        assert program("verify", name).record["messages"] == 602
         return
     assert findings[0]["run"] == f"gossiplog sync {path} SOURCE"
     assert "descend from lost ones; a replica may have them" in findings[0]["finding"]
@@ -457,6 +460,7 @@ def test_leftovers_of_what_was_killed(program: Program, path: Path) -> None:
         f"{path.name}.rebasing-wal",
         f"{path.name}-wal.former",
         f".{path.name}.0a.partial",
+        f".{path.name}-wal.0a.partial",
     ]
     for name in names:
         path.with_name(name).touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -9,7 +10,7 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,9 @@ from gossiplog import Signer
 from gossiplog.errors import CorruptLog, CorruptSource, LossWarning
 from gossiplog.log import Log
 from gossiplog.log.repair import repair_file as repair
-from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage import write_ahead_log
+from gossiplog.storage.commit_count import CommitCount, describe_former
+from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_tables import BESIDE
 from tests.strategies import repeatable
 
@@ -151,6 +154,51 @@ def test_a_loss_that_was_accepted_is_not_named_again(cut: dict[str, bytes], tmp_
     with opened(path) as log:
         log.append("on")
         assert (len(log), count_of(path)) == (COUNT, COUNT)
+
+
+def test_an_opening_of_another_file_names_no_loss_of_the_former_one(cut: dict[str, bytes], tmp_path: Path) -> None:
+    """A storage that was opened again went on to name it."""
+    path = put(tmp_path / "log.db", cut)
+    storage = SQLiteStorage(path, accept_loss=True)
+    with pytest.warns(LossWarning):
+        gossiplog.open(storage).close()
+    CommitCount(str(path)).write(IDENTITY, COUNT)
+    gossiplog.open(storage).close()
+
+
+@pytest.fixture
+def uncounted(cut: dict[str, bytes], tmp_path: Path) -> Path:
+    """A log of whose write-ahead log SQLite does not read the last transaction, without a count."""
+    return put(tmp_path / "log.db", {suffix: cut[suffix] for suffix in ("", "-wal")})
+
+
+def test_a_writer_names_the_copy_of_what_is_not_read(uncounted: Path, cut: dict[str, bytes]) -> None:
+    """Programs were told nothing."""
+    with pytest.warns(LossWarning, match=rf"drops 1 transaction\. {uncounted}-wal\.former is a copy"):
+        log = opened(uncounted)
+    with log:
+        assert len(log) == COUNT - 1
+    assert Path(f"{uncounted}-wal.former").read_bytes() == cut["-wal"]
+    opened(uncounted).close()
+
+
+def test_what_is_not_read_is_not_dropped_where_no_copy_can_be_made(
+    uncounted: Path, cut: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk it was dropped in silence."""
+
+    def fail(descriptor: int, copy: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(write_ahead_log, "copy_bytes", fail)
+        with pytest.raises(CorruptLog, match=r"no copy .* \(No space left on device\): make room there; goss"):
+            opened(uncounted)
+    assert {each.name for each in uncounted.parent.iterdir()} == {"log.db", "log.db-wal", "log.db-shm"}
+    assert Path(f"{uncounted}-wal").read_bytes() == cut["-wal"]
+    repair(uncounted)
+    with opened(uncounted) as log:
+        assert len(log) == COUNT
 
 
 def test_without_the_write_ahead_log(killed: dict[str, bytes], tmp_path: Path) -> None:
@@ -287,7 +335,9 @@ def test_a_count_of_another_database_is_overwritten(killed: dict[str, bytes], tm
 def test_a_damaged_count_is_none(cut: dict[str, bytes], tmp_path: Path, text: bytes) -> None:
     path = put(tmp_path / "log.db", cut | {"-count": text})
     assert count_of(path) is None
-    with opened(path) as log:
+    with pytest.warns(LossWarning, match="SQLite drops 1 transaction"):
+        log = opened(path)
+    with log:
         assert len(log) == COUNT - 1
         log.append("on")
         assert count_of(path) == COUNT
@@ -578,3 +628,17 @@ def test_errors_spell_the_path_as_the_caller_did(
     (tmp_path / "log.db").unlink()
     with pytest.raises(CorruptLog, match=f"^the log is damaged: {shown} is gone, and {shown}-wal has"):
         gossiplog.open(name)
+
+
+def test_what_was_set_aside_beside_the_target_of_a_link_is_named(killed: dict[str, bytes], tmp_path: Path) -> None:
+    """It was looked for beside the link."""
+    folder, link = tmp_path / "folder", tmp_path / "link.db"
+    folder.mkdir()
+    path = put(folder / "log.db", killed)
+    link.symlink_to(path)
+    assert describe_former(str(link)) == ""
+    shutil.copy(f"{path}-wal", f"{path}-wal.former-2")
+    assert describe_former(str(link)).startswith(f". {path}-wal.former-2, which an earlier step has set aside, may")
+    opened(path).close()
+    path.rename(f"{path}.copy")
+    assert describe_former(str(link)).endswith(f"mv {path}.copy {path} puts it back")

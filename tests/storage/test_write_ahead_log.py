@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.sqlite_files import wal_of
+from gossiplog.storage import write_ahead_log
+from gossiplog.storage.sqlite_files import formers, wal_of
 from gossiplog.storage.write_ahead_log import (
     WatchedLog,
+    close_leaving_log,
     copy_with_log,
-    formers,
     keep_former,
     move_into_database,
     unread_commits,
@@ -355,7 +356,8 @@ def test_each_write_ahead_log_that_is_kept_has_a_name_of_its_own(tmp_path: Path)
     wal = tmp_path / "log.db-wal"
     for content in (b"one", b"one", b"two", b"one", b"two"):
         wal.write_bytes(content)
-        keep_former(wal)
+        kept_as = keep_former(wal)
+        assert Path(kept_as).read_bytes() == content
     (tmp_path / "log.db-wal.former-of-mine").touch()
     kept = formers(wal)
     assert [(each.name, each.read_bytes()) for each in kept] == [
@@ -363,3 +365,20 @@ def test_each_write_ahead_log_that_is_kept_has_a_name_of_its_own(tmp_path: Path)
         ("log.db-wal.former-2", b"two"),
     ]
     assert len([*tmp_path.iterdir()]) == 4
+
+
+def test_a_write_ahead_log_is_found_after_a_kill_while_an_empty_database_is_closed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite had deleted it, and what was left had a name that nothing looked for."""
+
+    def kill(*arguments: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    wal = wal_of(path)
+    content = wal.read_bytes()
+    os.truncate(path, 0)
+    monkeypatch.setattr(write_ahead_log, "publish", kill)
+    with pytest.raises(KeyboardInterrupt):
+        close_leaving_log(sqlite3.connect(path), str(path))
+    assert [each.read_bytes() for each in formers(wal)] == [content]

@@ -32,11 +32,12 @@ from gossiplog.storage.sqlite_files import (
     COPY_SUFFIX,
     SAVED_SUFFIX,
     check_files,
+    formers,
     has_content,
     wal_of,
 )
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
-from gossiplog.storage.write_ahead_log import describe_unread, formers, unread_commits
+from gossiplog.storage.write_ahead_log import describe_unread, unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {
@@ -45,6 +46,7 @@ _LEFT = {
     "{}.rebasing*": "is of a rebase that was killed, unless one is running",
     "{}.keeping": "is of a repair or a rebase that was killed, unless one is running",
     ".{}.*.partial*": "is of a backup that was killed, unless one is running",
+    ".{}-wal.*.partial": "is a copy of the write-ahead log, of an opening that was killed, unless one is running",
 }
 # Named of what is damaged.
 _PROBLEMS = 5
@@ -248,7 +250,8 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
 
 def _former_log(path: Path, former: Path) -> Iterator[Finding]:
     """Yield what a write-ahead log has that an earlier step has set aside."""
-    wal, log, copy = wal_of(path.resolve()), shell_path(path), shell_path(f"{path}{COPY_SUFFIX}")
+    name = CommitCount(str(path)).database_name
+    wal, log, copy = wal_of(path.resolve()), shell_path(name), shell_path(f"{name}{COPY_SUFFIX}")
     found, back = f"{former} is the write-ahead log of a former file", f"mv {shell_path(former)} {shell_path(wal)}"
     # Another may be in its place, or SQLite would mix the two.
     can_return = not has_content(wal)

@@ -41,9 +41,8 @@ from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.commit_count import CommitCount, describe_loss
-from gossiplog.storage.sqlite_files import COPY_SUFFIX, FORMER_SUFFIX, has_content, wal_of
+from gossiplog.storage.sqlite_files import COPY_SUFFIX, formers, has_content, wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
-from gossiplog.storage.write_ahead_log import formers
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes
@@ -51,7 +50,7 @@ _REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
 # What the commands that errors name set aside, or keep, of a log.
-_SET_ASIDE = (f"-wal{FORMER_SUFFIX}", COPY_SUFFIX, ".damaged")
+_SET_ASIDE = (COPY_SUFFIX, ".damaged")
 
 # Opening it says better what is wrong.
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]
@@ -113,7 +112,9 @@ def open_log(
             raise StorageError(
                 f"cannot make the log {path} in the folder {path.parent}: {explain_denial(path.parent, 'write to')}"
             )
-        if former := [name for suffix in _SET_ASIDE if os.path.exists(name := f"{path}{suffix}")]:
+        place = CommitCount(str(path)).database_name
+        names = (*map(str, formers(wal_of(place))), *(f"{place}{suffix}" for suffix in _SET_ASIDE))
+        if former := [name for name in names if os.path.exists(name)]:
             say(f"a new log is made: {listed(former, len(former))} may have messages of a former one")
     elif not _may(path, os.R_OK):
         raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
@@ -122,8 +123,6 @@ def open_log(
     others = _other_tables(path) if topic is not None and not read_only else ()
     # Before the look for a writer, who may begin after it.
     before = _stamp(path)
-    wal = wal_of(path.resolve())
-    set_aside = {*formers(wal)}
     is_unlocked = unlocked and path.is_file() and not _can_lock(path)
     location = f"{path.absolute().as_uri()}?immutable=1" if is_unlocked else str(path)
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
@@ -138,11 +137,6 @@ def open_log(
             raise StorageError(_located(path, error)) from error
     for warning in caught:
         say(str(warning.message))
-    for kept in {*formers(wal)} - set_aside:
-        say(
-            f"the write-ahead log is damaged, or a power cut came in the midst of a commit: {kept} is a copy with"
-            f" what SQLite does not read of it; gossiplog doctor {shell_path(path)} says whether the log lacks any"
-        )
     if others:
         say(
             f"{path} was a database without a log, with the tables {listed(others, _TABLES)}: a log was made"

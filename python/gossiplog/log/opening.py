@@ -10,7 +10,6 @@ from gossiplog.errors import LossWarning
 from gossiplog.log.applying import Apply, Setup, application
 from gossiplog.log.log import Log
 from gossiplog.message import check_topic
-from gossiplog.reprs import counted
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Progress
@@ -76,7 +75,9 @@ def open(
         RefusedMessage: `apply` raised for a stored message; its exception is the cause.
         ApplicationMismatch: a higher version of `apply` wrote the application's tables; or they have to be built anew,
             because this version is higher, a rebuild was requested or one of them is missing, and `setup` is not given.
-        CorruptLog: the log is damaged, or has fewer messages than were acknowledged.
+        CorruptLog: the log is damaged, or has fewer messages than were acknowledged; or SQLite does not read its
+            write-ahead log to the end, no count says whether that is a loss, and the log is only to be read, or no copy
+            can be made.
         StorageError: the location is of no known kind, or cannot be opened.
         TypeError: a location that is no path, a topic that is no text, a `payload` of no known kind, or a coroutine or
             generator function, whose body would not run, as `apply`, `setup` or `payload`.
@@ -85,7 +86,9 @@ def open(
         Exception: whatever `setup` raises. Nothing has changed then.
 
     Warns:
-        LossWarning: the log has fewer messages than were acknowledged, by how many, and `accept_loss` was given.
+        LossWarning: the log has fewer messages than were acknowledged, by how many, and `accept_loss` was given. Or
+            SQLite does not read its write-ahead log to the end, and no count says whether that is a loss: where the
+            copy of it is.
         TopicWarning: version 0.13.14 of canvas-js refuses the topic.
     """
     if topic is not None:
@@ -95,13 +98,9 @@ def open(
     given = application(apply, apply_version, setup)
     storage = storage_at(location, synchronous, read_only=read_only, accept_loss=accept_loss)
     stored = storage.open(topic, create, progress)
-    if storage.lost:
-        warnings.warn(
-            f"{storage.place} goes on without {counted(storage.lost, 'acknowledged message')}",
-            LossWarning,
-            stacklevel=2,
-        )
     try:
+        for loss in storage.losses:
+            warnings.warn(loss, LossWarning, stacklevel=2)
         return Log(storage, stored, application=given, payload=payload, signer=signer, progress=progress)
     except BaseException:
         storage.close()

@@ -388,9 +388,9 @@ class Storage(ABC):
         return False
 
     @property
-    def lost(self) -> int:
-        """How many acknowledged messages the log lacked when it was opened, as far as is known."""
-        return 0
+    def losses(self) -> Sequence[str]:
+        """What was lost or set aside of the log as it was opened, as far as is known: texts of warnings."""
+        return ()
 
     @abstractmethod
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:

@@ -42,6 +42,7 @@ from gossiplog.storage.sqlite_files import (
     COPY_SUFFIX,
     FORMER_SUFFIX,
     SAVED_SUFFIX,
+    formers,
     has_content,
     holders,
     how_to_save,
@@ -82,17 +83,18 @@ def describe_former(path: str) -> str:
     """Return a sentence about what earlier steps have set aside beside a database; "" where nothing is.
 
     Args:
-        path: of the database.
+        path: of the database; it may be a link.
     """
-    copy, wal = f"{path}{COPY_SUFFIX}", f"{wal_of(path)}{FORMER_SUFFIX}"
-    is_gone = not os.path.exists(path) or not os.path.getsize(path)
+    name = CommitCount(path).database_name
+    copy = f"{name}{COPY_SUFFIX}"
+    is_gone = not os.path.exists(name) or not os.path.getsize(name)
     if is_gone and (held := count_if_sound(os.path.realpath(copy))) is not None:
-        back = f"mv {shell_path(copy)} {shell_path(path)}"
+        back = f"mv {shell_path(copy)} {shell_path(name)}"
         return f". {copy}, which an earlier step has set aside, holds {counted(held, 'message')}: {back} puts it back"
-    if has_content(wal):
+    if found := [str(wal) for wal in formers(wal_of(name)) if has_content(str(wal))]:
         return (
-            f". {wal}, which an earlier step has set aside, may have messages that are missing here:"
-            f" gossiplog doctor {shell_path(path)} says how many"
+            f". {listed(found, len(found))}, which an earlier step has set aside, may have messages that are missing"
+            f" here: gossiplog doctor {shell_path(path)} says how many"
         )
     return ""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
-from gossiplog.reprs import last_counted, shell_path
+from gossiplog.reprs import counted, last_counted, shell_path
 from gossiplog.storage.base import (
     SCHEMA,
     DiskFailure,
@@ -114,7 +114,7 @@ class SQLiteStorage(Storage):
         # The same, where a commit that has returned is on disk.
         self._counted = self._count if synchronous in _DURABLE and not self.read_only else None
         self._identity = b""
-        self._lost = 0
+        self._losses: list[str] = []
         self._lock = threading.RLock()
         self._guard = Guard()
         self._writer: sqlite3.Connection | None = None
@@ -147,8 +147,8 @@ class SQLiteStorage(Storage):
         return self._schema
 
     @property
-    def lost(self) -> int:
-        return self._lost
+    def losses(self) -> Sequence[str]:
+        return self._losses
 
     @property
     def read_only(self) -> bool:
@@ -159,9 +159,9 @@ class SQLiteStorage(Storage):
         with self._lock:
             if self._writer is not None:
                 raise StorageError(f"{self._path} is open already through this storage")
-            given_up = 0
+            given_up = []
             if self._count is not None and self._file:
-                given_up = self._count.check_not_gone(accept_loss=self._accept_loss)
+                given_up = self._describe_loss(self._count.check_not_gone(accept_loss=self._accept_loss))
             self._opening.check_there(create and topic is not None)
             try:
                 connection, stored = self._open_once(topic, create, progress)
@@ -169,12 +169,15 @@ class SQLiteStorage(Storage):
                 # An error of the disk that passes looks the same.
                 connection, stored = self._open_once(topic, create, progress)
             self._writer, self._process, self._closed = connection, os.getpid(), False
-            self._lost += given_up
+            self._losses += given_up
             return stored
+
+    def _describe_loss(self, lost: int) -> list[str]:
+        return [f"{self._path} goes on without {counted(lost, 'acknowledged message')}"] if lost else []
 
     def _open_once(self, topic: str | None, create: bool, progress: Progress | None) -> tuple[sqlite3.Connection, str]:
         """Return the connection that writes, and the topic of the log."""
-        acknowledged = None
+        self._losses, acknowledged = [], None
         if self._count is not None:
             self._count.check_database()
             # Before the log is read: others may write meanwhile.
@@ -241,7 +244,8 @@ class SQLiteStorage(Storage):
         if acknowledged is None or acknowledged[0] != self._identity:
             self._check_all_is_read(connection)
             return
-        self._lost = lost = max(acknowledged[1] - last, 0)
+        lost = max(acknowledged[1] - last, 0)
+        self._losses = self._describe_loss(lost)
         if not lost:
             return
         if not self._accept_loss:
@@ -276,19 +280,27 @@ class SQLiteStorage(Storage):
         A writer goes on, as a server must after a power cut in the midst of a commit, and keeps all of it in a copy.
 
         Raises:
-            CorruptLog: the log is only to be read.
+            CorruptLog: the log is only to be read, or no copy can be made.
         """
         wal = wal_of(os.path.realpath(self._file))
         if self._accept_loss or not self._file or not (unread := unread_for_good(wal)):
             return
+        place, why = shell_path(self._path), "no count says whether these were acknowledged"
         if not self.read_only:
-            keep_former(wal)
-            return
+            try:
+                kept = keep_former(wal)
+            except OSError as error:
+                why += f", and no copy of it can be made beside it ({error.strerror}): make room there"
+            else:
+                self._losses = [
+                    f"{describe_unread(wal, unread, 'SQLite')}. {kept} is a copy with what SQLite does not read;"
+                    f" gossiplog doctor {place} says whether the log lacks any of it"
+                ]
+                return
         close_leaving_log(connection, self._path)
-        place = shell_path(self._path)
         raise CorruptLog(
             [describe_unread(wal, unread)],
-            advice=f", and no count says whether these were acknowledged; gossiplog repair {place} reads them",
+            advice=f", and {why}; gossiplog repair {place} reads them",
         )
 
     @contextmanager

@@ -117,6 +117,13 @@ def file_of(path: str) -> str:
     return unquote(urlsplit(path).path, errors="surrogateescape") if path.startswith("file:") else path
 
 
+def formers(path: Path) -> list[Path]:
+    """Return the write-ahead logs that were set aside beside one."""
+    found = path.parent.glob(f"{glob.escape(path.name)}{FORMER_SUFFIX}*")
+    name = re.compile(re.escape(f"{path.name}{FORMER_SUFFIX}") + r"(?:-\d+)?")
+    return sorted(each for each in found if name.fullmatch(each.name) and each.is_file())
+
+
 def file_id(path: str) -> tuple[int, int] | None:
     """Return the device and the number of the file that a path names; None where there is none, and for ""."""
     try:

@@ -6,10 +6,9 @@ up to the last commit, and its damage is left to the checks of the database.
 
 from __future__ import annotations
 
+import errno
 import filecmp
-import glob
 import os
-import re
 import sqlite3
 import struct
 import threading
@@ -247,42 +246,46 @@ def unread_for_good(path: Path) -> int:
     return found
 
 
-def describe_unread(path: Path, unread: int) -> str:
-    """Return a clause about a write-ahead log with transactions that SQLite does not read."""
+def describe_unread(path: Path, unread: int, by: str = "the next program that opens the log") -> str:
+    """Return a clause about a write-ahead log with transactions that SQLite does not read.
+
+    Args:
+        path: of the write-ahead log.
+        unread: how many there are.
+        by: what drops them.
+    """
     return (
-        f"{path} is damaged, or a power cut came in the midst of a commit: the next program that opens the log drops"
-        f" {counted(unread, 'transaction')}"
+        f"{path} is damaged, or a power cut came in the midst of a commit: {by} drops {counted(unread, 'transaction')}"
     )
 
 
-def keep_former(path: Path) -> None:
-    """Copy a write-ahead log to a free name beside it, unless there is such a copy already, or no room."""
-    partial = f"{path}{FORMER_SUFFIX}.{os.urandom(4).hex()}"
+def keep_former(path: Path) -> str:
+    """Copy a write-ahead log to a free name beside it, unless there is such a copy already.
+
+    Returns:
+        The path of the copy.
+
+    Raises:
+        OSError: it cannot be written, as on a full disk, or a thousand such names are taken.
+    """
+    partial = path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
     try:
-        with path.open("rb") as log, open(partial, "xb") as copy:
+        with path.open("rb") as log, partial.open("xb") as copy:
             copy_bytes(log.fileno(), copy)
             copy.flush()
             os.fsync(copy.fileno())
-        copy_owner(str(path), partial)
+        copy_owner(str(path), str(partial))
         for number in range(1, _MOST_FORMER):
             former = f"{path}{FORMER_SUFFIX}{f'-{number}' if number > 1 else ''}"
             with suppress(FileExistsError):
                 publish(partial, former)
-                return
+                return former
             if filecmp.cmp(partial, former, shallow=False):
-                return
-    except OSError:
-        pass
+                return former
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), former)
     finally:
         with suppress(OSError):
             os.unlink(partial)
-
-
-def formers(path: Path) -> list[Path]:
-    """Return the write-ahead logs that were set aside beside one."""
-    found = path.parent.glob(f"{glob.escape(path.name)}{FORMER_SUFFIX}*")
-    name = re.compile(re.escape(f"{path.name}{FORMER_SUFFIX}") + r"(?:-\d+)?")
-    return sorted(each for each in found if name.fullmatch(each.name) and each.is_file())
 
 
 def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
@@ -398,7 +401,8 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
         return
     # SQLite deletes the write-ahead log of an empty file that it opens.
     wal = wal_of(database)
-    kept = f"{wal}.{os.urandom(4).hex()}"
+    # `doctor` finds it by this name after a kill.
+    kept = f"{wal}{FORMER_SUFFIX}-{int.from_bytes(os.urandom(4))}"
     try:
         is_kept = add_name(wal, kept)
     except FileNotFoundError:
