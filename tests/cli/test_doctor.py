@@ -81,7 +81,10 @@ def run_as_printed(program: Program, commands: str, source: Path) -> str:
             for path in arguments:
                 Path(path).unlink()
         elif name == "mv":
-            Path(arguments[0]).rename(arguments[1])
+            # Nothing that may have messages is overwritten: a write-ahead log's header has 32 bytes.
+            target = Path(arguments[1])
+            assert not target.exists() or target.stat().st_size <= 32
+            Path(arguments[0]).rename(target)
         else:
             assert name == "gossiplog"
             result = program(*arguments)
@@ -765,3 +768,35 @@ def test_a_log_that_was_replaced_and_saved_is_put_back(program: Program, path: P
     assert finding.startswith(f"{path}.saved has what a program had open whose file was deleted or replaced: remove")
     assert run == f"gossiplog sync {path} {path}.saved"
     assert run_as_printed(program, run, path) == ""
+
+
+def test_no_command_that_sets_a_file_aside_overwrites_another(program: Program, home: Path) -> None:
+    """What an earlier step had set aside was lost, and could be what had the messages."""
+    path, wal = home / "log.db", home / "log.db-wal"
+    with gossiplog.open(home / "made.db", "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(3))
+        log.backup(home / "backup.db")
+        log.append("only in the write-ahead log")
+        for suffix in ("-wal", "-count"):
+            Path(f"{path}{suffix}").write_bytes(Path(f"{home / 'made.db'}{suffix}").read_bytes())
+    path.write_bytes((home / "backup.db").read_bytes())
+    taken = {f"{path}.copy": b"a copy", f"{path}.copy-2-wal": b"a write-ahead log", f"{wal}.former": b"another"}
+    for name, content in taken.items():
+        Path(name).write_bytes(content)
+    run = found(program, path, 1)["write-ahead log"][2]
+    assert run == f"mv {path} {path}.copy-3 && gossiplog repair {path} --from {path}.copy-3"
+    assert run_as_printed(program, run, path) == ""
+    assert program("verify", path).record["messages"] == 4
+    Path(f"{path}.copy-3").unlink()
+    # What a damaged file lacks is in a write-ahead log that was set aside.
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append("more")
+        kept, before = wal.read_bytes(), path.read_bytes()
+    path.write_bytes(before)
+    former = Path(f"{wal}.former-2")
+    former.write_bytes(kept)
+    wal.unlink(missing_ok=True)
+    (run,) = [row["run"] for row in program("doctor", path).records if f"{former} is the write" in row["finding"]]
+    back = f"mv {former} {wal} && gossiplog repair {path} --from {path}.copy-3"
+    assert run == f"mv {path} {path}.copy-3 && {back}"
+    assert {name: Path(name).read_bytes() for name in taken} == taken

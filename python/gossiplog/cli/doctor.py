@@ -33,7 +33,9 @@ from gossiplog.storage.sqlite_files import (
     SAVED_SUFFIX,
     check_files,
     formers,
+    free_name,
     has_content,
+    move_command,
     wal_of,
 )
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
@@ -237,7 +239,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
         if os.path.exists(saved):
             name = shell_path(count.database_name)
             replacement += f". A program has saved the former file as {saved}"
-            run = f"mv {name} {shell_path(count.database_name + COPY_SUFFIX)} && mv {shell_path(saved)} {name}"
+            run = f"{move_command(count.database_name, COPY_SUFFIX)} && mv {shell_path(saved)} {name}"
         return Finding("write-ahead log", Severity.WRONG, replacement, run)
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = f"{describe_unread(log, lost)}, and a repair reads them{_SOURCE if quick else ''}"
@@ -251,7 +253,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
 def _former_log(path: Path, former: Path) -> Iterator[Finding]:
     """Yield what a write-ahead log has that an earlier step has set aside."""
     name = CommitCount(str(path)).database_name
-    wal, log, copy = wal_of(path.resolve()), shell_path(name), shell_path(f"{name}{COPY_SUFFIX}")
+    wal, log, copy = wal_of(path.resolve()), shell_path(name), shell_path(free_name(name, COPY_SUFFIX))
     found, back = f"{former} is the write-ahead log of a former file", f"mv {shell_path(former)} {shell_path(wal)}"
     # Another may be in its place, or SQLite would mix the two.
     can_return = not has_content(wal)

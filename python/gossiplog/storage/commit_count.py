@@ -43,9 +43,11 @@ from gossiplog.storage.sqlite_files import (
     FORMER_SUFFIX,
     SAVED_SUFFIX,
     formers,
+    free_name,
     has_content,
     holders,
     how_to_save,
+    move_command,
     wal_of,
 )
 
@@ -109,10 +111,11 @@ def repair_command(path: str, before: int) -> str:
         path: of the database, beside which its files are.
         before: how many messages it held without its write-ahead log.
     """
-    log, copy = shell_path(path), shell_path(path + COPY_SUFFIX)
+    log, copy = shell_path(path), free_name(path, COPY_SUFFIX)
     held, _ = _examine(os.path.realpath(path), _stamp(path))
     has_rest = held is not None and held >= before
-    return f"mv {log} {copy} && gossiplog repair {log} --from {copy if has_rest else 'SOURCE'}"
+    source = shell_path(copy) if has_rest else "SOURCE"
+    return f"mv {log} {shell_path(copy)} && gossiplog repair {log} --from {source}"
 
 
 def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
@@ -123,7 +126,7 @@ def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
         acknowledged: how many messages were; 0 where that is not known.
         before: how many of them the database held without its write-ahead log.
     """
-    log, copy, wal = shell_path(path), shell_path(path + COPY_SUFFIX), shell_path(wal_of(path))
+    log = shell_path(path)
     ways = "Stop the program that has the log open (the server), if one has, and put the former file back. Or get"
     which = f"of the {acknowledged:,} acknowledged messages" if acknowledged else "messages"
     held, is_damaged = _examine(os.path.realpath(path), _stamp(path))
@@ -138,10 +141,9 @@ def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
     ways = f"{ways} the messages of a replica, and of the write-ahead log those that it lacks:"
     ways = f"{ways} {repair_command(path, before)}. Without a replica,"
     if held is None:
-        return f"{ways} mv {log} {copy} && gossiplog recover {log} NEW says how many {which} are left"
-    former = shell_path(f"{wal_of(path)}{FORMER_SUFFIX}")
+        return f"{ways} {move_command(path, COPY_SUFFIX)} && gossiplog recover {log} NEW says how many {which} are left"
     return (
-        f"{ways} mv {wal} {former} && gossiplog repair {log} --accept-loss goes on with"
+        f"{ways} {move_command(wal_of(path), FORMER_SUFFIX)} && gossiplog repair {log} --accept-loss goes on with"
         f" {describe_left(held, acknowledged)}, those of the file that is there"
     )
 

@@ -20,6 +20,7 @@ from gossiplog.storage.sqlite_files import (
     file_id,
     has_content,
     how_to_save,
+    move_command,
     open_status,
     wal_of,
 )
@@ -118,7 +119,7 @@ class OpenFiles:
         except StorageError as error:
             return f"{lost}, and what it held cannot be saved: {error}{left}"
         path = shell_path(self._path)
-        set_aside = f"mv {path} {shell_path(self._path + COPY_SUFFIX)} && " if os.path.lexists(self._path) else ""
+        set_aside = f"{move_command(self._path, COPY_SUFFIX)} && " if os.path.lexists(self._path) else ""
         put_back = f"{set_aside}mv {shell_path(saved)} {path}"
         return f"{lost}. All that it held is saved as {saved}: {put_back} puts it back"
 

@@ -9,8 +9,9 @@ import re
 import sqlite3
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import count as count_up
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -37,6 +38,7 @@ COPY_SUFFIX = ".copy"
 """How the name ends under which errors advise to set a database aside."""
 FORMER_SUFFIX = ".former"
 """How the name ends under which they, and writers, set aside what stands beside a database."""
+_BESIDE = ("", "-wal", "-shm", "-journal", "-count")
 _DESCRIPTORS = "/dev/fd"
 """Where a process finds what it has open: on Linux a link to /proc/self/fd."""
 _ALL_DESCRIPTORS = "/proc/[0-9]*/fd/*"
@@ -64,6 +66,26 @@ def text_path(location: str | os.PathLike[str]) -> str:
 def wal_of(path: str | Path) -> Path:
     """Return the path of the write-ahead log of a database."""
     return Path(f"{path}-wal")
+
+
+def numbered_names(path: str | Path, suffix: str) -> Iterator[str]:
+    """Yield the names under which a file is set aside or saved: from the second on, a number follows the suffix."""
+    yield f"{path}{suffix}"
+    yield from (f"{path}{suffix}-{number}" for number in count_up(2))
+
+
+def free_name(path: str | Path, suffix: str) -> str:
+    """Return the first of a file's numbered names that nothing has, and that nothing stands beside.
+
+    SQLite would read what stands beside it, as a write-ahead log, into the file.
+    """
+    names = numbered_names(path, suffix)
+    return next(name for name in names if not any(os.path.lexists(f"{name}{each}") for each in _BESIDE))
+
+
+def move_command(path: str | Path, suffix: str) -> str:
+    """Return the command that sets a file aside, and overwrites none."""
+    return f"mv {shell_path(path)} {shell_path(free_name(path, suffix))}"
 
 
 def has_content(wal: str | Path) -> bool:
@@ -107,8 +129,7 @@ def check_files(path: str) -> None:
             raise NotALog(f"cannot open {path}: it is {kind}; expected the file of a log")
         if kind:
             raise StorageError(
-                f"cannot open {path}: {name} is {kind}, where SQLite keeps a file:"
-                f" mv {shell_path(name)} {shell_path(name + FORMER_SUFFIX)}"
+                f"cannot open {path}: {name} is {kind}, where SQLite keeps a file: {move_command(name, FORMER_SUFFIX)}"
             )
 
 

@@ -27,7 +27,7 @@ from gossiplog.files import add_name, publish, sync
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
-from gossiplog.storage.sqlite_files import FORMER_SUFFIX, file_of, wal_of
+from gossiplog.storage.sqlite_files import FORMER_SUFFIX, file_of, move_command, numbered_names, wal_of
 
 _CHUNK = 2**20
 _HEADER = 32
@@ -119,10 +119,9 @@ def copy_with_log(descriptor: int, path: Path, target: Path) -> None:
     """
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
-        set_aside = f"mv {shell_path(journal)} {shell_path(f'{journal}{FORMER_SUFFIX}')}"
         raise StorageError(
             f"{journal} has a transaction to be undone: gossiplog info {shell_path(path)} does that. If it cannot, the"
-            f" file is damaged as well: {set_aside}. Then run this command again"
+            f" file is damaged as well: {move_command(journal, FORMER_SUFFIX)}. Then run this command again"
         )
     with target.open("wb") as copy:
         copy_bytes(descriptor, copy)
@@ -275,8 +274,7 @@ def keep_former(path: Path) -> str:
             copy.flush()
             os.fsync(copy.fileno())
         copy_owner(str(path), str(partial))
-        for number in range(1, _MOST_FORMER):
-            former = f"{path}{FORMER_SUFFIX}{f'-{number}' if number > 1 else ''}"
+        for former in islice(numbered_names(path, FORMER_SUFFIX), _MOST_FORMER):
             with suppress(FileExistsError):
                 publish(partial, former)
                 return former
