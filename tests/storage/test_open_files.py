@@ -176,6 +176,35 @@ def test_a_file_that_has_another_name_is_not_saved(path: Path, appended: int) ->
         assert log.verify().messages == STORED + appended
 
 
+def link(path: Path) -> None:
+    path.with_name("moved.db").hardlink_to(path)
+    path.unlink()
+
+
+def move(path: Path) -> None:
+    path.rename(path.with_name("moved.db"))
+
+
+@pytest.mark.parametrize("lose", [move, link])
+@pytest.mark.parametrize("others", [("-wal",), ("-wal", "-shm", "-count")])
+def test_a_moved_file_is_saved_whose_write_ahead_log_is_deleted(
+    path: Path, lose: Callable[[Path], None], others: tuple[str, ...]
+) -> None:
+    """It has another name, but what was written last had none, and was lost."""
+    log = opened(path)
+    log.append_many(range(50))
+    root = log.root
+    lose(path)
+    for suffix in others:
+        Path(f"{path}{suffix}").unlink()
+    with pytest.raises(StorageError, match=r"was moved away .* saves all as"):
+        log.replica.check_files()
+    with pytest.raises(StorageError, match=r"was moved away while the log was open\. All that it held is saved"):
+        log.close()
+    with opened(path.with_name("the log.db.saved")) as log:
+        assert (log.verify().messages, log.root) == (STORED + 50, root)
+
+
 def test_where_the_system_lists_no_open_files_all_is_saved(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_files, "_DESCRIPTORS", "/nowhere")
     log = opened(path)

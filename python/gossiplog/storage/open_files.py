@@ -53,7 +53,8 @@ class OpenFiles:
         # The file that a link leads to, and its write-ahead log, which SQLite puts there.
         self._database = os.path.realpath(path)
         self._wal = str(wal_of(self._database))
-        self._named = NamedFiles({path: file, self._wal: file_id(self._wal)})
+        self._wal_file = file_id(self._wal)
+        self._named = NamedFiles({path: file, self._wal: self._wal_file})
         self.checkpoints = Checkpoints(self._database, self._wal, identity, lock_timeout)
 
     @property
@@ -112,7 +113,7 @@ class OpenFiles:
     def _save_and_describe(self, connection: sqlite3.Connection) -> str:
         """Save the content of a file that has lost its name, unless it has another one, and return what to do."""
         lost, left = self._describe_lost(), self._left_behind()
-        if not self._is_saved or not self._is_unlinked() or self.checkpoints.log.is_cut_off:
+        if not self._is_saved or not self._has_nameless() or self.checkpoints.log.is_cut_off:
             return f"{lost}{left}"
         try:
             saved = self._save(connection)
@@ -150,6 +151,14 @@ class OpenFiles:
         status = None if self._file is None else open_status(self._file)
         return status is None or status.st_nlink == 0
 
+    def _has_nameless(self) -> bool:
+        """Return whether the file, or a write-ahead log with content, has no name: what it holds is found by none."""
+        return self._is_unlinked() or self._has_nameless_log()
+
+    def _has_nameless_log(self) -> bool:
+        status = None if self._wal_file is None else open_status(self._wal_file)
+        return status is not None and status.st_nlink == 0 and status.st_size > 0
+
     def _describe_lost(self) -> str:
         if file_id(self._path) is not None:
             how = "replaced by another file"
@@ -159,7 +168,7 @@ class OpenFiles:
 
     def _ways_back(self) -> str:
         """Return what to do while a program has a file open that has lost its name."""
-        if not self._is_unlinked():
+        if not self._has_nameless():
             return ": move it back to go on"
         if not self._is_saved:
             return self._left_behind()
