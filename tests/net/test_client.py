@@ -180,13 +180,33 @@ async def test_a_hub_says_that_its_log_cannot_be_written(
             await reader.synced()
             assert (reader.hub_fault, reader.may_write) == ("the log cannot be written", may_write)
             ours.append("not taken")
-            with pytest.raises(NetworkError, match=f"{url} says that the log cannot be written, and lacks messages of"):
+            with pytest.raises(NetworkError, match=f"{url} said .* that the log cannot be written, and lacks messages"):
                 await reader.synced()
         moved.rename(path)
         if may_write:
             async with gossiplog.connect(ours, url) as writer:
                 await writer.synced()
                 assert len(theirs) == 6
+
+
+async def test_own_refusals_come_before_what_a_hub_said_of_its_log(
+    opened: Open, tmp_path: Path, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client said that its log has all of the hub's."""
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.1)
+    monkeypatch.setattr(log_writer, "LOOK_SECONDS", 0.0)
+    path, heard = tmp_path / "hub.db", Heard()
+    theirs, ours = opened(path, signer=signer), opened(payload=only_texts, signer=other_signer)
+    theirs.append(5)
+    ours.append("mine")
+    moved = path.rename(tmp_path / "moved.db")
+    async with serving(Hub(theirs, on_event=heard)) as url:
+        await heard.wait(events.Failed)
+        async with gossiplog.connect(ours, url, reconnect=False) as client:
+            with pytest.raises(RefusedMessage, match="5 is no text"):
+                await client.synced()
+            assert client.hub_fault == "the log cannot be written"
+    moved.rename(path)
 
 
 TOKENS = [Token(f"not-to-be-guessed-{number}") for number in range(4)]

@@ -214,17 +214,16 @@ class Client(Service):
     def obstacle(self) -> RefusedMessage | NetworkError | None:
         """What keeps the logs different after all else has been exchanged; None where no obstacle is known.
 
-        The hub refuses messages of this log (RefusedByPeer), this log's application refuses messages of the hub's log,
-        or the hub lets this client read only, or has said that its log cannot be written or is damaged, and lacks
-        messages of this log. None also while `synced` has not found the logs to differ, and while messages come or go.
+        The first of these: the hub refuses messages of this log (RefusedByPeer), this log's application refuses
+        messages of the hub's log, the hub lacks messages of this log and said when this client connected that its log
+        cannot be written or is damaged, or it lacks them and lets this client read only. None also while `synced` has
+        not found the logs to differ, and while messages come or go.
         """
         driver = self._driver
         if not (self._differs and driver.peers):
             return None
-        if self.hub_fault and driver.has_all:
-            # It asks again and again for what it cannot store.
-            return NetworkError(_fault_text(self._name, self.hub_fault))
-        if not driver.is_idle:
+        # A hub that cannot store messages asks for them again and again.
+        if not (driver.has_all if self.hub_fault else driver.is_idle):
             return None
         if found := driver.refusals.error_for(driver.peers[0], self._name):
             return found
@@ -237,6 +236,8 @@ class Client(Service):
             )
             refusal.__cause__ = last[1].__cause__
             return refusal
+        if self.hub_fault:
+            return NetworkError(_fault_text(self._name, self.hub_fault))
         if self.may_write is False:
             return NetworkError(reader_text(self._name))
         return None
@@ -337,8 +338,8 @@ def reader_text(hub: str) -> str:
 
 def _fault_text(hub: str, fault: str) -> str:
     return (
-        f"{hub} says that {fault}, and lacks messages of this log, which has all of the hub's: see the log of its"
-        " server, and sync again once that is mended"
+        f"{hub} said when this client connected that {fault}, and lacks messages of this log, which has all of the"
+        " hub's: see the log of its server, and sync again once that is mended"
     )
 
 
