@@ -18,7 +18,7 @@ from starlette.types import Message
 
 import gossiplog
 from gossiplog import Hub, Log, Signer
-from gossiplog.errors import ConnectionLost, LogClosed
+from gossiplog.errors import ConnectionLost, LogClosed, StorageError
 from gossiplog.net import events
 from gossiplog.net import hub as hub_module
 from gossiplog.net.http.access import Access, Token
@@ -26,6 +26,7 @@ from gossiplog.net.http.addresses import USUAL_CONNECTIONS, Addresses
 from gossiplog.net.http.message_json import CONTENT_TYPES
 from gossiplog.net.hub import _Socket
 from gossiplog.net.rate_limited_log import LINES, VIOLATION_KEY
+from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.network import Network, open_network
@@ -241,6 +242,36 @@ async def test_a_hub_whose_log_is_damaged_is_not_ready(
         assert (await call(hub, "/healthz", headers=[("Host", "10.0.0.1")])).status == 200
     (first, *_) = [text for text in caplog.messages if "damaged" in text]
     assert f"`gossiplog repair {path} --from SOURCE`" in first
+
+
+@pytest.mark.parametrize("by", ["deletion", "a rename", "a copy"])
+async def test_a_hub_whose_log_is_another_file_is_not_ready(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """It was until the next message could not be stored."""
+    monkeypatch.setattr(log_writer, "LOOK_SECONDS", 0.0)
+    path, other, heard = tmp_path / "log.db", tmp_path / "other.db", Heard()
+    log = gossiplog.open(path, TOPIC, signer=Signer(bytes(32)))
+    log.backup(other)
+    log.append("only in the write-ahead log")
+    hub = Hub(log, access=Access(read_token=Token("a-token-0123456789")), on_event=heard)
+    async with hub:
+        match by:
+            case "deletion":
+                path.unlink()
+            case "a rename":
+                other.replace(path)
+            case _:
+                path.write_bytes(other.read_bytes())
+        await heard.wait(events.Failed)
+        reader = ("Authorization", "Bearer a-token-0123456789")
+        answer = await call(hub, "/readyz", headers=[("Host", "localhost"), reader])
+        assert answer.status == 503
+        assert answer.error.startswith(f"the log cannot be written: the file {path} was ")
+        answer = await call(hub, "/readyz", headers=[("Host", "10.0.0.1")])
+        assert (answer.status, answer.error) == (503, "the log cannot be written")
+    with pytest.raises(StorageError, match="while the log was open"):
+        log.close()
 
 
 async def test_damage_that_a_request_meets_is_reported(

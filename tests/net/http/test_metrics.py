@@ -5,7 +5,6 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import anyio
 import pytest
@@ -16,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
-from gossiplog.errors import StorageError
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.http import connections, listener, metrics, server, uvicorn_internals
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
@@ -179,33 +177,6 @@ async def test_who_takes_no_clients_is_healthy_and_not_ready(log: Log) -> None:
     reason = ""
     answer = await call(app, "/readyz")
     assert (answer.status, json.loads(answer.body)) == (200, {"status": "ok", "messages": 0})
-
-
-@pytest.mark.parametrize("by", ["deletion", "a rename", "a copy"])
-async def test_a_log_whose_file_is_another_is_not_ready(tmp_path: Path, by: str) -> None:
-    """It was until the next message could not be stored."""
-    path, other = tmp_path / "log.db", tmp_path / "other.db"
-    log = gossiplog.open(path, TOPIC, signer=Signer(bytes(32)))
-    log.backup(other)
-    log.append("only in the write-ahead log")
-    app = app_of(log)
-
-    async def stranger(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, SCOPE_KEY: Allowed(read=False, write=False)}, receive, send)
-
-    match by:
-        case "deletion":
-            path.unlink()
-        case "a rename":
-            other.replace(path)
-        case _:
-            path.write_bytes(other.read_bytes())
-    answer = await call(app, "/readyz")
-    assert answer.status == 503
-    assert answer.error.startswith(f"the log cannot be written: the file {path} was ")
-    assert (await call(stranger, "/readyz")).error == "the log cannot be written"
-    with pytest.raises(StorageError, match="while the log was open"):
-        log.close()
 
 
 async def test_a_log_is_asked_once_for_all_who_ask_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib import metadata
 from time import monotonic
@@ -93,13 +93,13 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         return allowed is None or allowed.read
 
     async def health(request: Request) -> Response:
-        found = await check.run()
-        if found.messages is None:
+        messages = await check.run()
+        if messages is None:
             return JSONResponse({"error": "the log does not answer"}, 503)
-        return JSONResponse({"status": "ok", **({"messages": found.messages} if may_read(request) else {})})
+        return JSONResponse({"status": "ok", **({"messages": messages} if may_read(request) else {})})
 
     async def readiness(request: Request) -> Response:
-        if reason := unready() or (await check.run()).unready:
+        if reason := unready():
             # What follows the colon may name messages and files.
             return JSONResponse({"error": reason if may_read(request) else reason.partition(":")[0]}, 503)
         return await health(request)
@@ -122,64 +122,31 @@ def _peer_json(info: PeerInfo) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name in shown}
 
 
-@dataclass(frozen=True, slots=True)
-class _Health:
-    """What a check of a log found.
-
-    Attributes:
-        messages: how many it holds, None if it does not answer.
-        unready: why nothing can be written to its file; "" if nothing is known.
-    """
-
-    messages: int | None
-    unready: str = ""
-
-
-def _file_fault(log: Log) -> str:
-    try:
-        log.replica.check_files()
-    except StorageError as error:
-        return f"the log cannot be written: {error}"
-    return ""
-
-
 class _HealthCheck:
-    """Checks whether a log answers and has its files, once for all callers that ask meanwhile."""
+    """Checks whether a log answers, once for all callers that ask meanwhile."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._found = _Health(None)
+        self._found: int | None = None
         self._holds_until = -math.inf
         self._looking: anyio.Event | None = None
 
-    async def run(self) -> _Health:
-        """Check the log, or return what was found a moment ago."""
+    async def run(self) -> int | None:
+        """Return how many messages the log holds, or held a moment ago; None if it does not answer."""
         while monotonic() >= self._holds_until:
             if self._looking is not None:
                 await self._looking.wait()
                 continue
             self._looking = anyio.Event()
             try:
-                self._found = await _look(self._log)
+                self._found = await _in_time(lambda: len(self._log))
+            except StorageError:
+                self._found = None
             finally:
                 self._looking.set()
                 self._looking = None
             self._holds_until = monotonic() + HEALTH_MEMORY_SECONDS
         return self._found
-
-
-async def _look(log: Log) -> _Health:
-    faults: list[str] = []
-
-    def look() -> int:
-        faults.append(_file_fault(log))
-        return len(log)
-
-    try:
-        return _Health(await _in_time(look), *faults)
-    except StorageError:
-        # What was found before the log failed, or hung.
-        return _Health(None, *faults)
 
 
 async def _in_time(count: Callable[[], int]) -> int:
