@@ -96,7 +96,9 @@ def test_an_open_log_without_a_name_says_how_it_is_saved(path: Path, lose: Calla
 
 def test_no_saved_file_takes_the_name_of_another(path: Path) -> None:
     saved = []
-    for _ in range(3):
+    for number in range(3):
+        with opened(path) as log:
+            log.append(number)
         log = opened(path)
         shutil.copyfile(path, path.with_name("kept.db"))
         path.unlink()
@@ -124,6 +126,30 @@ def test_a_name_that_another_program_takes_meanwhile_is_passed_over(
     with pytest.raises(StorageError, match=rf"All that it held is saved as {saved}-2:"):
         log.close()
     assert saved.read_bytes() == b"of the other program"
+
+
+@pytest.mark.parametrize("stray", ["-wal", None])
+def test_a_name_that_cannot_be_taken_is_passed_over(path: Path, stray: str | None) -> None:
+    """A write-ahead log without its file would be taken for that of the file that is saved."""
+    taken = Path(f"{path}.saved{stray or ''}")
+    taken.write_bytes(bytes(5000)) if stray else taken.mkdir()
+    log = opened(path)
+    path.unlink()
+    with pytest.raises(StorageError, match=rf"All that it held is saved as {path}\.saved-2:"):
+        log.close()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_programs_that_have_one_file_open_save_it_once(path: Path, count: int) -> None:
+    logs = [opened(path) for _ in range(count)]
+    logs[0].append("last")
+    path.unlink()
+    for log in logs:
+        with pytest.raises(StorageError, match=rf"All that it held is saved as {path}\.saved:"):
+            log.close()
+    assert [each.name for each in path.parent.glob("*.saved*")] == [f"{path.name}.saved"]
+    with opened(Path(f"{path}.saved")) as log:
+        assert log.verify().messages == STORED + 1
 
 
 def test_what_another_program_writes_meanwhile_does_not_make_the_copy_start_over(

@@ -5,8 +5,11 @@ SQLite goes on with a file that was deleted or replaced. What it holds is gone o
 
 from __future__ import annotations
 
+import filecmp
 import os
 import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
 
 from gossiplog.errors import StorageError
 from gossiplog.reprs import shell_path
@@ -197,19 +200,40 @@ class OpenFiles:
     def _save(self, connection: sqlite3.Connection) -> str:
         """Copy the content of the file, with its identity, to a free name beside its former one; return that.
 
+        Where another program has saved the same, that file is returned.
+
         Raises:
             StorageError: it cannot be written, or a thousand such names are taken.
         """
+        earlier: list[str] = []
         for number in range(1, _MOST_SAVED):
             saved = f"{self._database}{SAVED_SUFFIX}{f'-{number}' if number > 1 else ''}"
-            if os.path.lexists(saved):
-                continue
-            try:
-                back_up(connection, saved, self.mode, None, is_copy=False)
-            except StorageError:
-                # Another program that had the file open may have saved it under this name meanwhile.
-                if not os.path.lexists(saved):
-                    raise
-                continue
-            return saved
+            if not _is_taken(saved):
+                try:
+                    back_up(connection, saved, self.mode, None, is_copy=False)
+                except StorageError:
+                    # Another program that had the file open may have saved it under this name meanwhile.
+                    if not _is_taken(saved):
+                        raise
+                else:
+                    return _keep_one(earlier, saved)
+            earlier.append(saved)
         raise StorageError(f"move away {self._database}{SAVED_SUFFIX} and the files with a number after that name")
+
+
+def _is_taken(saved: str) -> bool:
+    """Return whether no file can be saved under a name."""
+    return os.path.lexists(saved) or has_content(wal_of(saved))
+
+
+def _keep_one(earlier: Iterable[str], saved: str) -> str:
+    """Remove a file that was saved, if an earlier one is the same byte for byte; return which is left.
+
+    Of programs that save at once, each compares its file with those of smaller numbers alone: the first one stays.
+    """
+    for other in earlier:
+        with suppress(OSError):
+            if os.path.isfile(other) and not has_content(wal_of(other)) and filecmp.cmp(other, saved, shallow=False):
+                os.unlink(saved)
+                return other
+    return saved
