@@ -448,6 +448,35 @@ def test_tables_of_an_application_that_lost_rows_are_built_anew(applied: Path, t
         assert connection.execute("SELECT count(DISTINCT text) FROM notes").fetchone() == (300,)
 
 
+@pytest.mark.parametrize("table", ["notes", "own"])
+@pytest.mark.parametrize("by", ["index", "condition"])
+def test_rows_that_do_not_fit_an_index_or_a_condition_are_named_and_built_anew(
+    applied: Path, tmp_path: Path, table: str, by: str
+) -> None:
+    """Issue 19: repair built the index anew, for a row in which a bit was flipped, and nothing named the row."""
+    path = Path(shutil.copy(applied, tmp_path / "log.db"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        if by == "condition":
+            checked = f"CREATE TABLE {table}(text CHECK (text <> 'other'))"
+            connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (checked, table))
+        else:
+            connection.execute(f"CREATE INDEX by_text ON {table}(text)")
+            (row,) = connection.execute("SELECT * FROM sqlite_schema WHERE name = 'by_text'")
+            connection.execute("DELETE FROM sqlite_schema WHERE name = 'by_text'")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"UPDATE {table} SET text = 'other' WHERE rowid = 7")
+        connection.execute("PRAGMA writable_schema = ON")
+        if by == "index":
+            connection.execute("INSERT INTO sqlite_schema VALUES (?, ?, ?, ?, ?)", row)
+
+    notes = repair(path).notes
+    assert f"rows of the table {table} are damaged, or an index of it is, and nothing says which" in notes
+    with gossiplog.open(path) as log:
+        assert log.info().rebuild_requested == (table == "notes")
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("applied", "x"), ("applied", 9999), ("tables", "x"), ("tables", "[[]]"), ("tables", None)]
 )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -145,7 +146,8 @@ class Salvage:
         path: of it.
         problems: what SQLite finds wrong with the damaged one.
         lost: what of the application's tables could not be read.
-        lost_tables: the names of tables that lack rows; None where not even their names can be read.
+        lost_tables: the names of tables that lack rows, or have damaged ones; None where not even their names can be
+            read.
         missing_pages: how many the damaged one lacks at its end.
         size: of the damaged one with these, in bytes.
     """
@@ -183,7 +185,7 @@ def read_all(copy: Path, folder: Path) -> Salvage:
             database.execute(pragma)
         database.execute("BEGIN")
         _read_log_rows(copy, database)
-        lost, lost_tables = _copy_foreign_tables(copy, database)
+        lost, lost_tables = _copy_foreign_tables(copy, database, problems)
         database.execute("COMMIT")
     with closing(Pages(copy)) as pages:
         missing = pages.missing(header)
@@ -207,8 +209,16 @@ def _read_log_rows(copy: Path, database: sqlite3.Connection) -> None:
                     database.execute("INSERT OR IGNORE INTO gossiplog_meta VALUES (?, ?)", (name, setting))
 
 
-def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> tuple[list[str], set[str] | None]:
-    """Copy an application's tables, from both ends to where they cannot be read; return what is lost, and of which."""
+def _copy_foreign_tables(
+    copy: Path, database: sqlite3.Connection, problems: Sequence[str]
+) -> tuple[list[str], set[str] | None]:
+    """Copy an application's tables, from both ends to where they cannot be read; return what is lost, and of which.
+
+    Args:
+        copy: of the damaged database.
+        database: to copy to.
+        problems: that SQLite finds. The copy has indexes of its own, which would fit rows that are damaged.
+    """
     lost: list[str] = []
     tables: set[str] = set()
     with closing(sqlite3.connect(copy, isolation_level=None)) as damaged:
@@ -221,6 +231,7 @@ def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> tuple[list
         except (sqlite3.Error, UnicodeError) as error:
             return [f"the application's tables cannot be read: {error}"], None
         rows = [row for row in schema if not str(row[2]).lower().startswith(PREFIX)]
+        of_index = dict(_twice(damaged, "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'index'"))
         for kind, name, _, sql in sorted(rows, key=lambda row: row[0] != "table"):
             try:
                 if str(sql).upper().startswith("CREATE VIRTUAL"):
@@ -234,7 +245,24 @@ def _copy_foreign_tables(copy: Path, database: sqlite3.Connection) -> tuple[list
                 lost.append(f"the {kind} {name} cannot be read: {error}")
                 if kind == "table":
                     tables.add(str(name))
+    names = {str(name): str(name) for kind, name, *_ in rows if kind == "table"}
+    names |= {str(index): str(table) for index, table in of_index.items() if str(table) in names}
+    for table in sorted(_tables_named(problems, names) - tables):
+        lost.append(f"rows of the table {table} are damaged, or an index of it is, and nothing says which")
+        tables.add(table)
     return lost, tables
+
+
+def _tables_named(problems: Sequence[str], names: Mapping[str, str]) -> set[str]:
+    """Return the tables whose rows do not fit an index or a condition.
+
+    Args:
+        problems: as `PRAGMA integrity_check` describes them.
+        names: the tables by their names and by those of their indexes.
+    """
+    texts = "\n".join(problems)
+    fits = {name: rf"(?:(?:from|in) index|in) {re.escape(name)}(?:\.|$)" for name in names}
+    return {names[name] for name, fit in fits.items() if re.search(fit, texts, re.MULTILINE)}
 
 
 def _copy_rows(damaged: sqlite3.Connection, database: sqlite3.Connection, table: str) -> bool:
