@@ -146,7 +146,12 @@ def test_what_no_source_has_is_named_and_the_log_stays_as_it_was(path: Path, tmp
     other = tmp_path / "other.db"
     with gossiplog.open(other, TOPIC):
         pass
-    for source, where in ((None, "is lost here"), (other, "is neither here nor in the source")):
+    rotten = Path(shutil.copy(path, tmp_path / "rotten.db"))
+    for source, where in (
+        (None, "is lost here"),
+        (other, "is neither here nor in the source"),
+        (rotten, "is lost here, and damaged in the source"),
+    ):
         with pytest.raises(CorruptLog, match=f"message {first.id} {where}; the log is as it was"):
             repair(path, source)
         assert path.read_bytes() == before

@@ -51,10 +51,15 @@ def open_source(source: Log | str | os.PathLike[str]) -> Iterator[ReplicaValues]
 
 
 class ReplicaValues:
-    """A log that has what another one lost. What is damaged in it counts as missing."""
+    """A log that has what another one lost. What is damaged in it counts as missing.
+
+    Attributes:
+        damaged: keys of messages that were asked for and are damaged in it.
+    """
 
     def __init__(self, storage: Storage, topic: str) -> None:
         self.topic = topic
+        self.damaged: set[bytes] = set()
         self._storage = storage
 
     def of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -69,13 +74,15 @@ class ReplicaValues:
                     try:
                         values |= self._read([key])
                     except CorruptLog:
-                        continue
+                        self.damaged.add(key)
         verdicts = core.verify_batch([*values.values()], self.topic)
-        return {
+        sound = {
             key: value
             for (key, value), verdict in zip(values.items(), verdicts, strict=True)
             if not isinstance(verdict, InvalidMessage) and verdict.key == key
         }
+        self.damaged |= values.keys() - sound.keys()
+        return sound
 
     def keys_by_hash(self, lost: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
         """Find lost messages by their leaf hashes; return their keys by the damaged keys.
@@ -166,9 +173,8 @@ class Reassembly:
         waiting = {key for rows in self._waiting.values() for key, _, _ in rows}
         # Those that others descend from.
         missing = self._waiting.keys() - waiting
-        where = "is lost here" if self._source is None else "is neither here nor in the source"
         problems = [*self._losses]
-        problems += [f"message {core.encode_id(key)} {where}" for key in sorted({*missing, *self._lost})]
+        problems += [f"message {core.encode_id(key)} {self._where(key)}" for key in sorted({*missing, *self._lost})]
         if problems and (missing or not self._accept_loss):
             advice = self._advice(is_needed=bool(missing)) + describe_former(str(self._path))
             raise CorruptLog(problems, advice=advice)
@@ -180,6 +186,13 @@ class Reassembly:
                 f"{counted(self.moved, 'message has', 'messages have')} another sequence than before: cursors after the"
                 " first of them name other messages"
             )
+
+    def _where(self, key: bytes) -> str:
+        """Return what has become of a lost message."""
+        if self._source is None:
+            return "is lost here"
+        is_damaged = key in self._source.damaged
+        return "is lost here, and damaged in the source" if is_damaged else "is neither here nor in the source"
 
     def _advice(self, *, is_needed: bool) -> str:
         """Return how an error about lost messages ends: the way back that loses nothing comes first.
