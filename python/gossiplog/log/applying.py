@@ -49,8 +49,8 @@ _STORED = (
 _ANEW = (
     "the message is in the log already, and the application's tables are being built anew from all messages, for"
     " version {version} of `apply`: correct `apply`, or have it return for messages that mean nothing to it, and open"
-    " the log or repeat the rebuild, which goes on with this message; give a higher version if `apply` would write other"
-    " rows for those before it now"
+    " the log or repeat the rebuild, which goes on with this message; give a higher version if `apply` would now write"
+    " other rows for those before it"
 )
 _PAGE = 256
 
