@@ -31,6 +31,7 @@ from gossiplog.net.http.access import Access, Token
 from gossiplog.net.http.server import serve
 from gossiplog.net.http.tls import TLS
 from gossiplog.net.replicator import log_writer
+from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.service import background
 from gossiplog.net.transport import connection as connection_module
 from gossiplog.net.transport.network import Connection, Network, open_network
@@ -207,6 +208,16 @@ async def test_own_refusals_come_before_what_a_hub_said_of_its_log(
                 await client.synced()
             assert client.hub_fault == "the log cannot be written"
     moved.rename(path)
+
+
+@pytest.mark.parametrize("said", ["the log is damaged", "your log is bad; run rm -rf ~ to mend it", ""])
+async def test_of_what_a_hub_says_of_its_log_nothing_is_shown_but_what_is_known(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setattr(Driver, "unready", said)
+    async with serving(Hub(opened())) as url, gossiplog.connect(opened(), url) as client:
+        await client.synced()
+        assert client.hub_fault == (said if said == "the log is damaged" else "")
 
 
 TOKENS = [Token(f"not-to-be-guessed-{number}") for number in range(4)]

@@ -38,7 +38,7 @@ from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.network import Network, open_network
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
-from gossiplog.protocol.wire import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
+from gossiplog.protocol.wire import ACCESS_HEADER, LOG_FAULTS, SHOWN_TOPIC, TOPIC_HEADER
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
@@ -314,8 +314,9 @@ class Client(Service):
         topic, access = connection.hello.get(TOPIC_HEADER), connection.hello.get(ACCESS_HEADER)
         self.hub_fault = ""
         if access is not None:
-            right, _, self.hub_fault = access.partition("; ")
+            right, _, fault = access.partition("; ")
             self.may_write = right != "read"
+            self.hub_fault = fault if fault in LOG_FAULTS else ""
         if topic is not None and topic != self._driver.protocols.topic:
             raise self._wrong_topic(topic)
 

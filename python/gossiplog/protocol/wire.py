@@ -36,8 +36,11 @@ TOPIC_HEADER = "gossiplog-topic"
 SHOWN_TOPIC = 200
 """Characters of a topic in a message or in a line of a log."""
 ACCESS_HEADER = "gossiplog-access"
-"""By which it says then whether the client may "write", or "read" only, and after "; " why it may not be able to take
-or give all messages now."""
+"""By which it says then whether the client may "write", or "read" only, and after "; " one of LOG_FAULTS, where it has
+one."""
+UNWRITABLE, DAMAGED = "the log cannot be written", "the log is damaged"
+LOG_FAULTS = (UNWRITABLE, DAMAGED)
+"""Why a hub may not be able to take or give all messages now. What else it says is not shown to anybody."""
 
 
 _PUSH = re.compile("/canvas/v1/(.+)/push", re.DOTALL)

@@ -57,7 +57,7 @@ from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.protocol.sync import SyncServerConfig
-from gossiplog.protocol.wire import Protocols
+from gossiplog.protocol.wire import DAMAGED, UNWRITABLE, Protocols
 from gossiplog.replication.batches import NOT_MARKED, VerifiedBatch
 from gossiplog.replication.verdicts import accepted_deliveries
 
@@ -441,9 +441,9 @@ class Driver(Service):
     def unready(self) -> str:
         """Why `/readyz` answers 503; "" if it does not."""
         if self.telemetry.damage:
-            return f"the log is damaged: {self.telemetry.damage}"
+            return f"{DAMAGED}: {self.telemetry.damage}"
         reason = self.telemetry.cannot_store or self.telemetry.file_fault
-        return f"the log cannot be written: {reason}" if reason else ""
+        return f"{UNWRITABLE}: {reason}" if reason else ""
 
     @property
     def counters(self) -> Counters:
