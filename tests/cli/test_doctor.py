@@ -13,7 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.errors import StorageError
+from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.database_file import read_identity_and_count
@@ -702,6 +702,67 @@ def test_a_deleted_file_that_a_program_has_open_or_has_saved(program: Program, p
     (home / "notes.db.saved").rename(path)
     assert run == f"mv {path}.saved {path}"
     assert program("verify", path).record["messages"] == 21
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("repair", "notes.db"),
+        ("repair", "notes.db", "--from", "copy.db"),
+        ("recover", "notes.db", "new.db", "--accept-loss"),
+        ("rebase", "notes.db", "--onto", "copy.db"),
+        ("append", "notes.db", "text", "--key", "none"),
+        ("info", "notes.db"),
+    ],
+    ids=lambda command: " ".join(command[:1] + command[2:3]),
+)
+def test_nothing_takes_the_place_of_a_file_that_a_program_still_has(
+    program: Program, path: Path, home: Path, command: tuple[str, ...], is_gone: bool
+) -> None:
+    """Issue 19: `repair` took the write-ahead log of a server that ran, and dropped the application's rows."""
+    copy, wal = home / "copy.db", home / "notes.db-wal"
+    with gossiplog.open(path, read_only=True) as log:
+        log.backup(copy)
+        log.backup(home / "other.db")
+    log = gossiplog.open(path, signer=Signer(bytes(32)))
+    log.append("more")
+    if is_gone:
+        path.unlink()
+    else:
+        (home / "other.db").replace(path)
+    before = wal.read_bytes(), is_gone or path.read_bytes()
+    result = program(*command)
+    assert result.code == 1
+    assert f"{path.name} {'is gone' if is_gone else 'was replaced'}, and" in result.err
+    assert f"process {os.getpid()} has the former file open. The program" in result.err
+    assert "lost" not in result.err
+    assert (wal.read_bytes(), is_gone or path.read_bytes()) == before
+    about = ("damage",) if is_gone else ("programs", "write-ahead log")
+    findings = found(program, path, 1)
+    for each in about:
+        severity, finding, run = findings[each]
+        assert (severity, run) == ("wrong", "gossiplog sync COPY SERVER --topic TOPIC")
+        assert f"process {os.getpid()} has the former file open" in finding
+    with pytest.raises(StorageError, match="All that it held is saved"):
+        log.close()
+
+
+def test_a_replaced_file_that_a_program_still_has_is_found_without_a_write_ahead_log(
+    program: Program, path: Path, home: Path
+) -> None:
+    """The write-ahead log is empty, so that it belongs to no file."""
+    with gossiplog.open(path, read_only=True) as log:
+        log.backup(home / "other.db")
+    log = gossiplog.open(path, signer=Signer(bytes(32)))
+    (home / "other.db").replace(path)
+    severity, finding, run = found(program, path, 1)["programs"]
+    assert (severity, run) == ("wrong", "gossiplog sync COPY SERVER --topic TOPIC")
+    assert f"the file was replaced, and process {os.getpid()} has the former file open" in finding
+    with pytest.raises(CorruptLog, match=rf"was replaced, and process {os.getpid()} has the former file open"):
+        gossiplog.repair(path)
+    with pytest.raises(StorageError):
+        log.close()
 
 
 def test_a_log_that_is_made_beside_what_was_set_aside_of_a_former_one(program: Program, home: Path) -> None:

@@ -23,7 +23,7 @@ from gossiplog.log.remains import count_set_aside, has_all_messages
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
-from gossiplog.storage.commit_count import CommitCount, repair_command
+from gossiplog.storage.commit_count import COPY_FROM_SERVER, CommitCount, repair_command
 from gossiplog.storage.database_file import is_other_identity, read_identity_and_count
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
@@ -141,9 +141,10 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
         return
     yield _disk_space(path)
     open_elsewhere = is_open_elsewhere(path)
-    yield _programs(open_elsewhere)
+    held = CommitCount(str(path)).describe_holders()
+    yield _programs(open_elsewhere, held)
     yield from _count(path)
-    wal = _write_ahead_log(path, bool(open_elsewhere), quick)
+    wal = _write_ahead_log(path, bool(open_elsewhere), held, quick)
     yield wal
     if wal.severity is Severity.WRONG or not os.access(path, os.R_OK):
         return
@@ -221,7 +222,10 @@ def _disk_space(path: Path) -> Finding:
     return Finding("disk space", Severity.FINE, finding)
 
 
-def _programs(open_elsewhere: bool | None) -> Finding:
+def _programs(open_elsewhere: bool | None, held: str) -> Finding:
+    if held:
+        finding = f"the file was replaced, and {held}: end it before you repair or rebase the log"
+        return Finding("programs", Severity.WRONG, finding, COPY_FROM_SERVER)
     if open_elsewhere is None:
         return Finding("programs", Severity.NOTE, "whether a program has it open only its owner can find out")
     if open_elsewhere:
@@ -229,14 +233,16 @@ def _programs(open_elsewhere: bool | None) -> Finding:
     return Finding("programs", Severity.FINE, "no program has it open")
 
 
-def _write_ahead_log(path: Path, open_elsewhere: bool, quick: bool) -> Finding:
+def _write_ahead_log(path: Path, open_elsewhere: bool, held: str, quick: bool) -> Finding:
     log = wal_of(path.resolve())
     size = log.stat().st_size if log.exists() else 0
     count = CommitCount(str(path))
     if replacement := count.find_replacement():
-        run = repair_command(count.database_name, count.count_without(str(log)) or 0)
         saved = f"{count.database_name}{SAVED_SUFFIX}"
-        if os.path.exists(saved):
+        run = repair_command(count.database_name, count.count_without(str(log)) or 0)
+        if held:
+            run = COPY_FROM_SERVER
+        elif os.path.exists(saved):
             name = shell_path(count.database_name)
             replacement += f". A program has saved the former file as {saved}"
             run = f"{move_command(count.database_name, COPY_SUFFIX)} && mv {shell_path(saved)} {name}"

@@ -72,11 +72,13 @@ def find_damaged(location: str | os.PathLike[str]) -> Path:
     Raises:
         NotALog: there is no file.
         StorageError: its write-ahead log is no file.
-        CorruptLog: its write-ahead log belongs to another file; or the file is gone, and there is none.
+        CorruptLog: its write-ahead log belongs to another file; or the file is gone, and there is none; or a program
+            has the former file open.
     """
     text = text_path(location)
     check_files(text)
     path = Path(text).resolve()
+    CommitCount(str(path)).check_not_held()
     if not path.is_file() and not has_content(wal_of(path)):
         CommitCount(str(path)).check_not_gone()
         raise NotALog(f"there is no log {text}")

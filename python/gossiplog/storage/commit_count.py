@@ -53,6 +53,8 @@ from gossiplog.storage.sqlite_files import (
 
 COUNT_SUFFIX = "-count"
 """How the file's name ends; it begins with that of the database, after links."""
+COPY_FROM_SERVER = "gossiplog sync COPY SERVER --topic TOPIC"
+"""The command that gets what a server has of a file that was deleted or replaced."""
 
 _COUNTED = struct.Struct(">16sQ")
 _CHECKED = struct.Struct(">16sQI")
@@ -228,7 +230,7 @@ class CommitCount:
             return 0
         path, acknowledged = shell_path(self.database_name), self.read()
         count = 0 if acknowledged is None else acknowledged[1]
-        what = f"{self.database_name} is {'empty or cut off' if is_there else 'gone'}"
+        what = self._describe_missing()
         self._check_not_saved(what)
         says = f"{self.name} says that a log with {counted(count, 'message')} was there"
         if has_content(self._wal_path):
@@ -254,6 +256,35 @@ class CommitCount:
             )
         return count
 
+    def _describe_missing(self) -> str:
+        """Return a clause that says that the file is gone, or what is there in its place."""
+        try:
+            size = os.path.getsize(self._database)
+        except OSError:
+            return f"{self.database_name} is gone"
+        return f"{self.database_name} {'is empty or cut off' if size < SMALLEST_PAGE else 'was replaced'}"
+
+    def describe_holders(self) -> str:
+        """Return which processes have the former file open, as a clause, where it was deleted or replaced; else ""."""
+        found = holders(self._database)
+        if not found:
+            return ""
+        shown = listed([str(process) for process in found], _MOST_HOLDERS)
+        return f"{f'process {shown} has' if len(found) == 1 else f'the processes {shown} have'} the former file open"
+
+    def check_not_held(self) -> None:
+        """Refuse what would make a database anew, or write beside it, while a program has the former file open.
+
+        Raises:
+            CorruptLog: one has; the error names the way on.
+        """
+        if held := self.describe_holders():
+            raise CorruptLog(
+                [f"{self._describe_missing()}, and {held}"],
+                advice=f". The program {how_to_save(self._database)}",
+                run=COPY_FROM_SERVER,
+            )
+
     def _check_not_saved(self, what: str) -> None:
         """Refuse what would make a database anew while a program has the former one, or where one has saved it.
 
@@ -261,15 +292,8 @@ class CommitCount:
             what: a clause that says that the file is gone.
         """
         # A program that has a database open has some of these, unless they were deleted as well.
-        others = (self._wal_path, f"{self._database}-shm", self.path)
-        if any(map(os.path.exists, others)) and (found := holders(self._database)):
-            shown = listed([str(process) for process in found], _MOST_HOLDERS)
-            process = f"process {shown} has" if len(found) == 1 else f"the processes {shown} have"
-            raise CorruptLog(
-                [f"{what}, and {process} the former file open"],
-                advice=f". The program {how_to_save(self._database)}",
-                run="gossiplog sync COPY SERVER --topic TOPIC",
-            )
+        if any(map(os.path.exists, (self._wal_path, f"{self._database}-shm", self.path))):
+            self.check_not_held()
         saved = self.database_name + SAVED_SUFFIX
         if os.path.exists(saved):
             put_back = f"mv {shell_path(saved)} {shell_path(self.database_name)}"
@@ -306,10 +330,13 @@ class CommitCount:
             difference = describe_fewer_if_sound(self._database, count_without_wal)
         if not difference:
             return ""
-        return (
+        problem = (
             f"{self.database_name} was replaced, and {self.database_name}-wal belongs to the file that was there"
-            f" before: {difference}. {describe_ways_back(self.database_name, found[1], count_without_wal)}"
+            f" before: {difference}"
         )
+        if held := self.describe_holders():
+            return f"{problem}; {held}. The program {how_to_save(self._database)}"
+        return f"{problem}. {describe_ways_back(self.database_name, found[1], count_without_wal)}"
 
     def count_without(self, wal: str) -> int | None:
         """Return how many messages the database had without a write-ahead log; None unless it was written for that.

@@ -47,6 +47,7 @@ class Replacement:
 
     Raises:
         NotALog: there is no such file.
+        CorruptLog: it is gone, or was replaced, and a program has the former file open.
         StorageError: it is in no file, or the file or its folder cannot be written.
     """
 
@@ -56,6 +57,7 @@ class Replacement:
         if not os.path.exists(path):
             CommitCount(path).check_not_gone()
             raise NotALog(f"there is no log {path}")
+        CommitCount(path).check_not_held()
         self.path = os.path.realpath(path)
         self.new = self.path + suffix
         self._connection: sqlite3.Connection | None = None
