@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -240,8 +244,8 @@ def test_where_the_system_lists_no_open_files_all_is_saved(path: Path, monkeypat
 
 
 @pytest.mark.parametrize("appended", [0, 1])
-def test_what_cannot_be_saved_is_said(path: Path, monkeypatch: pytest.MonkeyPatch, appended: int) -> None:
-    """The write-ahead log, the rest of it, stays as it is, however long it is."""
+def test_what_cannot_be_saved_stays_open(path: Path, monkeypatch: pytest.MonkeyPatch, appended: int) -> None:
+    """All was lost. The write-ahead log stays as it is, however long it is."""
     monkeypatch.setattr(open_files, "_MOST_SAVED", 1)
     log = opened(path)
     log.append_many(range(appended))
@@ -249,16 +253,120 @@ def test_what_cannot_be_saved_is_said(path: Path, monkeypatch: pytest.MonkeyPatc
     written = wal.read_bytes()
     path.unlink()
     way = "repair .* --from SOURCE" if appended else "sync .* SOURCE --topic TOPIC"
-    with pytest.raises(StorageError, match=rf"was deleted .* cannot be saved: move away .*{way}"):
-        log.close()
+    for _ in range(2):
+        with pytest.raises(StorageError, match=rf"was deleted .* cannot be saved: move away .*once more.*{way}"):
+            log.close()
     assert wal.read_bytes() == written
-
-
-def test_a_folder_that_is_gone_is_named(path: Path) -> None:
-    log = opened(path)
-    shutil.rmtree(path.parent)
-    with pytest.raises(StorageError, match=f"cannot be saved: .*there is no folder {path.parent}"):
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="All that it held is saved"):
         log.close()
+    log.close()
+    with opened(path.with_name("the log.db.saved")) as log:
+        assert log.verify().messages == STORED + appended
+
+
+def lose_folder(path: Path, _: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(path.parent)
+
+
+def fill_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    back_up = open_files.back_up
+
+    def fail(source: sqlite3.Connection, target: str, mode: int, progress: None, *, is_copy: bool) -> None:
+        if Path(target).parent == path.parent:
+            raise StorageError(f"cannot make {target}: No space left on device")
+        back_up(source, target, mode, progress, is_copy=is_copy)
+
+    monkeypatch.setattr(open_files, "back_up", fail)
+
+
+@pytest.mark.parametrize("fault", [lose_folder, fill_disk])
+def test_where_nothing_can_be_saved_beside_it_the_temporary_folder_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Path, pytest.MonkeyPatch], None]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path = tmp_path / "folder" / "log.db"
+    path.parent.mkdir()
+    log = opened(path)
+    log.append_many(range(STORED))
+    fault(path, monkeypatch)
+    with pytest.raises(StorageError, match=rf"All that it held is saved as {tmp_path}/gossiplog-") as raised:
+        log.close()
+    command = re.search(r"saved as .*?: (.*) puts it back", str(raised.value))
+    assert command is not None
+    subprocess.run(command[1], shell=True, check=True)
+    with opened(path) as log:
+        assert log.verify().messages == STORED
+
+
+def test_nothing_is_left_in_the_temporary_folder_where_it_is_full_as_well(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(open_files, "_MOST_SAVED", 1)
+    log = opened(path)
+    path.unlink()
+    with pytest.raises(StorageError, match="cannot be saved"):
+        log.close()
+    assert not [*tmp_path.glob("gossiplog-*")]
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="All that it held is saved"):
+        log.close()
+
+
+def test_a_nameless_write_ahead_log_that_cannot_be_moved_stays_open(path: Path) -> None:
+    """SQLite says nothing where the last connection cannot move it, as on a full disk, and it was lost."""
+    log = opened(path)
+    log.append_many(range(50))
+    path.with_name("the log.db-wal").unlink()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
+        with pytest.raises(StorageError, match="disk"):
+            log.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    log.close()
+    with opened(path) as log:
+        assert log.verify().messages == STORED + 50
+
+
+def test_a_nameless_write_ahead_log_is_moved_after_another_program_failed_to_open_the_log(path: Path) -> None:
+    """That has left an empty one."""
+    log = opened(path)
+    log.append_many(range(50))
+    path.with_name("the log.db-wal").unlink()
+    with pytest.raises(StorageError, match="a program still has the log open"):
+        opened(path)
+    log.close()
+    with opened(path) as log:
+        assert log.verify().messages == STORED + 50
+
+
+@pytest.mark.integration
+def test_a_nameless_write_ahead_log_is_saved_where_another_has_its_name(path: Path) -> None:
+    """SQLite moves it into the file where the last connection is closed, and beside another program this is not it."""
+    log = opened(path)
+    log.append_many(range(50))
+    for suffix in ("-wal", "-shm", "-count"):
+        Path(f"{path}{suffix}").unlink()
+    program = (
+        "import gossiplog, sys; log = gossiplog.open(sys.argv[1], signer=gossiplog.Signer(bytes(32)));"
+        " log.append('of the other'); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"\n"
+        with pytest.raises(StorageError, match=r"deleted, moved away or replaced .* is saved as .*: gossiplog sync"):
+            log.close()
+    with opened(path) as log, opened(path.with_name("the log.db.saved")) as saved:
+        assert saved.verify().messages == STORED + 50
+        log.pull(saved)
+        assert log.verify().messages == STORED + 51
 
 
 @pytest.mark.parametrize("lose", LOSSES)

@@ -650,7 +650,8 @@ class Log:
             StorageError: a transaction of another thread has not ended within 30 seconds, as where `apply` hangs. The
                 log is closed to all others; another call waits again. Or the file was deleted, moved away, replaced or
                 written over while the log was open: the error says where the content is, and is raised once all is
-                closed.
+                closed. Where its content cannot be saved, as on a full disk, it is closed to all others alone, so that
+                another call, after there is room, saves it.
         """
         self._is_closed = True
         try:

@@ -480,8 +480,8 @@ class Storage(ABC):
         """End the use of the log; a second call does nothing.
 
         Raises:
-            StorageError: a transaction of another thread does not end. No new one begins, and nothing more is read;
-                another call waits again.
+            StorageError: a transaction of another thread does not end, or the content of a file that has lost its name
+                cannot be saved. No new one begins, and nothing more is read; another call tries again.
         """
 
 

@@ -78,6 +78,23 @@ class Checkpoints:
         if self._commits % _COMMITS:
             self._run(connection)
 
+    def is_changed(self) -> bool:
+        """Return whether the file is another one, or its write-ahead log was cut off: neither goes with the other."""
+        self.change = self.file.find_change()
+        self.log.look()
+        return bool(self.change) or self.log.is_cut_off
+
+    def move_all(self, connection: sqlite3.Connection) -> bool:
+        """Move the write-ahead log into the file, and return whether all of it is there.
+
+        Raises:
+            sqlite3.Error: the file cannot be written, as on a full disk.
+        """
+        if self.is_changed():
+            return False
+        _, frames, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return bool(frames == moved)
+
     def _run(self, connection: sqlite3.Connection) -> None:
         """Move the write-ahead log into the file where it is long, and have it begin anew where it is large.
 
@@ -120,9 +137,7 @@ class Checkpoints:
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Close a connection; the last one moves the write-ahead log into the file, unless one of them has changed."""
-        self.change = self.file.find_change()
-        self.log.look()
-        if self.change or self.log.is_cut_off:
+        if self.is_changed():
             close_leaving_log(connection, self._database)
         else:
             connection.close()

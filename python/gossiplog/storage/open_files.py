@@ -8,6 +8,7 @@ from __future__ import annotations
 import filecmp
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -57,6 +58,8 @@ class OpenFiles:
         self._database = os.path.realpath(path)
         self._wal = str(wal_of(self._database))
         self._wal_file = file_id(self._wal)
+        self._index = f"{self._database}-shm"
+        self._index_file = file_id(self._index)
         self._named = NamedFiles({path: file, self._wal: self._wal_file})
         self.checkpoints = Checkpoints(self._database, self._wal, identity, lock_timeout)
 
@@ -92,39 +95,70 @@ class OpenFiles:
             )
         raise StorageError(f"{self._describe_lost()}, so nothing more is written to it{self._ways_back()}")
 
-    def close(self, connection: sqlite3.Connection) -> None:
-        """Close the connection that writes. Before that, save the content of a file that has lost its name.
+    def save(self, connection: sqlite3.Connection) -> str | None:
+        """Save what nobody has any longer once the connection that writes is closed.
+
+        Returns:
+            What has become of a file that has lost its name, and where its content is; "" where nothing is to be said;
+            None where the file has its name.
+
+        Raises:
+            StorageError: it cannot be saved. Nothing is closed, so that another call may succeed.
+            sqlite3.Error: likewise.
+        """
+        if self._named.find_lost(is_last=True) == self._path and not self._is_by_link():
+            # A reader has lost nothing: it reports a write-ahead log that is left behind alone.
+            return self._save_and_describe(connection) if self._is_saved or self._has_left() else ""
+        if not self._is_saved or not self._has_nameless_log():
+            self.checkpoints.finish(connection)
+            return None
+        # The last connection moves it, but says nothing where that fails, and is not the last where others go on with
+        # another write-ahead log.
+        if self._is_alone() and self.checkpoints.move_all(connection):
+            return None
+        if self.checkpoints.is_changed():
+            return None
+        saved, path = self._save(connection), shell_path(self._path)
+        return (
+            f"the write-ahead log {self._wal} was deleted, moved away or replaced while the log was open. All that the"
+            f" log held is saved as {saved}: gossiplog sync {path} {shell_path(saved)} adds to {path} what it lacks"
+        )
+
+    def close(self, connection: sqlite3.Connection, saved: str | None) -> None:
+        """Close the connection that writes, after `save`.
+
+        Args:
+            connection: that writes.
+            saved: what `save` has returned.
 
         Raises:
             StorageError: the file has lost its name, or another one was copied over it, and where its content is.
         """
-        # What a write-ahead log without a name has is moved into the file.
-        is_lost = self._named.find_lost(is_last=True) == self._path and not self._is_by_link()
-        fault = ""
-        try:
-            if not is_lost:
-                self.checkpoints.finish(connection)
-            elif self._is_saved or self._has_left():
-                # A reader has lost nothing: it reports a write-ahead log that is left behind alone.
-                fault = self._save_and_describe(connection)
-        finally:
-            self.checkpoints.close(connection)
-        if fault:
-            raise StorageError(fault)
-        self._check_content("" if is_lost else self.checkpoints.change)
+        self.checkpoints.close(connection)
+        if saved:
+            raise StorageError(saved)
+        self._check_content(self.checkpoints.change if saved is None else "")
 
     def _save_and_describe(self, connection: sqlite3.Connection) -> str:
-        """Save the content of a file that has lost its name, unless it has another one, and return what to do."""
-        lost, left = self._describe_lost(), self._left_behind()
+        """Save the content of a file that has lost its name, unless it has another one, and return what to do.
+
+        Raises:
+            StorageError: it cannot be saved.
+        """
+        lost = self._describe_lost()
         if not self._is_saved or not self._has_nameless() or self.checkpoints.log.is_cut_off:
-            return f"{lost}{left}"
+            return f"{lost}{self._left_behind()}"
         try:
             saved = self._save(connection)
         except StorageError as error:
-            return f"{lost}, and what it held cannot be saved: {error}{left}"
-        path = shell_path(self._path)
+            raise StorageError(
+                f"{lost}, and what it held cannot be saved: {error}. Put that right, and close the log once more before"
+                f" the program ends; otherwise what no replica has is lost{self._left_behind()}"
+            ) from error
+        path, folder = shell_path(self._path), os.path.dirname(self._database)
+        make = "" if os.path.isdir(folder) else f"mkdir -p {shell_path(folder)} && "
         set_aside = f"{move_command(self._path, COPY_SUFFIX)} && " if os.path.lexists(self._path) else ""
-        put_back = f"{set_aside}mv {shell_path(saved)} {path}"
+        put_back = f"{make}{set_aside}mv {shell_path(saved)} {path}"
         return f"{lost}. All that it held is saved as {saved}: {put_back} puts it back"
 
     def _check_content(self, change: str) -> None:
@@ -157,6 +191,16 @@ class OpenFiles:
     def _has_nameless(self) -> bool:
         """Return whether the file, or a write-ahead log with content, has no name: what it holds is found by none."""
         return self._is_unlinked() or self._has_nameless_log()
+
+    def _is_alone(self) -> bool:
+        """Return whether no other program uses the file with another write-ahead log than the one without a name.
+
+        One that opened the file since has made a log. With the former index, which names pages of the former log, it
+        has not succeeded.
+        """
+        if file_id(self._wal) is None:
+            return True
+        return not has_content(self._wal) and self._index_file == file_id(self._index) is not None
 
     def _has_nameless_log(self) -> bool:
         status = None if self._wal_file is None else open_status(self._wal_file)
@@ -200,14 +244,34 @@ class OpenFiles:
     def _save(self, connection: sqlite3.Connection) -> str:
         """Copy the content of the file, with its identity, to a free name beside its former one; return that.
 
-        Where another program has saved the same, that file is returned.
+        Where that cannot be, as in a folder that is gone or on a full disk, a new folder of the system's temporary one
+        takes it. Where another program has saved the same, that file is returned.
+
+        Raises:
+            StorageError: neither can be written.
+        """
+        try:
+            return self._save_beside(connection, self._database)
+        except StorageError as error:
+            try:
+                folder = tempfile.mkdtemp(prefix="gossiplog-")
+            except OSError:
+                raise error from None
+            try:
+                return self._save_beside(connection, os.path.join(folder, os.path.basename(self._database)))
+            except StorageError:
+                os.rmdir(folder)
+                raise error from None
+
+    def _save_beside(self, connection: sqlite3.Connection, database: str) -> str:
+        """Copy the content to a free name that begins with a path.
 
         Raises:
             StorageError: it cannot be written, or a thousand such names are taken.
         """
         earlier: list[str] = []
         for number in range(1, _MOST_SAVED):
-            saved = f"{self._database}{SAVED_SUFFIX}{f'-{number}' if number > 1 else ''}"
+            saved = f"{database}{SAVED_SUFFIX}{f'-{number}' if number > 1 else ''}"
             if not _is_taken(saved):
                 try:
                     back_up(connection, saved, self.mode, None, is_copy=False)
@@ -218,7 +282,7 @@ class OpenFiles:
                 else:
                     return _keep_one(earlier, saved)
             earlier.append(saved)
-        raise StorageError(f"move away {self._database}{SAVED_SUFFIX} and the files with a number after that name")
+        raise StorageError(f"move away {database}{SAVED_SUFFIX} and the files with a number after that name")
 
 
 def _is_taken(saved: str) -> bool:

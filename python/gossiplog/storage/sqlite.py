@@ -430,15 +430,17 @@ class SQLiteStorage(Storage):
             self._closed = True
         self._close_idle()
         with closing(self._lock, self._path):
-            writer, self._writer = self._writer, None
             if self._count is not None:
                 self._count.close()
-            if writer is not None:
+            if self._writer is not None:
                 with self._errors("close"):
+                    # What cannot be saved stays open: the next call tries again.
+                    saved = None if self._files is None else self._files.save(self._writer)
+                    writer, self._writer = self._writer, None
                     if self._files is None:
                         writer.close()
                     else:
-                        self._files.close(writer)
+                        self._files.close(writer, saved)
 
     def _connect(self) -> sqlite3.Connection:
         if self._path != MEMORY:

@@ -117,7 +117,7 @@ _WRITING = frozenset(
 )
 CLOSE_IN_ORDER = (
     "close the log in the program that has it open (stop the program with Ctrl-C or SIGTERM, not with SIGKILL), which"
-    " moves what it has written into the file, and open it again"
+    " moves what it has written into the file, or saves it beside the file, and open it again"
 )
 """The way back where a write-ahead log was deleted while a program had it open."""
 MARKED_READ_ONLY = "its header says that SQLite must not write it"
