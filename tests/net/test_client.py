@@ -32,6 +32,8 @@ from gossiplog.net.http.server import serve
 from gossiplog.net.http.tls import TLS
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.driver import Driver
+from gossiplog.net.replicator.push import Pushes
+from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.service import background
 from gossiplog.net.transport import connection as connection_module
 from gossiplog.net.transport.network import Connection, Network, open_network
@@ -208,6 +210,40 @@ async def test_own_refusals_come_before_what_a_hub_said_of_its_log(
                 await client.synced()
             assert client.hub_fault == "the log cannot be written"
     moved.rename(path)
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+async def test_a_hub_that_has_not_named_its_heads_yet_may_have_more(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch, may_write: bool
+) -> None:
+    """The client said that its log has all of the hub's."""
+    monkeypatch.setattr(client_module, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(Driver, "unready", "the log is damaged" if may_write else "")
+    access = Access(write_token=None if may_write else Token("not-to-be-guessed-0123456789"))
+    theirs, ours, looked, release = opened(signer=signer), opened(), 0, anyio.Event()
+    theirs.append("theirs")
+    root_of, look_up = Driver.root_of, Pushes._look_up
+
+    async def counted_root_of(driver: Driver, peer: PeerSession) -> Any:
+        nonlocal looked
+        looked += 1
+        if looked == 4:
+            release.set()
+        return await root_of(driver, peer)
+
+    async def late(pushes: Pushes, peer: PeerSession, heads: Any) -> None:
+        if peer.name.startswith("ws:"):
+            await release.wait()
+        await look_up(pushes, peer, heads)
+
+    monkeypatch.setattr(Driver, "root_of", counted_root_of)
+    monkeypatch.setattr(Pushes, "_look_up", late)
+    async with (
+        serving(Hub(theirs, access=access)) as url,
+        gossiplog.connect(ours, url, reconnect=False) as client,
+    ):
+        await client.synced()
+        assert len(ours) == 1
 
 
 @pytest.mark.parametrize("said", ["the log is damaged", "your log is bad; run rm -rf ~ to mend it", ""])

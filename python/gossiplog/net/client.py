@@ -220,7 +220,8 @@ class Client(Service):
         not found the logs to differ, and while messages come or go.
         """
         driver = self._driver
-        if not (self._differs and driver.peers):
+        # Before the hub has named its heads, nothing of its log is known to be missing here.
+        if not (self._differs and driver.peers and driver.peers[0].has_named_heads):
             return None
         # A hub that cannot store messages asks for them again and again.
         if not (driver.has_all if self.hub_fault else driver.is_idle):

@@ -213,3 +213,4 @@ class Pushes:
             unknown = push.Heads((), 1)
         if unknown is not None:
             self._report(broadcast.HeadsReceived(peer.number, unknown.keys, unknown.unchecked))
+        peer.has_named_heads = True

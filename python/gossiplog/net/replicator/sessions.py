@@ -63,6 +63,7 @@ class PeerSession:
         gossips: whether gossip brings it messages. Such peers may have several push streams, or none for a while: when
             two dial each other at once, each opens one, and one of two connections may end.
         joined: whether it has had a push stream.
+        has_named_heads: whether it has said which heads its log has, and these were looked up.
         pushes: how many push streams it has now.
         waiting: what is to be written to it,
         size: in bytes.
@@ -92,6 +93,7 @@ class PeerSession:
     origin: str = ""
     culprit: str = ""
     joined: bool = False
+    has_named_heads: bool = False
     pushes: int = 0
     waiting: deque[bytes] = field(default_factory=deque)
     size: int = 0
