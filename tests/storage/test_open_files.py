@@ -239,7 +239,7 @@ def test_where_the_system_lists_no_open_files_all_is_saved(path: Path, monkeypat
     monkeypatch.setattr(sqlite_files, "_DESCRIPTORS", "/nowhere")
     log = opened(path)
     path.unlink()
-    with pytest.raises(StorageError, match="All that it held is saved"):
+    with pytest.raises(StorageError, match=r"was deleted or moved away .* All that it held is saved"):
         log.close()
 
 
@@ -416,3 +416,24 @@ def test_processes_that_have_a_deleted_file_open(path: Path) -> None:
         path.unlink()
         assert sqlite_files.holders(str(path)) == [os.getpid()]
     assert sqlite_files.holders(str(path)) == []
+
+
+def test_a_file_of_the_name_that_is_no_log_is_not_taken_for_it(path: Path) -> None:
+    """An empty file that another program had made under the name kept all commands from making a log."""
+    other = path.with_name("none.db")
+    for content in (b"", b"SQLite format 3\0", bytes(5000)):
+        other.write_bytes(content)
+        with other.open("rb"):
+            other.unlink()
+            assert sqlite_files.holders(str(other)) == []
+
+
+@pytest.mark.integration
+def test_the_processes_of_others_that_have_a_deleted_log_open(path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; f = open(sys.argv[1], 'rb'); print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen([*command, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        path.unlink()
+        assert sqlite_files.holders(str(path)) == [other.pid]
+        other.communicate()

@@ -66,7 +66,7 @@ class OpenFiles:
     @property
     def mode(self) -> int:
         """The mode of the file, also where it has lost its name."""
-        status = None if self._file is None else open_status(self._file)
+        status = self._status()
         return _OWNER_ONLY if status is None else status.st_mode
 
     def is_lost(self) -> bool:
@@ -185,8 +185,12 @@ class OpenFiles:
 
     def _is_unlinked(self) -> bool:
         """Return whether the file has no name, as far as the system says."""
-        status = None if self._file is None else open_status(self._file)
+        status = self._status()
         return status is None or status.st_nlink == 0
+
+    def _status(self) -> os.stat_result | None:
+        """Return the status of the file; None where the system does not say it of one without its name."""
+        return None if self._file is None else open_status(self._file)
 
     def _has_nameless(self) -> bool:
         """Return whether the file, or a write-ahead log with content, has no name: what it holds is found by none."""
@@ -210,7 +214,8 @@ class OpenFiles:
         if file_id(self._path) is not None:
             how = "replaced by another file"
         else:
-            how = "deleted" if self._is_unlinked() else "moved away"
+            status = self._status()
+            how = "deleted or moved away" if status is None else "moved away" if status.st_nlink else "deleted"
         return f"the file {self._path} was {how} while the log was open"
 
     def _ways_back(self) -> str:

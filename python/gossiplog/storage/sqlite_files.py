@@ -43,6 +43,9 @@ _DESCRIPTORS = "/dev/fd"
 """Where a process finds what it has open: on Linux a link to /proc/self/fd."""
 _ALL_DESCRIPTORS = "/proc/[0-9]*/fd/*"
 """Where Linux shows what all processes have open."""
+# In the row of a log's schema that has this name. SQLite has the schema in the first pages, also after `VACUUM`.
+_TABLE = b"gossiplog_meta"
+_SCHEMA_BYTES = 2**20
 # Linux's time stamps are those of its ticks, of 10 ms at most; the coarsest file system's are FAT's, of two seconds.
 _STAMP_NANOSECONDS = 3 * 10**7
 _WHOLE_STAMP_NANOSECONDS = 4 * 10**9
@@ -163,21 +166,25 @@ def open_status(file: tuple[int, int]) -> os.stat_result | None:
     Returns:
         None where it is not open, or the system does not list what a process has open.
     """
+    return next((status for _, status in _own_descriptors(file)), None)
+
+
+def _own_descriptors(file: tuple[int, int]) -> Iterator[tuple[int, os.stat_result]]:
+    """Yield the descriptors by which this process has a file open, and its status by each."""
     try:
         descriptors = os.listdir(_DESCRIPTORS)
     except OSError:
-        return None
+        return
     for descriptor in descriptors:
         # Other threads close theirs meanwhile, as `listdir` its own.
         with suppress(OSError):
             status = os.fstat(int(descriptor))
             if (status.st_dev, status.st_ino) == file:
-                return status
-    return None
+                yield int(descriptor), status
 
 
 def holders(path: str) -> list[int]:
-    """Return the processes that have a file open which was deleted, or replaced by another one, ascending.
+    """Return the processes that have a log open whose file was deleted, or replaced by another one, ascending.
 
     Args:
         path: that the file had, after links.
@@ -189,9 +196,28 @@ def holders(path: str) -> list[int]:
     for descriptor in glob.iglob(_ALL_DESCRIPTORS):
         # Of other users, or closed meanwhile.
         with suppress(OSError):
-            if os.readlink(descriptor) == deleted and not os.stat(descriptor).st_nlink:
+            if os.readlink(descriptor) == deleted and _is_deleted_log(descriptor):
                 found.add(int(descriptor.split("/")[2]))
     return sorted(found)
+
+
+def _is_deleted_log(descriptor: str) -> bool:
+    """Return whether what a process has open is a file without a name that has the tables of a log.
+
+    Any process may have had a file of the name, also in a file system that only it sees. The identity says less: the
+    count may be that of another log since.
+
+    Args:
+        descriptor: the path by which Linux shows it.
+    """
+    status = os.stat(descriptor)
+    if status.st_nlink or not stat.S_ISREG(status.st_mode):
+        return False
+    # Closing another descriptor of a file would release the locks that SQLite has on it for this process.
+    for own, _ in _own_descriptors((status.st_dev, status.st_ino)):
+        return _TABLE in os.pread(own, _SCHEMA_BYTES, 0)
+    with open(descriptor, "rb", buffering=0) as file:
+        return _TABLE in file.read(_SCHEMA_BYTES)
 
 
 def how_to_save(database: str) -> str:
