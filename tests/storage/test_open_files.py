@@ -235,6 +235,22 @@ def test_a_moved_file_is_saved_whose_write_ahead_log_is_deleted(
         assert (log.verify().messages, log.root) == (STORED + 50, root)
 
 
+def test_a_file_that_is_moved_back_as_it_is_looked_for_is_no_link(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as log:
+        moved, look = path.rename(path.with_name("moved.db")), sqlite_files.NamedFiles.find_lost
+
+        def find_lost(files: sqlite_files.NamedFiles, **options: bool) -> str | None:
+            lost = look(files, **options)
+            if moved.exists():
+                moved.rename(path)
+            return lost
+
+        monkeypatch.setattr(sqlite_files.NamedFiles, "find_lost", find_lost)
+        with pytest.raises(StorageError, match=r"the log\.db was .* while the log was open, so nothing"):
+            log.append("refused")
+        log.append("taken")
+
+
 def test_where_the_system_lists_no_open_files_all_is_saved(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_files, "_DESCRIPTORS", "/nowhere")
     log = opened(path)

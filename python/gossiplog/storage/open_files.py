@@ -181,7 +181,8 @@ class OpenFiles:
 
     def _is_by_link(self) -> bool:
         """Return whether the path is a link that leads elsewhere, and the file has its own name still."""
-        return self._named.is_named(self._path, by=self._database)
+        # A file that was moved back since a look has its name, too.
+        return self._path != self._database and self._named.is_named(self._path, by=self._database)
 
     def _is_unlinked(self) -> bool:
         """Return whether the file has no name, as far as the system says."""
