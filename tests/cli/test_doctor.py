@@ -687,7 +687,7 @@ def test_a_deleted_file_that_a_program_has_open_or_has_saved(program: Program, p
     log.append("more")
     path.unlink()
     _, finding, run = found(program, path, 1)["damage"]
-    assert finding.startswith(f"{path} is gone, and process {os.getpid()} has the former file open. The program still")
+    assert finding.startswith(f"{path} is gone, and process {os.getpid()} has the former file open. The program may")
     assert run == "gossiplog sync COPY SERVER --topic TOPIC"
     # As a user does who follows the advice for a log of which no program has anything.
     (home / "notes.db-count").unlink()

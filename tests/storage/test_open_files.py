@@ -22,6 +22,7 @@ from gossiplog import Signer
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.log import Log
 from gossiplog.storage import open_files, sqlite_files
+from gossiplog.storage.commit_count import CommitCount
 
 TOPIC = "files.example.com"
 STORED = 5
@@ -307,6 +308,9 @@ def test_where_nothing_can_be_saved_beside_it_the_temporary_folder_takes_it(
     log = opened(path)
     log.append_many(range(STORED))
     fault(path, monkeypatch)
+    place = "the temporary folder" if fault is lose_folder else f"{path}.saved"
+    with pytest.raises(StorageError, match=rf"it saves all as .*{place}\. Until"):
+        log.replica.check_files()
     with pytest.raises(StorageError, match=rf"All that it held is saved as {tmp_path}/gossiplog-") as raised:
         log.close()
     command = re.search(r"saved as .*?: (.*) puts it back", str(raised.value))
@@ -387,11 +391,15 @@ def test_a_nameless_write_ahead_log_is_saved_where_another_has_its_name(path: Pa
 
 @pytest.mark.parametrize("lose", LOSSES)
 def test_a_reader_saves_nothing(path: Path, lose: Callable[[Path], None]) -> None:
-    """What it has read was there."""
+    """What it has read was there. It may be the only one that has it."""
+    copy = path.with_name("copy.db")
     with gossiplog.open(path, read_only=True) as log:
         lose(path)
-        with pytest.raises(StorageError, match="while the log was open"):
+        with pytest.raises(StorageError, match=r"while the log was open.* log\.backup\(PATH\) in it makes a copy"):
             log.replica.check_files()
+        log.backup(copy)
+    with opened(copy) as log:
+        assert log.verify().messages == STORED
     assert not [*path.parent.glob("*.saved*")]
 
 
@@ -428,10 +436,10 @@ def test_no_log_is_made_where_a_program_has_the_former_one_open(path: Path, othe
 def test_processes_that_have_a_deleted_file_open(path: Path) -> None:
     """Other files whose names begin so, and files that are there, do not count."""
     with path.open("rb"), path.with_name("the log.db (deleted)").open("wb"):
-        assert sqlite_files.holders(str(path)) == []
+        assert sqlite_files.holders(str(path)) == {}
         path.unlink()
-        assert sqlite_files.holders(str(path)) == [os.getpid()]
-    assert sqlite_files.holders(str(path)) == []
+        assert [*sqlite_files.holders(str(path))] == [os.getpid()]
+    assert sqlite_files.holders(str(path)) == {}
 
 
 def test_a_file_of_the_name_that_is_no_log_is_not_taken_for_it(path: Path) -> None:
@@ -441,7 +449,7 @@ def test_a_file_of_the_name_that_is_no_log_is_not_taken_for_it(path: Path) -> No
         other.write_bytes(content)
         with other.open("rb"):
             other.unlink()
-            assert sqlite_files.holders(str(other)) == []
+            assert sqlite_files.holders(str(other)) == {}
 
 
 @pytest.mark.integration
@@ -451,5 +459,41 @@ def test_the_processes_of_others_that_have_a_deleted_log_open(path: Path) -> Non
         assert other.stdout is not None
         other.stdout.readline()
         path.unlink()
-        assert sqlite_files.holders(str(path)) == [other.pid]
+        assert [*sqlite_files.holders(str(path))] == [other.pid]
         other.communicate()
+
+
+PROGRAMS = {
+    "tail": "held = open(path, 'rb')",
+    "a reader": "held = gossiplog.open(path, read_only=True); len(held)",
+    "a writer": "held = gossiplog.open(path, signer=gossiplog.Signer(bytes(32))); held.append_many(range(50))",
+    # Nothing but its write-ahead log is left of what it wrote.
+    "tail, after a writer was killed": (
+        "held = open(path, 'rb'); os.fork() or ("
+        "gossiplog.open(path, signer=gossiplog.Signer(bytes(32))).append_many(range(50)), os._exit(0)); os.wait()"
+    ),
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("lose", [delete, delete_all])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_command_that_is_named_copies_what_another_program_has_open(
+    path: Path, program: str, lose: Callable[[Path], None]
+) -> None:
+    """Of any program it was said that it saves all as it is stopped. Only a writer does, and the last copy was gone."""
+    code = f"import gossiplog, os, sys; path = sys.argv[1]; {PROGRAMS[program]}; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-W", "ignore", "-c", code, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"\n"
+        is_left = "killed" not in program or lose is delete
+        lose(path)
+        held, advice = CommitCount(str(path)).describe_holders()
+        assert held == f"process {other.pid} has the former file open"
+        found = re.search(r"Before you stop it, (cp .*) && gossiplog verify COPY makes a copy", advice)
+        assert found is not None
+        subprocess.run(found[1], shell=True, check=True, cwd=path.parent)
+        other.kill()
+    with opened(path.with_name("COPY")) as log:
+        assert log.verify().messages == STORED + (50 if "writer" in program and is_left else 0)

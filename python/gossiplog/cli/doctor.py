@@ -141,8 +141,8 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
         return
     yield _disk_space(path)
     open_elsewhere = is_open_elsewhere(path)
-    held = CommitCount(str(path)).describe_holders()
-    yield _programs(open_elsewhere, held)
+    held, advice = CommitCount(str(path)).describe_holders()
+    yield _programs(open_elsewhere, held and f"{held}. {advice}")
     yield from _count(path)
     wal = _write_ahead_log(path, bool(open_elsewhere), held, quick)
     yield wal
@@ -224,8 +224,7 @@ def _disk_space(path: Path) -> Finding:
 
 def _programs(open_elsewhere: bool | None, held: str) -> Finding:
     if held:
-        finding = f"the file was replaced, and {held}: end it before you repair or rebase the log"
-        return Finding("programs", Severity.WRONG, finding, COPY_FROM_SERVER)
+        return Finding("programs", Severity.WRONG, f"the file was replaced, and {held}", COPY_FROM_SERVER)
     if open_elsewhere is None:
         return Finding("programs", Severity.NOTE, "whether a program has it open only its owner can find out")
     if open_elsewhere:

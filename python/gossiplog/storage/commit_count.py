@@ -46,7 +46,7 @@ from gossiplog.storage.sqlite_files import (
     free_name,
     has_content,
     holders,
-    how_to_save,
+    how_to_keep,
     move_command,
     wal_of,
 )
@@ -264,13 +264,18 @@ class CommitCount:
             return f"{self.database_name} is gone"
         return f"{self.database_name} {'is empty or cut off' if size < SMALLEST_PAGE else 'was replaced'}"
 
-    def describe_holders(self) -> str:
-        """Return which processes have the former file open, as a clause, where it was deleted or replaced; else ""."""
+    def describe_holders(self) -> tuple[str, str]:
+        """Find the processes that have the former file open, where it was deleted or replaced.
+
+        Returns:
+            A clause that names them, and sentences about what to do; both "" where there are none.
+        """
         found = holders(self._database)
         if not found:
-            return ""
+            return "", ""
         shown = listed([str(process) for process in found], _MOST_HOLDERS)
-        return f"{f'process {shown} has' if len(found) == 1 else f'the processes {shown} have'} the former file open"
+        who = f"process {shown} has" if len(found) == 1 else f"the processes {shown} have"
+        return f"{who} the former file open", how_to_keep(self._database, found)
 
     def check_not_held(self) -> None:
         """Refuse what would make a database anew, or write beside it, while a program has the former file open.
@@ -278,10 +283,11 @@ class CommitCount:
         Raises:
             CorruptLog: one has; the error names the way on.
         """
-        if held := self.describe_holders():
+        held, advice = self.describe_holders()
+        if held:
             raise CorruptLog(
                 [f"{self._describe_missing()}, and {held}"],
-                advice=f". The program {how_to_save(self._database)}",
+                advice=f". {advice}",
                 run=COPY_FROM_SERVER,
             )
 
@@ -334,8 +340,9 @@ class CommitCount:
             f"{self.database_name} was replaced, and {self.database_name}-wal belongs to the file that was there"
             f" before: {difference}"
         )
-        if held := self.describe_holders():
-            return f"{problem}; {held}. The program {how_to_save(self._database)}"
+        held, advice = self.describe_holders()
+        if held:
+            return f"{problem}; {held}. {advice}"
         return f"{problem}. {describe_ways_back(self.database_name, found[1], count_without_wal)}"
 
     def count_without(self, wal: str) -> int | None:

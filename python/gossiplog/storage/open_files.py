@@ -23,7 +23,6 @@ from gossiplog.storage.sqlite_files import (
     NamedFiles,
     file_id,
     has_content,
-    how_to_save,
     move_command,
     open_status,
     wal_of,
@@ -224,8 +223,14 @@ class OpenFiles:
         if not self._has_nameless():
             return ": move it back to go on"
         if not self._is_saved:
-            return self._left_behind()
-        return f". The program {how_to_save(self._database)}"
+            return f"{self._left_behind()}. Until this program closes the log, log.backup(PATH) in it makes a copy"
+        folder = os.path.dirname(self._database)
+        place = f"{self._database}{SAVED_SUFFIX}" if os.path.isdir(folder) else "a file in the temporary folder"
+        return (
+            ". The program still has all of it: stop it (the server) with Ctrl-C or SIGTERM, not with SIGKILL, and it"
+            f" saves all as {place}. Until then gossiplog sync COPY SERVER --topic TOPIC, with the server's ws://"
+            " address, gets a copy"
+        )
 
     def _left_behind(self) -> str:
         """Return what to do where only the write-ahead log of a file without a name is left, or nothing."""

@@ -43,6 +43,7 @@ _DESCRIPTORS = "/dev/fd"
 """Where a process finds what it has open: on Linux a link to /proc/self/fd."""
 _ALL_DESCRIPTORS = "/proc/[0-9]*/fd/*"
 """Where Linux shows what all processes have open."""
+_DELETED = " (deleted)"
 # In the row of a log's schema that has this name. SQLite has the schema in the first pages, also after `VACUUM`.
 _TABLE = b"gossiplog_meta"
 _SCHEMA_BYTES = 2**20
@@ -183,22 +184,22 @@ def _own_descriptors(file: tuple[int, int]) -> Iterator[tuple[int, os.stat_resul
                 yield int(descriptor), status
 
 
-def holders(path: str) -> list[int]:
-    """Return the processes that have a log open whose file was deleted, or replaced by another one, ascending.
+def holders(path: str) -> dict[int, str]:
+    """Find the processes that have a log open whose file was deleted, or replaced by another one, ascending.
 
     Args:
         path: that the file had, after links.
 
     Returns:
-        Those that this user may see, on Linux; none on other systems.
+        By those that this user may see, the path under which Linux shows the file; empty on other systems.
     """
-    deleted, found = f"{path} (deleted)", set()
+    deleted, found = f"{path}{_DELETED}", dict[int, str]()
     for descriptor in glob.iglob(_ALL_DESCRIPTORS):
         # Of other users, or closed meanwhile.
         with suppress(OSError):
             if os.readlink(descriptor) == deleted and _is_deleted_log(descriptor):
-                found.add(int(descriptor.split("/")[2]))
-    return sorted(found)
+                found[int(descriptor.split("/")[2])] = descriptor
+    return dict(sorted(found.items()))
 
 
 def _is_deleted_log(descriptor: str) -> bool:
@@ -220,17 +221,36 @@ def _is_deleted_log(descriptor: str) -> bool:
         return _TABLE in file.read(_SCHEMA_BYTES)
 
 
-def how_to_save(database: str) -> str:
-    """Return a clause, after "the program", about the content of a file that has lost its name.
+def how_to_keep(path: str, found: Mapping[int, str]) -> str:
+    """Return sentences about the content of a file that has lost its name, which processes have open.
 
     Args:
-        database: the path of the file, after links.
+        path: that the file had, after links.
+        found: by the processes, where they have the file open, as `holders` finds them.
     """
+    # Of a process that has the write-ahead log as well, both go with each other.
+    logs = {descriptor: log for descriptor in found.values() if (log := _log_beside(path, descriptor))}
+    descriptor = next(iter(logs or found.values()))
+    log = logs.get(descriptor, "")
+    if not log and not os.path.lexists(path) and has_content(wal_of(path)):
+        log = shell_path(wal_of(path))
+    copy = f"cp {descriptor} COPY && {f'cp {log} COPY-wal && ' if log else ''}gossiplog verify COPY"
     return (
-        "still has all of it: stop it (the server) with Ctrl-C or SIGTERM, not with SIGKILL, and it saves all as"
-        f" {database}{SAVED_SUFFIX}. Until then gossiplog sync COPY SERVER --topic TOPIC, with the server's ws://"
-        " address, gets a copy"
+        f"The program may be the only one that has it. Before you stop it, {copy} makes a copy. A program that writes"
+        " to the log with gossiplog (the server) saves all itself: stop it with Ctrl-C or SIGTERM, not with SIGKILL,"
+        f" and it is in {path}{SAVED_SUFFIX}; gossiplog sync COPY SERVER --topic TOPIC, with the server's ws://"
+        " address, gets a copy until then. A reader of the log, sqlite3 or tail saves nothing"
     )
+
+
+def _log_beside(path: str, descriptor: str) -> str:
+    """Return where a process that has a database open has its write-ahead log open, "" if it has not."""
+    wal = str(wal_of(path))
+    for other in glob.iglob(f"{os.path.dirname(descriptor)}/*"):
+        with suppress(OSError):
+            if os.readlink(other) in (wal, f"{wal}{_DELETED}"):
+                return other
+    return ""
 
 
 def is_settled(changed: int, now: int) -> bool:
