@@ -695,7 +695,7 @@ def test_a_deleted_file_that_a_program_has_open_or_has_saved(program: Program, p
     with pytest.raises(StorageError, match="All that it held is saved"):
         log.close()
     _, finding, run = found(program, path, 1)["damage"]
-    assert f"{path} is gone, and a program that had it open has saved what it held as {path}.saved: mv" in finding
+    assert f"{path} is gone, and a program that had it open has saved what it held as {path}.saved; {path}" in finding
     for command in (("init", path, *COMMANDS["init"]), ("sync", path, copy)):
         result = program(*command)
         assert (result.code, f"mv {path}.saved {path} puts it back" in result.err) == (1, True)
@@ -826,9 +826,94 @@ def test_a_log_that_was_replaced_and_saved_is_put_back(program: Program, path: P
     (home / "notes.db.copy").rename(home / "notes.db.saved")
     (home / "notes.db.saved-count").touch()
     _, finding, run = found(program, path, 0)["leftovers"]
-    assert finding.startswith(f"{path}.saved has what a program had open whose file was deleted or replaced: remove")
+    assert finding.endswith(", and holds 20 messages, all of which the log has: remove it when you no longer need it")
+    assert run == f"rm {path}.saved"
+    with gossiplog.open(f"{path}.saved", signer=Signer(bytes(32))) as log:
+        log.append("another")
+    _, finding, run = found(program, path, 0)["leftovers"]
+    assert finding.endswith(", and holds 21 messages, 1 of which the log lacks")
     assert run == f"gossiplog sync {path} {path}.saved"
     assert run_as_printed(program, run, path) == ""
+    (home / "notes.db.saved").unlink()
+    with gossiplog.open(f"{path}.copy", "org.example.other", signer=Signer(bytes(32))) as log:
+        log.append("another")
+    _, finding, run = found(program, path, 0)["leftovers"]
+    assert finding.endswith(".copy is a file that an earlier step has set aside, and holds 1 message, of another topic")
+    assert run == ""
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+def test_a_file_whose_beginning_alone_is_left_comes_back_from_a_write_ahead_log_that_was_set_aside(
+    program: Program, home: Path, size: int
+) -> None:
+    """`doctor` referred to itself, or named a new log from a replica alone."""
+    path, wal = home / "log.db", home / "log.db-wal"
+    gossiplog.open(path, "org.example.test").close()
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append_many(range(60))
+        kept = path.read_bytes(), wal.read_bytes()
+    path.write_bytes(kept[0][:size])
+    wal.unlink(missing_ok=True)
+    Path(f"{wal}.former").write_bytes(kept[1])
+    _, finding, run = found(program, path, 1)["damage"]
+    assert run == f"mv {wal}.former {wal} && gossiplog repair {path}"
+    assert run in finding
+    assert run_as_printed(program, run, path) == ""
+    assert program("verify", path).record["messages"] == 60
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_saved_file_with_the_most_messages_is_put_back(
+    program: Program, path: Path, home: Path, number: int
+) -> None:
+    """The first was, and none was found where only a second one was left."""
+    saved = home / f"notes.db.saved-{number}"
+    path.replace(saved)
+    for suffix in ("-count", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    if number == 3:
+        with gossiplog.open(f"{path}.saved", "org.example.test", signer=Signer(bytes(32))) as log:
+            log.append("another")
+    _, finding, run = found(program, path, 1)["damage"]
+    assert f"{saved}, which an earlier step has set aside, holds 20 messages: {run} puts it back" in finding
+    assert run == f"mv {saved} {path}"
+    assert run in program("init", path, *COMMANDS["init"]).err
+
+
+def test_what_is_set_aside_is_the_source_of_a_repair(program: Program, path: Path, home: Path) -> None:
+    """A replica was asked for, and what was set aside was to be removed."""
+    copy = home / "notes.db.copy"
+    copy.write_bytes(path.read_bytes())
+    with gossiplog.open(f"{path}.saved", "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(map(str, range(30)))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 7")
+    way = f"gossiplog repair {path} --from {copy}"
+    findings = program("doctor", path).records
+    assert [row["run"] for row in findings if row["about"] == "damage"] == [way]
+    # What has more messages lacks the lost one.
+    assert not [row for row in findings if row["run"].startswith("rm")]
+    assert f"{copy}, which an earlier step has set aside, holds 20 messages: {way}. " in program("repair", path).err
+    assert way in program("repair", path, "--from", home / "notes.db.saved").err
+    assert run_as_printed(program, way, path) == ""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM gossiplog_messages WHERE seq = 20")
+        connection.execute("DELETE FROM gossiplog_leaves WHERE seq = 20")
+    (home / "notes.db.saved").unlink()
+    assert f"; {copy}, which an earlier step has set aside, holds 20 messages: {way}" in program("info", path).err
+
+
+def test_the_recovery_that_a_repair_names_is_not_refused(program: Program, path: Path) -> None:
+    """It was named without --accept-loss, and asked for that."""
+    older = path.read_bytes()
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append("more")
+    path.write_bytes(older)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 7")
+    err = program("repair", path).err
+    assert f"gossiplog recover {path} NEW --accept-loss makes a log of 6 of the 21 acknowledged messages" in err
+    assert program("recover", path, "new.db", "--accept-loss").record["inserted"] == 6
 
 
 def test_no_command_that_sets_a_file_aside_overwrites_another(program: Program, home: Path) -> None:

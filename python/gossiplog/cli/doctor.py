@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,23 +20,26 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
-from gossiplog.log.remains import count_set_aside, has_all_messages
+from gossiplog.log.reassembly import find_repair_source
+from gossiplog.log.remains import count_lacking, count_set_aside
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
 from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
-from gossiplog.storage.commit_count import COPY_FROM_SERVER, CommitCount, repair_command
+from gossiplog.storage.commit_count import COPY_FROM_SERVER, CommitCount, describe_former, repair_command
 from gossiplog.storage.database_file import is_other_identity, read_identity_and_count
 from gossiplog.storage.pages import HEADER, is_writable, page_size
 from gossiplog.storage.replacement import is_open_elsewhere
+from gossiplog.storage.set_aside import find_set_aside
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_files import (
     COPY_SUFFIX,
+    DAMAGED_SUFFIX,
     SAVED_SUFFIX,
     check_files,
     formers,
     free_name,
     has_content,
-    move_command,
+    numbered,
     wal_of,
 )
 from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
@@ -43,12 +47,16 @@ from gossiplog.storage.write_ahead_log import describe_unread, unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {
-    "{}.damaged*": "is the file before a repair: remove it when you no longer need it",
-    f"{{}}{COPY_SUFFIX}": "is a file that an earlier step has set aside: remove it when you no longer need it",
     "{}.rebasing*": "is of a rebase that was killed, unless one is running",
     "{}.keeping": "is of a repair or a rebase that was killed, unless one is running",
     ".{}.*.partial*": "is of a backup that was killed, unless one is running",
     ".{}-wal.*.partial": "is a copy of the write-ahead log, of an opening that was killed, unless one is running",
+}
+# By how their names end, what files are that are set aside.
+_SET_ASIDE = {
+    SAVED_SUFFIX: "has what a program had open whose file was deleted or replaced",
+    COPY_SUFFIX: "is a file that an earlier step has set aside",
+    DAMAGED_SUFFIX: "is the file before a repair",
 }
 # Named of what is damaged.
 _PROBLEMS = 5
@@ -97,6 +105,8 @@ def doctor(
     """
     output = Output(json)
     findings = [*_findings(path, quick)]
+    is_sound = all(finding.severity is not Severity.WRONG for finding in findings)
+    findings += _set_aside(path, is_sound)
     if output.json:
         for finding in findings:
             output.record({**asdict(finding), "severity": finding.severity.value})
@@ -125,16 +135,19 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
         yield Finding("files", Severity.WRONG, str(error))
         return
     if not path.is_file():
-        raise NotALog(f"there is no log {path}")
+        raise NotALog(f"there is no log {path}{describe_former(str(path))}")
     yield from _permissions(path)
     if quick:
         # Otherwise the verification finds it.
         yield from _header(path)
     yield from _leftovers(path)
     if (what := _remnant(path)) and not wal_of(path.resolve()).exists():
+        count = CommitCount(str(path))
+        if (way := count.find_way_back()) is not None:
+            yield Finding("damage", Severity.WRONG, f"{what}. {way.described}", way.command)
+            return
         # The file is left as it is, unless it is empty: it may be none of a log.
         new = "NEW" if path.stat().st_size else shell_path(path)
-        count = CommitCount(str(path))
         remove = f"rm {shell_path(count.name)} && " if new != "NEW" and count.read() is not None else ""
         run = f"{remove}gossiplog sync {new} SOURCE --topic TOPIC"
         yield Finding("damage", Severity.WRONG, f"{what}: a replica has what was in it", run)
@@ -197,20 +210,43 @@ def _leftovers(path: Path) -> Iterator[Finding]:
     for kind, what in _LEFT.items():
         for left in sorted(place.parent.glob(kind.format(glob.escape(place.name)))):
             yield Finding("leftovers", Severity.NOTE, f"{left} {what}", f"rm {shell_path(left)}")
-    for saved in sorted(place.parent.glob(f"{glob.escape(place.name)}{SAVED_SUFFIX}*")):
-        # Not its companions, such as LOG.saved-count.
-        if saved.name.endswith(SAVED_SUFFIX) or saved.name.rpartition("-")[2].isdecimal():
-            finding = (
-                f"{saved} has what a program had open whose file was deleted or replaced: remove it once the log has"
-                " its messages"
-            )
-            sync = f"gossiplog sync {shell_path(path)} {shell_path(saved)}"
-            yield Finding("leftovers", Severity.NOTE, finding, sync)
     for kept in sorted(place.parent.glob(f"{glob.escape(place.name)}.generation-*")):
         # Not its companions, such as LOG.generation-0-count.
         if kept.name.rpartition("-")[2].isdecimal():
             finding = f"{kept} is the file before a rebase: remove it when you no longer need it"
             yield Finding("leftovers", Severity.NOTE, finding, f"rm {shell_path(kept)}")
+
+
+def _set_aside(path: Path, is_sound: bool) -> Iterator[Finding]:
+    """Yield what is set aside beside a log. What is removed, and from where the log gets messages, depends on it.
+
+    Args:
+        path: of the log's file.
+        is_sound: whether nothing is wrong with the log: otherwise the way back is named with that.
+    """
+    name = CommitCount(str(path)).database_name
+    sound = {aside.path: aside for aside in find_set_aside(name)}
+    for suffix, what in _SET_ASIDE.items():
+        for place in numbered(name, suffix):
+            finding, run = f"{place} {what}", f"rm {shell_path(place)}"
+            aside = sound.get(place)
+            if aside is not None:
+                finding += f", and holds {counted(aside.count, 'message')}"
+            if not is_sound:
+                yield Finding("leftovers", Severity.NOTE, f"{finding}: keep it until the log is sound")
+                continue
+            lacks: int | None = 0
+            # What is not sound has been examined by the step that set it aside.
+            with suppress(sqlite3.Error):
+                lacks = 0 if aside is None else count_lacking(path, aside.path)
+            if lacks is None:
+                yield Finding("leftovers", Severity.NOTE, f"{finding}, of another topic")
+            elif lacks:
+                run = f"gossiplog sync {shell_path(path)} {shell_path(place)}"
+                yield Finding("leftovers", Severity.NOTE, f"{finding}, {lacks:,} of which the log lacks", run)
+            else:
+                has = ", all of which the log has" if aside is not None else ""
+                yield Finding("leftovers", Severity.NOTE, f"{finding}{has}: remove it when you no longer need it", run)
 
 
 def _disk_space(path: Path) -> Finding:
@@ -237,14 +273,9 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, held: str, quick: bool) -
     size = log.stat().st_size if log.exists() else 0
     count = CommitCount(str(path))
     if replacement := count.find_replacement():
-        saved = f"{count.database_name}{SAVED_SUFFIX}"
         run = repair_command(count.database_name, count.count_without(str(log)) or 0)
         if held:
             run = COPY_FROM_SERVER
-        elif os.path.exists(saved):
-            name = shell_path(count.database_name)
-            replacement += f". A program has saved the former file as {saved}"
-            run = f"{move_command(count.database_name, COPY_SUFFIX)} && mv {shell_path(saved)} {name}"
         return Finding("write-ahead log", Severity.WRONG, replacement, run)
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = f"{describe_unread(log, lost)}, and a repair reads them{_SOURCE if quick else ''}"
@@ -384,8 +415,12 @@ def _repair(path: Path, quick: bool = True) -> str:
         path: the log's file.
         quick: whether to name a source without looking whether one is needed.
     """
-    source = "" if not quick and has_all_messages(path) else " --from SOURCE"
-    return f"gossiplog repair {shell_path(path)}{source}"
+    if quick:
+        aside = next(iter(find_set_aside(CommitCount(str(path)).database_name)), None)
+        source = "SOURCE" if aside is None else aside.path
+    else:
+        source = find_repair_source(path)
+    return f"gossiplog repair {shell_path(path)}{f' --from {shell_path(source)}' if source else ''}"
 
 
 def _rebuild(path: Path, version: int) -> str:

@@ -41,7 +41,8 @@ from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.commit_count import CommitCount, describe_loss
-from gossiplog.storage.sqlite_files import COPY_SUFFIX, formers, has_content, wal_of
+from gossiplog.storage.set_aside import SET_ASIDE_SUFFIXES
+from gossiplog.storage.sqlite_files import formers, has_content, numbered, wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
@@ -49,8 +50,6 @@ _AUTHORS = 50  # shown on a terminal: those of the most bytes
 _REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
-# What the commands that errors name set aside, or keep, of a log.
-_SET_ASIDE = (COPY_SUFFIX, ".damaged")
 
 # Opening it says better what is wrong.
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]
@@ -113,8 +112,8 @@ def open_log(
                 f"cannot make the log {path} in the folder {path.parent}: {explain_denial(path.parent, 'write to')}"
             )
         place = CommitCount(str(path)).database_name
-        names = (*map(str, formers(wal_of(place))), *(f"{place}{suffix}" for suffix in _SET_ASIDE))
-        if former := [name for name in names if os.path.exists(name)]:
+        kept = [name for suffix in SET_ASIDE_SUFFIXES for name in numbered(place, suffix)]
+        if former := [*map(str, formers(wal_of(place))), *kept]:
             say(f"a new log is made: {listed(former, len(former))} may have messages of a former one")
     elif not _may(path, os.R_OK):
         raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")

@@ -13,7 +13,7 @@ from typing import Any
 from gossiplog import core
 from gossiplog.errors import CorruptLog, CorruptSource, InvalidMessage, StorageError
 from gossiplog.log.log import Log
-from gossiplog.log.remains import Remains, SoundValues
+from gossiplog.log.remains import Remains, SoundValues, examine_remains
 from gossiplog.log.replica import Replica
 from gossiplog.message import key_of
 from gossiplog.reprs import counted, shell_path
@@ -21,6 +21,7 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
 from gossiplog.storage.commit_count import describe_former, describe_left
 from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.set_aside import SetAside, find_set_aside
 from gossiplog.storage.sqlite_meta import new_meta, parse_tables
 
 _PAGE = 1024
@@ -61,6 +62,11 @@ class ReplicaValues:
         self.topic = topic
         self.damaged: set[bytes] = set()
         self._storage = storage
+
+    @property
+    def file(self) -> Path | None:
+        """The path of its file; None where it is in none."""
+        return self._storage.file
 
     def of(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of those of the keys that it has."""
@@ -122,6 +128,48 @@ def _raising_corrupt_source() -> Iterator[None]:
         raise CorruptSource(error.problems) from error
 
 
+def find_source_beside(
+    path: Path, topic: str, known: Collection[bytes], lost: Collection[bytes] = (), *, except_for: Path | None = None
+) -> SetAside | None:
+    """Return the log, of those set aside beside a damaged one, that has the most of what it lost; None if none has any.
+
+    Args:
+        path: of the damaged log's file.
+        topic: of its messages.
+        known: the keys of its sound messages.
+        lost: the keys of those that are lost; empty where they are not known.
+        except_for: the file of a source that lacks them.
+    """
+    best, most = None, 0
+    for aside in find_set_aside(str(path)):
+        if except_for is not None and os.path.samefile(except_for, aside.path):
+            continue
+        try:
+            # SQLite would leave files beside it otherwise.
+            with open_source(f"{Path(aside.path).absolute().as_uri()}?immutable=1") as source:
+                found = {*source.all_keys()}.difference(known) if source.topic == topic else set()
+        except StorageError:
+            continue
+        count = len(found.intersection(lost) if lost else found)
+        if count > most:
+            best, most = aside, count
+    return best
+
+
+def find_repair_source(path: Path) -> str:
+    """Return the source that a repair needs: "" if none, the path of a log that is set aside beside it, or "SOURCE"."""
+    place = path.resolve()
+    remains = examine_remains(path)
+    if remains is not None and remains.has_all:
+        return ""
+    if remains is None:
+        aside = next(iter(find_set_aside(str(place))), None)
+    else:
+        lost = () if remains.unknown or remains.incomplete else {*remains.order}.difference(remains.rows)
+        aside = find_source_beside(place, remains.topic, remains.rows, lost)
+    return "SOURCE" if aside is None else aside.path
+
+
 class Reassembly:
     """Writes a log's messages anew, in the order in which they arrived, or nearest to it.
 
@@ -176,7 +224,8 @@ class Reassembly:
         problems = [*self._losses]
         problems += [f"message {core.encode_id(key)} {self._where(key)}" for key in sorted({*missing, *self._lost})]
         if problems and (missing or not self._accept_loss):
-            advice = self._advice(is_needed=bool(missing)) + describe_former(str(self._path))
+            lost = () if self._losses else {*missing, *self._lost}
+            advice = self._advice({*self._written, *waiting}, lost, is_needed=bool(missing))
             raise CorruptLog(problems, advice=advice)
         self.notes += [f"{problem}, as was accepted" for problem in problems]
         places = self._places
@@ -194,33 +243,45 @@ class Reassembly:
         is_damaged = key in self._source.damaged
         return "is lost here, and damaged in the source" if is_damaged else "is neither here nor in the source"
 
-    def _advice(self, *, is_needed: bool) -> str:
+    def _advice(self, known: Collection[bytes], lost: Collection[bytes], *, is_needed: bool) -> str:
         """Return how an error about lost messages ends: the way back that loses nothing comes first.
 
         Args:
+            known: the keys of the messages that are not.
+            lost: those of lost ones; empty where they are not known.
             is_needed: whether others descend from what is lost.
         """
         path, acknowledged = shell_path(self._path), self._remains.acknowledged
         missing = "No replica was named" if self._source is None else "Name another replica"
+        file = None if self._source is None else self._source.file
+        aside = find_source_beside(self._path, self._log.topic, known, lost, except_for=file)
+        beside = ""
+        if aside is not None:
+            beside = f" {aside.describe()}: gossiplog repair {path} --from {shell_path(aside.path)}."
+        former = describe_former(str(self._path))
         advice = (
-            f"; the log is as it was. {missing}: gossiplog repair {path} --from SOURCE takes what is lost from a file,"
-            " a hub or a peer"
+            f"; the log is as it was.{beside} {missing}: gossiplog repair {path} --from SOURCE takes what is lost from"
+            " a file, a hub or a peer"
         )
         left = describe_left(len(self._written), acknowledged)
         if not self._written and self._source is None:
-            return f"{advice}. Without one, no log can be made of what is left"
+            return f"{advice}. Without one, no log can be made of what is left{former}"
         advice += ". Only if none has it: "
         if not is_needed:
             given = "" if self._source is None else " --from SOURCE"
             return (
                 f"{advice}gossiplog repair {path}{given} --accept-loss goes on with {left} (in programs"
-                " accept_loss=True)"
+                f" accept_loss=True){former}"
             )
-        recover = f"{advice}gossiplog recover {path} NEW makes a log"
+        # As `recover` does, which refuses to lose the last ones without it.
+        accepted = " --accept-loss" if acknowledged > self._remains.last else ""
+        recover = f"{advice}gossiplog recover {path} NEW{accepted} makes a log"
         without = "without these and what descends from them"
         if self._source is None:
-            return f"{recover} of {left}, {without}"
-        return f"{recover} of what is left here, {without}, and gossiplog sync NEW SOURCE adds what the source has"
+            return f"{recover} of {left}, {without}{former}"
+        return (
+            f"{recover} of what is left here, {without}, and gossiplog sync NEW SOURCE adds what the source has{former}"
+        )
 
     def _with_source(self, order: Sequence[bytes]) -> Sequence[bytes]:
         """Return the order with messages of the source in the places of those that are unknown."""

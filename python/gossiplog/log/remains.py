@@ -65,6 +65,14 @@ class Remains:
     tables: bool
     acknowledged: int
 
+    @property
+    def has_all(self) -> bool:
+        """Whether every message is sound, so that a repair needs no source."""
+        count = len(self.rows)
+        is_whole = count == len(self.order) == self.last >= self.acknowledged
+        is_hidden = self.incomplete and not self.acknowledged
+        return is_whole and not (self.unsound or self.unknown or is_hidden)
+
 
 def find_damaged(location: str | os.PathLike[str]) -> Path:
     """Return the resolved path of a log's file, which may be damaged, or gone but for its write-ahead log.
@@ -152,23 +160,19 @@ def count_messages(path: Path, copy: Path) -> tuple[int, int]:
     return found[1] if found is not None and is_own else 0, there
 
 
-def has_all_messages(path: Path) -> bool:
-    """Return whether every message of a damaged log is sound, so that a repair needs no source.
+def examine_remains(path: Path) -> Remains | None:
+    """Return what is left of a damaged log; None where nothing is, or there is no room for a copy.
 
-    It reads a copy, in the folder for temporary files, as a repair does; False where there is no room for one.
+    It reads a copy, in the folder for temporary files, as a repair does.
     """
     if not path.stat().st_size:
         # SQLite would delete its write-ahead log.
-        return False
+        return None
     try:
         with _copied(path.resolve()) as copy, open_remains(path, copy, None, None) as (_, remains, _):
-            pass
+            return remains
     except (OSError, sqlite3.Error, GossipLogError, UnicodeError):
-        return False
-    count = len(remains.rows)
-    is_whole = count == len(remains.order) == remains.last >= remains.acknowledged
-    is_hidden = remains.incomplete and not remains.acknowledged
-    return is_whole and not (remains.unsound or remains.unknown or is_hidden)
+        return None
 
 
 def count_set_aside(path: Path, wal: Path) -> tuple[int, int]:
@@ -200,6 +204,24 @@ def count_set_aside(path: Path, wal: Path) -> tuple[int, int]:
         if not isinstance(message, InvalidMessage) and known.issuperset(map(key_of, message.parents)):
             known.add(key)
     return lacks, len(known.intersection(keys))
+
+
+def count_lacking(path: Path, other: str) -> int | None:
+    """Return how many messages of a sound log another one lacks; None where one has not the other's topic.
+
+    Args:
+        path: of the file of the other one.
+        other: the path of the sound log's file.
+
+    Raises:
+        sqlite3.Error: one cannot be read.
+    """
+    keys, topics = [], []
+    for each, mode in ((path, "ro"), (Path(other), "ro&immutable=1")):
+        with closing(connect(each, mode)) as connection:
+            keys.append({key for (key,) in connection.execute("SELECT key FROM gossiplog_leaves")})
+            topics += connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'topic'").fetchall()
+    return len(keys[1] - keys[0]) if len({*topics}) == 1 else None
 
 
 @contextmanager

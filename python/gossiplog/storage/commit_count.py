@@ -24,20 +24,18 @@ import stat
 import struct
 import zlib
 from contextlib import suppress
-from functools import lru_cache
 
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted, last_counted, listed, shell_path
 from gossiplog.storage.database_file import (
     OTHER_IDENTITY,
-    count_if_sound,
     describe_fewer_if_sound,
     is_consistent,
     is_other_identity,
-    is_sound,
     read_identity_and_count,
 )
 from gossiplog.storage.pages import SMALLEST_PAGE
+from gossiplog.storage.set_aside import SetAside, WayBack, examine, find_set_aside, find_way_back
 from gossiplog.storage.sqlite_files import (
     COPY_SUFFIX,
     FORMER_SUFFIX,
@@ -48,6 +46,7 @@ from gossiplog.storage.sqlite_files import (
     holders,
     how_to_keep,
     move_command,
+    numbered,
     wal_of,
 )
 
@@ -89,12 +88,11 @@ def describe_former(path: str) -> str:
     Args:
         path: of the database; it may be a link.
     """
-    name = CommitCount(path).database_name
-    copy = f"{name}{COPY_SUFFIX}"
-    is_gone = not os.path.exists(name) or not os.path.getsize(name)
-    if is_gone and (held := count_if_sound(os.path.realpath(copy))) is not None:
-        back = f"mv {shell_path(copy)} {shell_path(name)}"
-        return f". {copy}, which an earlier step has set aside, holds {counted(held, 'message')}: {back} puts it back"
+    count = CommitCount(path)
+    name = count.database_name
+    if not os.path.exists(name) or not os.path.getsize(name):
+        way = count.find_way_back()
+        return "" if way is None else f". {way.described}"
     if found := [str(wal) for wal in formers(wal_of(name)) if has_content(str(wal))]:
         return (
             f". {listed(found, len(found))}, which an earlier step has set aside, may have messages that are missing"
@@ -104,20 +102,18 @@ def describe_former(path: str) -> str:
 
 
 def repair_command(path: str, before: int) -> str:
-    """Return the command that makes a database anew from its write-ahead log, and from what has the rest.
+    """Return the command that brings back a database from its write-ahead log, and from what has the rest.
 
-    The write-ahead log has all that came after it began. So a file that took the place of the database has the rest if
-    it holds no fewer messages than there were then; otherwise a replica may.
+    The write-ahead log has all that came after it began. So a file that took the place of the database, or is set
+    aside, has the rest if it holds no fewer messages than there were then; otherwise a replica may.
 
     Args:
         path: of the database, beside which its files are.
         before: how many messages it held without its write-ahead log.
     """
-    log, copy = shell_path(path), free_name(path, COPY_SUFFIX)
-    held, _ = _examine(os.path.realpath(path), _stamp(path))
-    has_rest = held is not None and held >= before
-    source = shell_path(copy) if has_rest else "SOURCE"
-    return f"mv {log} {shell_path(copy)} && gossiplog repair {log} --from {source}"
+    held, _ = examine(os.path.realpath(path))
+    aside = _find_rest(path, max(before, (held or 0) + 1))
+    return _command_without(path, held, before) if aside is None else _command_with(path, aside)
 
 
 def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
@@ -129,9 +125,12 @@ def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
         before: how many of them the database held without its write-ahead log.
     """
     log = shell_path(path)
-    ways = "Stop the program that has the log open (the server), if one has, and put the former file back. Or get"
+    ways = "Stop the program that has the log open (the server), if one has, and put the former file back."
+    if (aside := _find_rest(path, before)) is not None:
+        ways = f"{ways} {aside.describe()}: {_command_with(path, aside)} brings back what it has."
+    ways = f"{ways} Or get"
     which = f"of the {acknowledged:,} acknowledged messages" if acknowledged else "messages"
-    held, is_damaged = _examine(os.path.realpath(path), _stamp(path))
+    held, is_damaged = examine(os.path.realpath(path))
     if is_damaged:
         return (
             f"{ways} the messages of a replica, and those that it lacks of what is left here: gossiplog repair {log}"
@@ -139,9 +138,11 @@ def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
             " changes nothing here"
         )
     if held is not None and held >= before:
-        return f"{ways} from the file that is there what the write-ahead log lacks: {repair_command(path, before)}"
+        return (
+            f"{ways} from the file that is there what the write-ahead log lacks: {_command_without(path, held, before)}"
+        )
     ways = f"{ways} the messages of a replica, and of the write-ahead log those that it lacks:"
-    ways = f"{ways} {repair_command(path, before)}. Without a replica,"
+    ways = f"{ways} {_command_without(path, held, before)}. Without a replica,"
     if held is None:
         return f"{ways} {move_command(path, COPY_SUFFIX)} && gossiplog recover {log} NEW says how many {which} are left"
     return (
@@ -150,26 +151,24 @@ def describe_ways_back(path: str, acknowledged: int, before: int) -> str:
     )
 
 
-@lru_cache(maxsize=4)
-def _examine(database: str, stamp: object) -> tuple[int | None, bool]:
-    """Return how many messages a sound file holds, None where it is damaged or no log; and whether it is damaged.
-
-    A log that is open names the file each time it is used, and the look takes as long as the file is large.
-
-    Args:
-        database: the path of the file.
-        stamp: changes with the file.
-    """
-    held = count_if_sound(database)
-    return held, held is None and not is_sound(database)
+def _find_rest(path: str, before: int) -> SetAside | None:
+    """Return the log with the most messages that is set aside and has what a write-ahead log lacks."""
+    return next((aside for aside in find_set_aside(path) if aside.count >= before), None)
 
 
-def _stamp(database: str) -> object:
-    try:
-        status = os.stat(database)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
+def _command_without(path: str, held: int | None, before: int) -> str:
+    """Return the command that repairs a database from the file in its place, of `held` messages, or from a replica."""
+    log, copy = shell_path(path), shell_path(free_name(path, COPY_SUFFIX))
+    has_rest = held is not None and held >= before
+    return f"mv {log} {copy} && gossiplog repair {log} --from {copy if has_rest else 'SOURCE'}"
+
+
+def _command_with(path: str, aside: SetAside) -> str:
+    """Return the command that brings back a database, in whose place another is, with what is set aside."""
+    acknowledged, log = CommitCount(path).read(), shell_path(path)
+    if acknowledged is not None and aside.identity == acknowledged[0] and aside.count >= acknowledged[1]:
+        return f"{move_command(path, COPY_SUFFIX)} && mv {shell_path(aside.path)} {log}"
+    return f"{move_command(path, COPY_SUFFIX)} && gossiplog repair {log} --from {shell_path(aside.path)}"
 
 
 class CommitCount:
@@ -210,6 +209,11 @@ class CommitCount:
     def _wal_path(self) -> str:
         return str(wal_of(self._database))
 
+    def find_way_back(self) -> WayBack | None:
+        """Return how the database comes back that is gone, empty or cut off near its beginning."""
+        acknowledged = self.read()
+        return find_way_back(self.database_name, b"" if acknowledged is None else acknowledged[0])
+
     def check_not_gone(self, *, accept_loss: bool = False) -> int:
         """Refuse what would make a database anew in the place of one that had messages.
 
@@ -232,27 +236,31 @@ class CommitCount:
         count = 0 if acknowledged is None else acknowledged[1]
         what = self._describe_missing()
         self._check_not_saved(what)
-        says = f"{self.name} says that a log with {counted(count, 'message')} was there"
+        says, way = f"{self.name} says that a log with {counted(count, 'message')} was there", None
+        if count or has_content(self._wal_path):
+            way = self.find_way_back()
+        first = "" if way is None else f"{way.described}. Or "
         if has_content(self._wal_path):
             raise CorruptLog(
                 [f"{what}, and {self.database_name}-wal has what was written last{f'; {says}' if count else ''}"],
                 advice=(
-                    "; put the file back, which goes with its write-ahead log, or get its messages from a replica or a"
-                    f" backup, and from the write-ahead log what these lack: gossiplog repair {path} --from SOURCE."
+                    f"; {first}put the file back, which goes with its write-ahead log, or get its messages from a"
+                    " replica or a backup, and from the write-ahead log what these lack:"
+                    f" gossiplog repair {path} --from SOURCE."
                     f" Without a source, gossiplog recover {path} NEW says how many the write-ahead log has with all"
-                    f" their ancestors{describe_former(self.database_name)}"
+                    " their ancestors"
                 ),
-                run=f"gossiplog repair {path} --from SOURCE",
+                run=f"gossiplog repair {path} --from SOURCE" if way is None else way.command,
             )
         if count and not accept_loss:
             remove = f"rm {path} {shell_path(self.name)}" if is_there else f"rm {shell_path(self.name)}"
             raise CorruptLog(
                 [f"{what}, and {says}"],
                 advice=(
-                    f"; put the file or a backup back, or get its messages from a replica: {remove} &&"
-                    f" gossiplog sync {path} SOURCE --topic TOPIC{describe_former(self.database_name)}"
+                    f"; {first}put the file or a backup back, or get its messages from a replica: {remove} &&"
+                    f" gossiplog sync {path} SOURCE --topic TOPIC"
                 ),
-                run=f"{remove} && gossiplog sync {path} SOURCE --topic TOPIC",
+                run=f"{remove} && gossiplog sync {path} SOURCE --topic TOPIC" if way is None else way.command,
             )
         return count
 
@@ -300,13 +308,16 @@ class CommitCount:
         # A program that has a database open has some of these, unless they were deleted as well.
         if any(map(os.path.exists, (self._wal_path, f"{self._database}-shm", self.path))):
             self.check_not_held()
-        saved = self.database_name + SAVED_SUFFIX
-        if os.path.exists(saved):
-            put_back = f"mv {shell_path(saved)} {shell_path(self.database_name)}"
+        if saved := numbered(self.database_name, SAVED_SUFFIX):
+            way, names = self.find_way_back(), listed(saved, len(saved))
+            put_back = f"mv {shell_path(saved[0])} {shell_path(self.database_name)}"
             raise CorruptLog(
-                [f"{what}, and a program that had it open has saved what it held as {saved}"],
-                advice=f": {put_back} puts it back. To make another log of the name, move {saved} away",
-                run=put_back,
+                [f"{what}, and a program that had it open has saved what it held as {names}"],
+                advice=(
+                    f"; {f'{put_back} puts it back' if way is None else way.described}. To make another log of the"
+                    f" name, move {names} away"
+                ),
+                run=put_back if way is None else way.command,
             )
 
     def check_database(self) -> None:

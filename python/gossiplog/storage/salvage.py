@@ -23,7 +23,7 @@ from gossiplog.files import explain_denial
 from gossiplog.storage import write_ahead_log
 from gossiplog.storage.pages import Pages, initial_settings, page_size, restored_header
 from gossiplog.storage.replacement import put_in_place
-from gossiplog.storage.sqlite_files import distrust
+from gossiplog.storage.sqlite_files import DAMAGED_SUFFIX, distrust
 from gossiplog.storage.sqlite_meta import new_meta
 from gossiplog.storage.sqlite_tables import PREFIX, TABLES, TableStatement, integrity_problems
 
@@ -366,7 +366,7 @@ def take_place(new: Path, path: Path, descriptor: int, merged: Path) -> Path:
 
     try:
         write_ahead_log.move_into_database(descriptor, path, merged)
-        return Path(put_in_place(str(new), str(path), ".damaged", copy))
+        return Path(put_in_place(str(new), str(path), DAMAGED_SUFFIX, copy))
     except OSError as error:
         raise StorageError(
             f"the repaired log cannot take the place of {path}: {error}. What is there is whole, the damaged log or the"

@@ -35,6 +35,7 @@ from gossiplog.storage.commit_count import (
     describe_loss,
 )
 from gossiplog.storage.open_files import OpenFiles
+from gossiplog.storage.set_aside import find_set_aside
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
     DAMAGE,
@@ -253,9 +254,12 @@ class SQLiteStorage(Storage):
             place = shell_path(self._path)
             back = "it" if lost == 1 else "them"
             cause, first = "cut off or removed, or the file is an older copy", ""
+            for aside in find_set_aside(self._count.database_name)[:1]:
+                if aside.count > last:
+                    first = f" {aside.describe()}: gossiplog repair {place} --from {shell_path(aside.path)}. Otherwise"
             if unread := unread_commits(wal_of(os.path.realpath(self._file))):
                 cause = f"damaged: SQLite does not read its {last_counted(unread, 'transaction')}"
-                first = (
+                first += (
                     f" gossiplog repair {place} reads what follows the damage, too. What is lost then is in a replica:"
                 )
             raise CorruptLog(

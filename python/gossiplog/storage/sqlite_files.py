@@ -36,6 +36,8 @@ SAVED_SUFFIX = ".saved"
 """How the name ends under which a file is saved that has lost its own; a number follows where that is taken."""
 COPY_SUFFIX = ".copy"
 """How the name ends under which errors advise to set a database aside."""
+DAMAGED_SUFFIX = ".damaged"
+"""How the name ends under which a repair keeps the former file."""
 FORMER_SUFFIX = ".former"
 """How the name ends under which they, and writers, set aside what stands beside a database."""
 _BESIDE = ("", "-wal", "-shm", "-journal", "-count")
@@ -76,6 +78,13 @@ def numbered_names(path: str | Path, suffix: str) -> Iterator[str]:
     """Yield the names under which a file is set aside or saved: from the second on, a number follows the suffix."""
     yield f"{path}{suffix}"
     yield from (f"{path}{suffix}-{number}" for number in count_up(2))
+
+
+def numbered(path: str | Path, suffix: str) -> list[str]:
+    """Return those of a file's numbered names under which there is a file, and none of its companions."""
+    name = re.compile(re.escape(f"{path}{suffix}") + r"(?:-\d+)?")
+    found = glob.glob(f"{glob.escape(f'{path}{suffix}')}*")
+    return sorted(each for each in found if name.fullmatch(each) and os.path.isfile(each))
 
 
 def free_name(path: str | Path, suffix: str) -> str:
@@ -144,9 +153,7 @@ def file_of(path: str) -> str:
 
 def formers(path: Path) -> list[Path]:
     """Return the write-ahead logs that were set aside beside one."""
-    found = path.parent.glob(f"{glob.escape(path.name)}{FORMER_SUFFIX}*")
-    name = re.compile(re.escape(f"{path.name}{FORMER_SUFFIX}") + r"(?:-\d+)?")
-    return sorted(each for each in found if name.fullmatch(each.name) and each.is_file())
+    return [Path(each) for each in numbered(path, FORMER_SUFFIX)]
 
 
 def file_id(path: str) -> tuple[int, int] | None:
