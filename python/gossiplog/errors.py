@@ -402,7 +402,7 @@ class LossWarning(UserWarning):
     """A log was opened without messages that were acknowledged, since `accept_loss` was given, or may have been.
 
     The latter where SQLite does not read a write-ahead log to its end, and no count says whether that is a loss; the
-    text names the copy that was made of it.
+    text names the copy that was made of it. Or a log was closed that was only read, and whose file was deleted.
     """
 
 

@@ -9,10 +9,11 @@ import filecmp
 import os
 import sqlite3
 import tempfile
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 
-from gossiplog.errors import StorageError
+from gossiplog.errors import LossWarning, StorageError
 from gossiplog.reprs import shell_path
 from gossiplog.storage.checkpoints import Checkpoints
 from gossiplog.storage.commit_count import CommitCount, describe_ways_back
@@ -31,6 +32,8 @@ from gossiplog.storage.sqlite_tables import CLOSE_IN_ORDER
 
 _MOST_SAVED = 1000
 _OWNER_ONLY = 0o600
+# From `close` here to that of a log's user, by `Log.close`.
+_CALLER = 4
 
 
 class OpenFiles:
@@ -132,10 +135,15 @@ class OpenFiles:
 
         Raises:
             StorageError: the file has lost its name, or another one was copied over it, and where its content is.
+            LossWarning: it was deleted, and nothing is saved, since the log was only read.
         """
+        is_gone = saved == "" and file_id(self._path) is None and self._is_unlinked()
+        lost = f"{self._describe_lost()}{self._left_behind()}" if is_gone else ""
         self.checkpoints.close(connection)
         if saved:
             raise StorageError(saved)
+        if lost:
+            warnings.warn(lost, LossWarning, stacklevel=_CALLER)
         self._check_content(self.checkpoints.change if saved is None else "")
 
     def _save_and_describe(self, connection: sqlite3.Connection) -> str:
