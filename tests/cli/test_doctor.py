@@ -66,9 +66,10 @@ def test_a_damaged_header(program: Program, path: Path) -> None:
     with path.open("r+b") as file:
         file.write(b"x")
     _, finding, run = found(program, path, 1)["damage"]
-    # What the finding says, as other commands do.
-    assert finding.endswith(f": {run}")
-    assert run == f"gossiplog repair {path} --from SOURCE"
+    assert finding.endswith("is not a log: it is not an SQLite database")
+    assert run == f"gossiplog repair {path}"
+    assert run_as_printed(program, run, path) == ""
+    assert program("verify", path).record["messages"] == 20
 
 
 def run_as_printed(program: Program, commands: str, source: Path) -> str:
@@ -191,7 +192,7 @@ def test_without_a_replica_as_many_messages_are_left_as_was_said(
     for _ in range(5):
         if not err or "no log can be made" in err or "nothing of a log is left" in err:
             break
-        if number := re.search(r"(?:with|of) (\d+) (?:of the \d+ acknowledged )?messages(?! or more)", err):
+        if number := re.search(r"(?:(?<!True goes on )with|of) (\d+) (?:of the \d+ acknowledged )?messages", err):
             said = int(number[1])
         command = first_command(err.removeprefix("gossiplog: "))
         if "SOURCE" in command:
@@ -946,3 +947,40 @@ def test_no_command_that_sets_a_file_aside_overwrites_another(program: Program, 
     back = f"mv {former} {wal} && gossiplog repair {path} --from {path}.copy-3"
     assert run == f"mv {path} {path}.copy-3 && {back}"
     assert {name: Path(name).read_bytes() for name in taken} == taken
+
+
+def test_a_file_of_whose_beginning_only_the_write_ahead_log_has_a_copy(program: Program, home: Path) -> None:
+    """It was said not to be a log, and no command was named."""
+    path, wal = home / "log.db", home / "log.db-wal"
+    gossiplog.open(path, "org.example.test").close()
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append_many(range(13))
+        kept = path.read_bytes(), wal.read_bytes()
+    path.write_bytes(bytes(4096) + kept[0][4096:])
+    wal.write_bytes(kept[1])
+    run = found(program, path, 1)["damage"][2]
+    assert run == f"gossiplog repair {path}"
+    assert run_as_printed(program, run, path) == ""
+    assert program("verify", path).record["messages"] == 13
+
+
+def test_what_is_said_to_be_left_of_a_damaged_write_ahead_log_is(program: Program, home: Path) -> None:
+    """A number, or more, was said to be left by a repair that refused, and left less."""
+    path, wal = home / "log.db", home / "log.db-wal"
+    with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(146))
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append_many(range(4))
+        before = wal.stat().st_size
+        log.append("last")
+        files = {each: each.read_bytes() for each in (path, wal, home / "log.db-count")}
+    damaged = bytearray(files[wal])
+    place = damaged.index(b"did:key", before)
+    damaged[place - 40 : place + 400] = bytes(440)
+    for each, content in (files | {wal: bytes(damaged)}).items():
+        each.write_bytes(content)
+    err = program("info", path).err
+    assert "in programs, accept_loss=True goes on with 150 of the 151 acknowledged messages" in err
+    assert "--accept-loss" not in err
+    with pytest.warns(gossiplog.LossWarning), gossiplog.open(path, accept_loss=True) as log:
+        assert log.verify().messages == 150

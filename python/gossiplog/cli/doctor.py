@@ -336,6 +336,10 @@ def _count(path: Path) -> Iterator[Finding]:
 
 
 def _contents(path: Path, quick: bool) -> Iterator[Finding]:
+    # SQLite may remove the write-ahead log of what is no database.
+    wal = wal_of(path.resolve())
+    has_log = CommitCount(str(path)).count_without(str(wal)) is not None
+    is_log = has_log or any(salvage.has_traces(each) for each in (path, wal) if each.is_file())
     try:
         yield from _schema(path)
         with gossiplog.log.open(path, read_only=True) as log:
@@ -355,9 +359,7 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
         yield Finding("damage", Severity.WRONG, f"{finding}{_SOURCE if quick else ''}", _repair(path, quick))
     except NotALog as error:
         # Of a stranger's file there is nothing to repair.
-        is_log = salvage.has_traces(path)
-        found = str(error) if is_log else error.problem
-        yield Finding("damage", Severity.WRONG, found, _repair(path) if is_log else "")
+        yield Finding("damage", Severity.WRONG, error.problem, _repair(path, quick) if is_log else "")
     except StorageError as error:
         yield Finding("messages", Severity.WRONG, str(error))
 

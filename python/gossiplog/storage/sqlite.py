@@ -253,7 +253,9 @@ class SQLiteStorage(Storage):
             close_leaving_log(connection, self._path)
             place = shell_path(self._path)
             back = "it" if lost == 1 else "them"
+            left = describe_left(last, acknowledged[1])
             cause, first = "cut off or removed, or the file is an older copy", ""
+            accepting = f"gossiplog repair {place} --accept-loss goes on with {left} (in programs accept_loss=True)"
             for aside in find_set_aside(self._count.database_name)[:1]:
                 if aside.count > last:
                     first = f" {aside.describe()}: gossiplog repair {place} --from {shell_path(aside.path)}. Otherwise"
@@ -262,6 +264,8 @@ class SQLiteStorage(Storage):
                 first += (
                     f" gossiplog repair {place} reads what follows the damage, too. What is lost then is in a replica:"
                 )
+                # A repair may have fewer: of damaged pages it knows no earlier version.
+                accepting = f"in programs, accept_loss=True goes on with {left}, those that SQLite reads"
             raise CorruptLog(
                 [
                     f"{describe_loss(lost, self._path)}: it holds {last:,}, and"
@@ -269,10 +273,7 @@ class SQLiteStorage(Storage):
                 ],
                 advice=(
                     f";{first} gossiplog repair {place} --from SOURCE gets {back} back. Only if no replica has {back}:"
-                    f" gossiplog repair {place} --accept-loss goes on with"
-                    f" {describe_left(last, acknowledged[1])}{' or more' if unread else ''} (in programs"
-                    " accept_loss=True)"
-                    f"{describe_former(self._count.database_name)}"
+                    f" {accepting}{describe_former(self._count.database_name)}"
                 ),
             )
         if self._counted is not None:
