@@ -668,7 +668,8 @@ def test_what_is_left_of_a_log_whose_file_is_gone_is_a_finding(program: Program,
     says = f"{path} is gone, and {count} says that a log with 20 messages was there; put the file"
     _, finding, run = found(program, path, 1)["damage"]
     assert finding.startswith(says)
-    assert run_as_printed(program, run.replace("TOPIC", "org.example.test"), copy) == ""
+    assert run == f"gossiplog repair {path} --from SOURCE"
+    assert run_as_printed(program, run, copy) == ""
     assert program("verify", path).record["messages"] == 20
     with gossiplog.open(path, signer=Signer(bytes(32))) as log:
         log.append("more")

@@ -701,3 +701,46 @@ def test_a_repair_on_a_full_disk_says_what_it_takes(
         repair(path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir() if file.is_dir()] == []
+
+
+@pytest.mark.parametrize("left", [None, b"", b"SQLite"])
+@pytest.mark.parametrize("lacking", [0, 7])
+def test_a_log_of_which_only_the_count_is_left(tmp_path: Path, left: bytes | None, lacking: int) -> None:
+    """Issue 19: the way that was advised removed the count, which alone says how many messages a replica lacks."""
+    path, source = tmp_path / "log.db", tmp_path / "source.db"
+    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32))) as log:
+        log.append_many(range(30))
+        messages = list(log.messages())
+    with gossiplog.open(source, TOPIC) as replica:
+        replica.insert_many(messages[: 30 - lacking])
+        root = replica.root
+    path.unlink()
+    if left is not None:
+        path.write_bytes(left)
+    # In programs as by the command, nothing else makes a log there.
+    for way_back in (gossiplog.open, gossiplog.repair, lambda file: gossiplog.recover(file, tmp_path / "new.db")):
+        with pytest.raises(CorruptLog, match="says that a log with 30 messages was there") as raised:
+            way_back(path)
+        assert raised.value.run == f"gossiplog repair {path} --from SOURCE"
+    if lacking:
+        with pytest.raises(
+            CorruptLog, match=r"7 messages are lost here and in the source.* --accept-loss goes on with"
+        ):
+            gossiplog.repair(path, source)
+        assert (path.read_bytes() if path.exists() else None) == left
+    repaired = gossiplog.repair(path, source, accept_loss=lacking > 0)
+    assert (repaired.messages, repaired.fetched, repaired.root) == (30 - lacking, 30 - lacking, root)
+    assert any("7 messages are lost" in note for note in repaired.notes) == (lacking > 0)
+    with gossiplog.open(path, signer=Signer(bytes(32))) as log:
+        log.append("goes on")
+        assert log.verify().messages == 31 - lacking
+
+
+def test_a_repair_by_a_function_needs_the_topic(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, signer=Signer(bytes(32))) as log:
+        log.append(1)
+    path.unlink()
+    with pytest.raises(NotALog, match="nor its topic: gossiplog sync NEW SOURCE --topic TOPIC"):
+        repair(path, lambda log: None)
+    assert not path.exists()

@@ -142,14 +142,12 @@ def _findings(path: Path, quick: bool) -> Iterator[Finding]:
         yield from _header(path)
     yield from _leftovers(path)
     if (what := _remnant(path)) and not wal_of(path.resolve()).exists():
-        count = CommitCount(str(path))
-        if (way := count.find_way_back()) is not None:
+        if (way := CommitCount(str(path)).find_way_back()) is not None:
             yield Finding("damage", Severity.WRONG, f"{what}. {way.described}", way.command)
             return
         # The file is left as it is, unless it is empty: it may be none of a log.
         new = "NEW" if path.stat().st_size else shell_path(path)
-        remove = f"rm {shell_path(count.name)} && " if new != "NEW" and count.read() is not None else ""
-        run = f"{remove}gossiplog sync {new} SOURCE --topic TOPIC"
+        run = f"gossiplog sync {new} SOURCE --topic TOPIC"
         yield Finding("damage", Severity.WRONG, f"{what}: a replica has what was in it", run)
         return
     yield _disk_space(path)

@@ -17,7 +17,7 @@ from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog
 from gossiplog.message import key_of
 from gossiplog.reprs import frozen
 from gossiplog.storage import salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.commit_count import CommitCount, is_missing
 from gossiplog.storage.sqlite_files import check_files, distrust, has_content, text_path, wal_of
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
@@ -74,8 +74,12 @@ class Remains:
         return is_whole and not (self.unsound or self.unknown or is_hidden)
 
 
-def find_damaged(location: str | os.PathLike[str]) -> Path:
+def find_damaged(location: str | os.PathLike[str], *, has_source: bool = False) -> Path:
     """Return the resolved path of a log's file, which may be damaged, or gone but for its write-ahead log.
+
+    Args:
+        location: of the log.
+        has_source: whether another log has its messages, so that it may also be gone but for its count.
 
     Raises:
         NotALog: there is no file.
@@ -86,11 +90,13 @@ def find_damaged(location: str | os.PathLike[str]) -> Path:
     text = text_path(location)
     check_files(text)
     path = Path(text).resolve()
-    CommitCount(str(path)).check_not_held()
-    if not path.is_file() and not has_content(wal_of(path)):
-        CommitCount(str(path)).check_not_gone()
-        raise NotALog(f"there is no log {text}")
-    CommitCount(str(path)).check_database()
+    count = CommitCount(str(path))
+    count.check_not_held()
+    if not has_content(wal_of(path)) and not (has_source and count.acknowledged):
+        count.check_not_gone()
+        if not path.is_file():
+            raise NotALog(f"there is no log {text}")
+    count.check_database()
     return path
 
 
@@ -156,7 +162,8 @@ def count_messages(path: Path, copy: Path) -> tuple[int, int]:
             is_own = found is not None and found[0] == stored_identity(connection)
     # The driver cannot read what SQLite says of a schema whose text is damaged.
     except (sqlite3.Error, UnicodeDecodeError, CorruptLog):
-        return 0, 0
+        # What is gone held as many; a damaged file may be another one.
+        return found[1] if found is not None and is_missing(path) else 0, 0
     return found[1] if found is not None and is_own else 0, there
 
 
@@ -303,7 +310,7 @@ class _Reading:
         meta: dict[str, Any] = {}
         if self._has("gossiplog_meta", "name", "value"):
             meta = dict(self._base.execute("SELECT name, value FROM gossiplog_meta"))
-        topic = self._topic(meta.get("topic"))
+        topic = self._topic(meta.get("topic"), acknowledged)
         again = self._read_values(topic)
         hashes = self._named_by_hash({(key, sequence): hash for key, sequence, hash in self._leaves()})
         leaves = [*hashes]
@@ -340,7 +347,7 @@ class _Reading:
         found = {name for _, name, *_ in self._base.execute(f"PRAGMA table_info({salvage.quoted(table)})")}
         return found.issuperset(columns)
 
-    def _topic(self, stored: object) -> str:
+    def _topic(self, stored: object, acknowledged: int) -> str:
         """Return the topic that the messages have, the stored one or the source's where none is left."""
         seen: dict[str, int] = defaultdict(int)
         rows = self._base.execute("SELECT CAST(value AS BLOB) FROM gossiplog_messages LIMIT ?", (_LOOKED_AT,))
@@ -356,9 +363,11 @@ class _Reading:
             if self._source_topic not in (None, topic):
                 raise TopicMismatch(f"the source has the topic {self._source_topic!r}, the log's messages {topic!r}")
             return topic
-        if stored is None:
+        # The file of another program is none of a log that had messages.
+        if stored is None and (self._source_topic is None or not acknowledged):
             raise NotALog(
-                "nothing of a log is left in the file: gossiplog sync NEW SOURCE --topic TOPIC gets one from a replica"
+                "nothing of a log is left in the file, nor its topic: gossiplog sync NEW SOURCE --topic TOPIC gets one"
+                " from a replica, and NEW is a source for a repair"
             )
         topic = stored if self._source_topic is None else self._source_topic
         if not isinstance(topic, str):

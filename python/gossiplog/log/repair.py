@@ -73,7 +73,7 @@ def repair_file(
         progress: is called with the number of messages read since it was called before.
         accept_loss: whether messages may be lost, here and in the source, that no other descends from.
     """
-    path = find_damaged(location)
+    path = find_damaged(location, has_source=source is not None)
     with locked_alone(path, makes=True) as descriptor, salvage.working_folder(path, "repair") as folder:
         try:
             return _Repair(path, folder, descriptor, progress, accept_loss).run(source)

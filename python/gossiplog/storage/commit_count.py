@@ -66,6 +66,14 @@ _SALTS_AT, _SALTS = 16, 8
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
+def is_missing(database: str | os.PathLike[str]) -> bool:
+    """Return whether a database is gone, or too short to hold anything: SQLite makes a new one in its place."""
+    try:
+        return os.path.getsize(database) < SMALLEST_PAGE
+    except OSError:
+        return True
+
+
 def describe_loss(lost: int, place: str = "") -> str:
     """Return a clause: "the last 2 acknowledged messages of log.db are lost"."""
     of = f" of {place}" if place else ""
@@ -201,6 +209,12 @@ class CommitCount:
         return (identity, count) if check == zlib.crc32(found[: _COUNTED.size]) else None
 
     @property
+    def acknowledged(self) -> int:
+        """How many messages were acknowledged; 0 where that is not known."""
+        found = self.read()
+        return 0 if found is None else found[1]
+
+    @property
     def name(self) -> str:
         """How texts name the count's file."""
         return self.database_name + COUNT_SUFFIX
@@ -229,11 +243,9 @@ class CommitCount:
             CorruptLog: the file is gone, or shorter than a page, and a program has it open or has saved its content,
                 or there is its write-ahead log, or its count has messages.
         """
-        is_there = os.path.exists(self._database)
-        if is_there and os.path.getsize(self._database) >= SMALLEST_PAGE:
+        if not is_missing(self._database):
             return 0
-        path, acknowledged = shell_path(self.database_name), self.read()
-        count = 0 if acknowledged is None else acknowledged[1]
+        path, count = shell_path(self.database_name), self.acknowledged
         what = self._describe_missing()
         self._check_not_saved(what)
         says, way = f"{self.name} says that a log with {counted(count, 'message')} was there", None
@@ -253,24 +265,21 @@ class CommitCount:
                 run=f"gossiplog repair {path} --from SOURCE" if way is None else way.command,
             )
         if count and not accept_loss:
-            remove = f"rm {path} {shell_path(self.name)}" if is_there else f"rm {shell_path(self.name)}"
             raise CorruptLog(
                 [f"{what}, and {says}"],
                 advice=(
-                    f"; {first}put the file or a backup back, or get its messages from a replica: {remove} &&"
-                    f" gossiplog sync {path} SOURCE --topic TOPIC"
+                    f"; {first}put the file or a backup back, or get its messages from a replica:"
+                    f" gossiplog repair {path} --from SOURCE"
                 ),
-                run=f"{remove} && gossiplog sync {path} SOURCE --topic TOPIC" if way is None else way.command,
+                run=f"gossiplog repair {path} --from SOURCE" if way is None else way.command,
             )
         return count
 
     def _describe_missing(self) -> str:
         """Return a clause that says that the file is gone, or what is there in its place."""
-        try:
-            size = os.path.getsize(self._database)
-        except OSError:
+        if not os.path.exists(self._database):
             return f"{self.database_name} is gone"
-        return f"{self.database_name} {'is empty or cut off' if size < SMALLEST_PAGE else 'was replaced'}"
+        return f"{self.database_name} {'is empty or cut off' if is_missing(self._database) else 'was replaced'}"
 
     def describe_holders(self) -> tuple[str, str]:
         """Find the processes that have the former file open, where it was deleted or replaced.

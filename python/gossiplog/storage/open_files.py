@@ -256,8 +256,7 @@ class OpenFiles:
         return has_content(self._wal) and self._named.is_named(self._wal, by=self._wal)
 
     def _describe_ways_back(self) -> str:
-        acknowledged = CommitCount(self._database).read()
-        count = 0 if acknowledged is None else acknowledged[1]
+        count = CommitCount(self._database).acknowledged
         return describe_ways_back(self._database, count, self.checkpoints.file.count)
 
     def _save(self, connection: sqlite3.Connection) -> str:
