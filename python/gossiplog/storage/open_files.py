@@ -215,7 +215,10 @@ class OpenFiles:
         return not has_content(self._wal) and self._index_file == file_id(self._index) is not None
 
     def _has_nameless_log(self) -> bool:
-        status = None if self._wal_file is None else open_status(self._wal_file)
+        # One that has its name is the usual case, which takes no look at all descriptors.
+        if self._wal_file is None or file_id(self._wal) == self._wal_file:
+            return False
+        status = open_status(self._wal_file)
         return status is not None and status.st_nlink == 0 and status.st_size > 0
 
     def _describe_lost(self) -> str:
