@@ -214,7 +214,8 @@ class Log:
         Raises:
             TopicMismatch: the logs have different topics.
             NotALog: there is no such file, or it holds no log.
-            CorruptSource: the source is damaged. What came before is in the log.
+            CorruptSource: the source is damaged. What came before is in the log; nothing where the damage is among the
+                last messages, which the source has yet to index.
             CorruptLog: this log is damaged.
             ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.

@@ -148,7 +148,8 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
         connect: opens a stream to the source.
 
     Raises:
-        CorruptSource: the source is damaged. What comes before the damage, by key, is in the log.
+        CorruptSource: the source is damaged. What comes before the damage, by key, is in the log; nothing where the
+            damage is among the last messages, which the source has yet to index.
         ProtocolError: the source broke a rule. What came before it is in the log.
         TreeError: the log is damaged.
     """
