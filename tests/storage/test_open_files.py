@@ -366,6 +366,24 @@ def test_a_nameless_write_ahead_log_is_moved_after_another_program_failed_to_ope
         assert log.verify().messages == STORED + 50
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_shorter_write_ahead_log_in_the_place_of_the_former_one_does_not_cut_that_off(
+    path: Path, *, is_deleted: bool
+) -> None:
+    """An older copy was put back, and all was lost that the former one had."""
+    log = opened(path)
+    log.append_many(range(50))
+    wal, older = path.with_name("the log.db-wal"), path.with_name("older")
+    older.write_bytes(wal.read_bytes()[: wal.stat().st_size // 2])
+    older.replace(wal)
+    if is_deleted:
+        path.unlink()
+    with pytest.raises(StorageError, match=rf"is saved as {path}\.saved: "):
+        log.close()
+    with opened(path.with_name("the log.db.saved")) as log:
+        assert log.verify().messages == STORED + 50
+
+
 @pytest.mark.integration
 def test_a_nameless_write_ahead_log_is_saved_where_another_has_its_name(path: Path) -> None:
     """SQLite moves it into the file where the last connection is closed, and beside another program this is not it."""

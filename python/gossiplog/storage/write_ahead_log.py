@@ -27,7 +27,7 @@ from gossiplog.files import add_name, publish, sync
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.pages import page_size
 from gossiplog.storage.replacement import copy_owner
-from gossiplog.storage.sqlite_files import FORMER_SUFFIX, file_of, move_command, numbered_names, wal_of
+from gossiplog.storage.sqlite_files import FORMER_SUFFIX, file_id, file_of, move_command, numbered_names, wal_of
 
 _CHUNK = 2**20
 _HEADER = 32
@@ -308,6 +308,7 @@ class WatchedLog:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._file = file_id(path)
         self.size = 0
         """In bytes, when it was last looked at."""
         self.frames = 0
@@ -327,7 +328,9 @@ class WatchedLog:
         """Look at it anew, if it can be opened."""
         # Connections of readers are closed on their threads.
         with self._lock, suppress(OSError), self._opened() as (descriptor, header, size):
-            self.is_cut_off = self.is_cut_off or self._is_cut_off(descriptor, header, size)
+            # Another file in its place is not this one, which SQLite still has.
+            is_cut_off = self._is_cut_off(descriptor, header, size) and self._file in (None, _id_of(descriptor))
+            self.is_cut_off = self.is_cut_off or is_cut_off
             self.size = size
 
     def _is_cut_off(self, descriptor: int, header: bytes, size: int) -> bool:
@@ -357,6 +360,12 @@ class WatchedLog:
             yield descriptor, os.pread(descriptor, _HEADER, 0), os.lseek(descriptor, 0, os.SEEK_END)
         finally:
             os.close(descriptor)
+
+
+def _id_of(descriptor: int) -> tuple[int, int]:
+    """Return what `file_id` returns of the path of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def _has_salts(descriptor: int, start: int, salts: bytes) -> bool:
