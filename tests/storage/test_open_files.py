@@ -194,12 +194,44 @@ def test_the_saved_file_has_the_mode_of_the_log(path: Path) -> None:
     assert path.with_name("the log.db.saved").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("with_others", [True, False])
+def test_the_former_file_is_named_where_a_backup_was_restored_beside_a_running_program(
+    path: Path, with_others: bool
+) -> None:
+    """Issue 19: the advice was to move back "it", a file that was there, and the program had another one."""
+    damaged, backup = path.with_name("damaged"), path.with_name("backup.db")
+    log = opened(path)
+    log.append("more")
+    log.backup(backup)
+    damaged.mkdir()
+    for each in [*path.parent.glob(f"{path.name}*")] if with_others else [path]:
+        each.rename(damaged / each.name)
+    way_back = f"move that file away before, and the former one back{', with the files beside it' * with_others}$"
+    with pytest.raises(StorageError, match=r": move it back from .*/damaged/the log\.db"):
+        log.replica.check_files()
+    shutil.copy(backup, path)
+    with pytest.raises(StorageError, match=way_back) as raised:
+        log.replica.check_files()
+    replaced = f"the file {path} was replaced by another file while the log was open"
+    former = f". The program has the former one open, which is {damaged / path.name} now. Start it (the server) anew"
+    assert str(raised.value).startswith(f"{replaced}, so nothing more is written to it{former}")
+    with pytest.raises(StorageError, match=way_back) as raised:
+        log.close()
+    assert str(raised.value).startswith(f"{replaced}{former}")
+    if not with_others:
+        # The write-ahead log is that of the former file.
+        path.unlink()
+        (damaged / path.name).rename(path)
+    with opened(damaged / path.name if with_others else path) as log:
+        assert log.verify().messages == STORED + 1
+
+
 @pytest.mark.parametrize("appended", [0, 1])
 def test_a_file_that_has_another_name_is_not_saved(path: Path, appended: int) -> None:
     log = opened(path)
     log.append_many(range(appended))
     moved = path.rename(path.with_name("moved.db"))
-    with pytest.raises(StorageError, match="was moved away while the log was open: move it back"):
+    with pytest.raises(StorageError, match=r"was moved away while the log was open: move it back from .*moved\.db"):
         log.close()
     assert not [*path.parent.glob("*.saved*")]
     moved.rename(path)

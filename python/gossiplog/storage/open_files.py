@@ -25,6 +25,7 @@ from gossiplog.storage.sqlite_files import (
     file_id,
     has_content,
     move_command,
+    open_name,
     open_status,
     wal_of,
 )
@@ -229,10 +230,22 @@ class OpenFiles:
             how = "deleted or moved away" if status is None else "moved away" if status.st_nlink else "deleted"
         return f"the file {self._path} was {how} while the log was open"
 
+    def _how_to_return(self) -> str:
+        """Return what to do where the file has another name now."""
+        name = "" if self._file is None else open_name(self._file)
+        beside = ", with the files beside it" if file_id(self._wal) != self._wal_file else ""
+        if file_id(self._path) is None:
+            return f": move it back{name and f' from {name}'}{beside and f'{beside},'} to go on"
+        return (
+            f". The program has the former one open{name and f', which is {name} now'}. Start it (the server) anew to"
+            " go on with the file that is there. To go on with the former one, move that file away before, and the"
+            f" former one back{beside}"
+        )
+
     def _ways_back(self) -> str:
         """Return what to do while a program has a file open that has lost its name."""
         if not self._has_nameless():
-            return ": move it back to go on"
+            return self._how_to_return()
         if not self._is_saved:
             return f"{self._left_behind()}. Until this program closes the log, log.backup(PATH) in it makes a copy"
         folder = os.path.dirname(self._database)
@@ -246,7 +259,7 @@ class OpenFiles:
     def _left_behind(self) -> str:
         """Return what to do where only the write-ahead log of a file without a name is left, or nothing."""
         if not self._is_unlinked():
-            return ": move it back"
+            return self._how_to_return()
         if self._has_left() and file_id(self._path) is not None:
             return f"; {self._wal} is kept. {self._describe_ways_back()}"
         path = shell_path(self._path)

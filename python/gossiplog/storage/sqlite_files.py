@@ -177,6 +177,21 @@ def open_status(file: tuple[int, int]) -> os.stat_result | None:
     return next((status for _, status in _own_descriptors(file)), None)
 
 
+def open_name(file: tuple[int, int]) -> str:
+    """Return the path that a file has now which this process has open; "" where the system does not say it.
+
+    Args:
+        file: as `file_id` returns it.
+    """
+    for descriptor, _ in _own_descriptors(file):
+        with suppress(OSError):
+            name = os.readlink(f"{_DESCRIPTORS}/{descriptor}")
+            # A file that was deleted has a name that is another file's, or none's.
+            if file_id(name) == file:
+                return name
+    return ""
+
+
 def _own_descriptors(file: tuple[int, int]) -> Iterator[tuple[int, os.stat_result]]:
     """Yield the descriptors by which this process has a file open, and its status by each."""
     try:

@@ -184,7 +184,7 @@ async def test_files_that_lose_their_names_are_reported_once(
             await look_again()
             assert [str(event.error) for event in happened if isinstance(event, events.Failed)] == [
                 f"the file {path} was moved away while the log was open, so nothing more is written to it: move it"
-                " back to go on"
+                f" back from {moved} to go on"
             ] * reports
             moved.rename(path)
             await look_again()
