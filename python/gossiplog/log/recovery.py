@@ -54,7 +54,8 @@ def recover(
         TopicMismatch: there is a log at `new`, of another topic.
         NotALog: there is no log to recover, or nothing is left of it.
         NewerSchema, OlderSchema: another version wrote the log, in tables that this one does not read.
-        CorruptLog: acknowledged messages are lost, or all messages descend from lost ones; no new log was made.
+        CorruptLog: acknowledged messages are lost, or all messages descend from lost ones; or the file was deleted or
+            replaced, and a program has the former one open. No new log was made.
         StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
             messages are in the new log, if it was there before.
     """

@@ -75,7 +75,7 @@ class Remains:
 
 
 def find_damaged(location: str | os.PathLike[str], *, has_source: bool = False) -> Path:
-    """Return the resolved path of a log's file, which may be damaged, or gone but for its write-ahead log.
+    """Return the resolved path of a log's file, which may be damaged, or gone but for what stands beside it.
 
     Args:
         location: of the log.

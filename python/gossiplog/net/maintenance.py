@@ -48,10 +48,11 @@ def repair(
 
     Raises:
         CorruptLog: the source lacks messages that the log has lost; `problems` names or counts them, and the text says
-            how many are left without them. The log is as it was.
+            how many are left without them. Or the file was deleted or replaced, and a program has the former one open.
+            The log is as it was.
         TopicMismatch: the source is a log or a file of another topic.
         ValueError: the source begins with http:// or https://.
-        NotALog: there is no log.
+        NotALog: there is no log; or only its count is left, and the source, a hub or a peer, is asked by topic.
         StorageError: another program has the log open, or a file cannot be read or written.
         KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
         NetworkError: the source cannot be reached, or sends nothing for a minute; ConnectionLost with the cause "topic"
@@ -110,7 +111,8 @@ def rebase(
         NotALog: there is no such file, or it holds no log.
         TopicMismatch: the target is a log or a file of another topic.
         StorageError: the file is open elsewhere, or cannot be written, or is the target's own.
-        CorruptLog: the log or the target is damaged.
+        CorruptLog: the log or the target is damaged; or the log's file was deleted or replaced, and a program has the
+            former one open.
         KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
         NetworkError: the target cannot be reached, or sends nothing for a minute; ConnectionLost with the cause "topic"
             where a hub or a peer serves another topic.
