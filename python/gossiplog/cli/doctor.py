@@ -336,8 +336,8 @@ def _count(path: Path) -> Iterator[Finding]:
 def _contents(path: Path, quick: bool) -> Iterator[Finding]:
     # SQLite may remove the write-ahead log of what is no database.
     wal = wal_of(path.resolve())
-    has_log = CommitCount(str(path)).count_without(str(wal)) is not None
-    is_log = has_log or any(salvage.has_traces(each) for each in (path, wal) if each.is_file())
+    has_count = os.path.exists(CommitCount(str(path)).path)
+    is_log = has_count or any(salvage.has_traces(each) for each in (path, wal) if each.is_file())
     try:
         yield from _schema(path)
         with gossiplog.log.open(path, read_only=True) as log:
