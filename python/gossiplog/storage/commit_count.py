@@ -270,6 +270,7 @@ class CommitCount:
                 advice=(
                     f"; {first}put the file or a backup back, or get its messages from a replica:"
                     f" gossiplog repair {path} --from SOURCE"
+                    f"{'' if first else '. Without one, no log can be made of what is left'}"
                 ),
                 run=f"gossiplog repair {path} --from SOURCE" if way is None else way.command,
             )
