@@ -18,6 +18,7 @@ from gossiplog.log import repair as repairing
 from gossiplog.log.repair import repair_file as repair
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.database_file import read_identity_and_count
+from gossiplog.storage.sqlite_files import file_id, open_status
 from tests.damage import TOPIC, Damage, make_damage, make_log, parametrized
 from tests.storage.damage import damage as damage_page
 
@@ -744,3 +745,17 @@ def test_a_repair_by_a_function_needs_the_topic(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="nor its topic: gossiplog sync NEW SOURCE --topic TOPIC"):
         repair(path, lambda log: None)
     assert not path.exists()
+
+
+def test_an_error_that_is_kept_does_not_keep_the_file_open(path: Path) -> None:
+    """A repair was refused: this process seemed to have the former file open, by an opening that had failed."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE other(text UNIQUE)")
+    content = path.read_bytes()
+    assert b"indexsqlite_autoindex" in content
+    path.write_bytes(content.replace(b"indexsqlite_autoindex", b"inde\xf8sqlite_autoindex"))
+    file = file_id(str(path))
+    assert file is not None
+    with pytest.raises(CorruptLog, match="Could not decode"):
+        gossiplog.open(path)
+    assert open_status(file) is None

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from traceback import clear_frames
 from types import TracebackType
 from typing import Any
 
@@ -277,6 +278,9 @@ class StorageErrors:
     ) -> None:
         if error is None:
             return
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):
+            # A cursor in the frames of the error keeps the file open after its connection is closed.
+            clear_frames(traceback)
         if isinstance(error, sqlite3.Error):
             found = storage_error(self._storage.place, self._doing, error)
             if self._is_marked_read_only(error):
