@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.errors import CorruptLog, CorruptSource, LossWarning
+from gossiplog.errors import CorruptLog, CorruptSource, LossWarning, NotALog
 from gossiplog.log import Log
 from gossiplog.log.repair import repair_file as repair
 from gossiplog.storage import write_ahead_log
@@ -143,6 +143,37 @@ def test_a_refused_opening_leaves_the_write_ahead_log_for_repair(
     repair(path)
     with opened(path) as log:
         assert log.verify().messages == COUNT
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: bytes(4096) + file[4096:],
+        lambda file: b"another file" + file[12:],
+        lambda file: file[:18] + b"\x07\x07" + file[20:],
+        lambda file: file.replace(b"gossiplog_meta", b"gossiplog_mfta"),
+    ],
+    ids=["zeros", "no database", "another format", "another table"],
+)
+def test_a_failed_opening_leaves_the_write_ahead_log_where_the_first_page_is_damaged(
+    tmp_path: Path, damage: Callable[[bytes], bytes], read_only: bool
+) -> None:
+    """SQLite deleted it, and with it the only copy of what was appended last."""
+    path, files = tmp_path / "log.db", dict[str, bytes]()
+    with opened(path) as log:
+        log.append_many(range(COUNT))
+    with opened(path) as log:
+        log.append("in the write-ahead log alone")
+        files = {suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", "-wal", "-count")}
+    put(path, files | {"": damage(files[""])})
+    for _ in range(2):
+        with pytest.raises(NotALog):
+            gossiplog.open(path, read_only=read_only)
+        assert Path(f"{path}-wal").read_bytes() == files["-wal"]
+    repair(path)
+    with opened(path) as log:
+        assert log.verify().messages == COUNT + 1
 
 
 def test_a_loss_that_was_accepted_is_not_named_again(cut: dict[str, bytes], tmp_path: Path) -> None:

@@ -196,18 +196,17 @@ class SQLiteStorage(Storage):
             self._check_files()
             self._prepare_writer(connection)
         except BaseException:
-            connection.close()
-            self._remove_if_made(before)
+            if before is None:
+                connection.close()
+                self._remove_if_made()
+            else:
+                close_leaving_log(connection, self._path)
             raise
         return connection, stored
 
-    def _remove_if_made(self, before: tuple[int, int] | None) -> None:
-        """Remove the file that opening has made and left empty, as on a full disk.
-
-        Args:
-            before: the file of the name before that.
-        """
-        if self._file and before is None:
+    def _remove_if_made(self) -> None:
+        """Remove the file that opening has made and left empty, as on a full disk."""
+        if self._file:
             with suppress(OSError):
                 if not os.path.getsize(self._file):
                     os.unlink(self._file)
@@ -250,7 +249,6 @@ class SQLiteStorage(Storage):
         if not lost:
             return
         if not self._accept_loss:
-            close_leaving_log(connection, self._path)
             place = shell_path(self._path)
             back = "it" if lost == 1 else "them"
             left = describe_left(last, acknowledged[1])
@@ -302,7 +300,6 @@ class SQLiteStorage(Storage):
                     f" gossiplog doctor {place} says whether the log lacks any of it"
                 ]
                 return
-        close_leaving_log(connection, self._path)
         raise CorruptLog(
             [describe_unread(wal, unread)],
             advice=f", and {why}; gossiplog repair {place} reads them",

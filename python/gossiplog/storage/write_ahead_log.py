@@ -16,7 +16,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -399,10 +399,12 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
         connection.close()
         return
     if os.path.getsize(database):
-        uri = f"{Path(database).as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as last:
-            # It opens the write-ahead log, and holds the lock, even where the database cannot be read.
+        with ExitStack() as stack:
+            # Where no other connection can be made, this one has not opened the write-ahead log either. The other one
+            # opens it, and holds the lock, even where the database cannot be read.
             with suppress(sqlite3.Error):
+                uri = f"{Path(database).as_uri()}?mode=ro"
+                last = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
                 last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             connection.close()
         return
