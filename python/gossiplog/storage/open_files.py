@@ -8,7 +8,6 @@ from __future__ import annotations
 import filecmp
 import os
 import sqlite3
-import tempfile
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -287,6 +286,9 @@ class OpenFiles:
         try:
             return self._save_beside(connection, self._database)
         except StorageError as error:
+            # Imported here, since hardly any log needs it.
+            import tempfile
+
             try:
                 folder = tempfile.mkdtemp(prefix="gossiplog-")
             except OSError:

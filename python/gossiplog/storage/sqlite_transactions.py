@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from traceback import clear_frames
 from types import TracebackType
 from typing import Any
 
@@ -279,6 +278,9 @@ class StorageErrors:
         if error is None:
             return
         if isinstance(error, sqlite3.Error | UnicodeDecodeError):
+            # Imported here, since hardly any log needs it.
+            from traceback import clear_frames
+
             # A cursor in the frames of the error keeps the file open after its connection is closed.
             clear_frames(traceback)
         if isinstance(error, sqlite3.Error):

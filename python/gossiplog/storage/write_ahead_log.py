@@ -402,7 +402,7 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
         with ExitStack() as stack:
             # Where no other connection can be made, this one has not opened the write-ahead log either. The other one
             # opens it, and holds the lock, even where the database cannot be read.
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, UnicodeError):
                 uri = f"{Path(database).as_uri()}?mode=ro"
                 last = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
                 last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
