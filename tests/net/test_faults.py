@@ -237,8 +237,11 @@ async def test_who_asks_again_for_what_has_no_answer_is_refused_for_a_while(
     absent = wire.GetChildren(60, None)
     async with Driver(opened()) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Update([])))
-        answers = [await answer(connection, server, absent) for _ in range(3)]
-        assert answers == [wire.Abort(0), wire.Abort(0), wire.Abort(300_000)]
+        for number, pause in enumerate((0, 0, 300_000), 1):
+            assert await answer(connection, server, absent) == wire.Abort(pause)
+            # The answer may come before the end of the stream that it is on is noted.
+            while server.peers[0].fruitless < number:
+                await anyio.sleep(0)
         for request in (absent, wire.GetRoot()):
             with pytest.raises(StreamReset):
                 await answer(connection, server, request)
