@@ -286,12 +286,12 @@ class OpenFiles:
         try:
             return self._save_beside(connection, self._database)
         except StorageError as error:
-            # Imported here, since hardly any log needs it.
-            import tempfile
-
             try:
+                # Imported here, since hardly any log needs it.
+                import tempfile
+
                 folder = tempfile.mkdtemp(prefix="gossiplog-")
-            except OSError:
+            except (ImportError, OSError):
                 raise error from None
             try:
                 return self._save_beside(connection, os.path.join(folder, os.path.basename(self._database)))

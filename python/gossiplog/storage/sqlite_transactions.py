@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -278,11 +278,12 @@ class StorageErrors:
         if error is None:
             return
         if isinstance(error, sqlite3.Error | UnicodeDecodeError):
-            # Imported here, since hardly any log needs it.
-            from traceback import clear_frames
-
-            # A cursor in the frames of the error keeps the file open after its connection is closed.
-            clear_frames(traceback)
+            # A cursor in the frames of the error keeps the file open after its connection is closed. Not by Python's
+            # module for this: where no file can be opened, none can be imported.
+            while traceback is not None:
+                with suppress(RuntimeError):
+                    traceback.tb_frame.clear()
+                traceback = traceback.tb_next
         if isinstance(error, sqlite3.Error):
             found = storage_error(self._storage.place, self._doing, error)
             if self._is_marked_read_only(error):
