@@ -151,16 +151,22 @@ DAMAGE: dict[str, tuple[bool, Callable[[Path], None]]] = {
 }
 
 
+def damaged(files: dict[bool, dict[str, bytes]], home: Path, damage: str) -> Path:
+    """Lay out the files of a log, damage them, and return the path of the log."""
+    path = home / "log.db"
+    is_killed, change = DAMAGE[damage]
+    for name, content in files[is_killed].items():
+        (home / name).write_bytes(content)
+    change(path)
+    return path
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_it_says_to_run_is_the_way_back(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
 ) -> None:
     """Issue 19: of a file of less than a page `repair` had nothing left, and of an empty one `sync` asked for more."""
-    path, new = home / "log.db", home / "new.db"
-    is_killed, change = DAMAGE[damage]
-    for name, content in files[is_killed].items():
-        (home / name).write_bytes(content)
-    change(path)
+    path, new = damaged(files, home, damage), home / "new.db"
     for _ in range(3):
         records = program("doctor", path).records
         wrong = [record["run"] for record in records if record["severity"] == "wrong"]
@@ -182,11 +188,7 @@ def test_without_a_replica_as_many_messages_are_left_as_was_said(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
 ) -> None:
     """Issue 19: "gives up at most 110 messages" were 300, 69 were 928, and a chain of steps ended in an empty log."""
-    path, new = home / "log.db", home / "new.db"
-    is_killed, change = DAMAGE[damage]
-    for name, content in files[is_killed].items():
-        (home / name).write_bytes(content)
-    change(path)
+    path, new = damaged(files, home, damage), home / "new.db"
     there = read_identity_and_count(str(path))
     err, said = program("verify", path).err, None
     for _ in range(5):
@@ -218,11 +220,7 @@ def test_without_a_replica_as_many_messages_are_left_as_was_said(
 def test_what_errors_say_to_run_is_the_way_back(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
 ) -> None:
-    path, new = home / "log.db", home / "new.db"
-    is_killed, change = DAMAGE[damage]
-    for name, content in files[is_killed].items():
-        (home / name).write_bytes(content)
-    change(path)
+    path, new = damaged(files, home, damage), home / "new.db"
     err = program("verify", path).err
     for _ in range(4):
         if err:

@@ -171,7 +171,7 @@ def test_a_source_with_a_leaf_that_no_search_finds_is_damaged(tmp_path: Path, op
 
 
 def test_damaged_leaves_are_not_served_in_parts(source: Log, path: Path) -> None:
-    """Whoever asked for them so, as after a stream that was reset, blamed the source for a broken rule."""
+    """A client that asks for children in parts, as after a reset of its stream, blamed the source."""
     change(path, "UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 150")
     snapshot = source.snapshot()
     server = LogServer(source.snapshot, None)

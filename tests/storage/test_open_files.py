@@ -295,7 +295,7 @@ def test_where_the_system_lists_no_open_files_all_is_saved(path: Path, monkeypat
 @pytest.mark.parametrize("appended", [0, 1])
 def test_what_cannot_be_saved_stays_open(path: Path, monkeypatch: pytest.MonkeyPatch, appended: int) -> None:
     """All was lost. The write-ahead log stays as it is, however long it is."""
-    monkeypatch.setattr(open_files, "_MOST_SAVED", 1)
+    monkeypatch.setattr(open_files, "_MOST_SAVED", 0)
     log = opened(path)
     log.append_many(range(appended))
     wal = path.with_name("the log.db-wal")
@@ -356,7 +356,7 @@ def test_nothing_is_left_in_the_temporary_folder_where_it_is_full_as_well(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(open_files, "_MOST_SAVED", 1)
+    monkeypatch.setattr(open_files, "_MOST_SAVED", 0)
     log = opened(path)
     path.unlink()
     with pytest.raises(StorageError, match="cannot be saved"):

@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_made(
 
 
 def test_a_folder_that_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    """The folder has a copy of the log."""
+    """Such a folder holds a copy of the log, and takes as much space."""
     path = tmp_path / "log.db"
     others = [tmp_path / name for name in ("other.db.recover-x", "log.db.repair-x", "log.db.recover")]
     for folder in (tmp_path / "log.db.recover-x", *others):

@@ -11,6 +11,7 @@ import sqlite3
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 
 from gossiplog.errors import LossWarning, StorageError
 from gossiplog.reprs import shell_path
@@ -24,13 +25,14 @@ from gossiplog.storage.sqlite_files import (
     file_id,
     has_content,
     move_command,
+    numbered_names,
     open_name,
     open_status,
     wal_of,
 )
 from gossiplog.storage.sqlite_tables import CLOSE_IN_ORDER
 
-_MOST_SAVED = 1000
+_MOST_SAVED = 999
 _OWNER_ONLY = 0o600
 # From `close` here to that of a log's user, by `Log.close`.
 _CALLER = 4
@@ -303,11 +305,10 @@ class OpenFiles:
         """Copy the content to a free name that begins with a path.
 
         Raises:
-            StorageError: it cannot be written, or a thousand such names are taken.
+            StorageError: it cannot be written, or _MOST_SAVED such names are taken.
         """
         earlier: list[str] = []
-        for number in range(1, _MOST_SAVED):
-            saved = f"{database}{SAVED_SUFFIX}{f'-{number}' if number > 1 else ''}"
+        for saved in islice(numbered_names(database, SAVED_SUFFIX), _MOST_SAVED):
             if not _is_taken(saved):
                 try:
                     back_up(connection, saved, self.mode, None, is_copy=False)

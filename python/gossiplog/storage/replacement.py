@@ -14,6 +14,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,12 +23,12 @@ from gossiplog.errors import NotALog, StorageError
 from gossiplog.files import add_name, explain_denial, publish, sync
 from gossiplog.storage.commit_count import CommitCount
 from gossiplog.storage.database_file import read_identity_and_count
-from gossiplog.storage.sqlite_files import error_code
+from gossiplog.storage.sqlite_files import error_code, numbered_names
 from gossiplog.storage.sqlite_tables import BESIDE, foreign_tables, storage_error
 
 _PATIENCE = 2.0
 """Seconds to wait for a program that is about to close the file."""
-_MOST_NAMES = 1000
+_MOST_NAMES = 999
 # Where SQLite locks a database (https://sqlite.org/src/file/src/os.h, "PENDING_BYTE"): a connection to one with a
 # write-ahead log holds a read lock on the shared range for as long as it is open.
 _SHARED_FIRST = 0x40000002
@@ -194,8 +195,7 @@ def put_in_place(new: str, path: str, suffix: str, copy: Callable[[str], object]
 
 def _keep(path: str, suffix: str, copy: Callable[[str], object]) -> str:
     """Keep a file under another name as well, and return that."""
-    for number in range(1, _MOST_NAMES):
-        former = f"{path}{suffix}{f'-{number}' if number > 1 else ''}"
+    for former in islice(numbered_names(path, suffix), _MOST_NAMES):
         try:
             _link_or_copy(path, former, copy)
         except FileExistsError:
