@@ -68,7 +68,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("access_log", "application", "server"),
         ("__init__",),
     ),
-    "dashboard": (("events",), ("__init__",)),
+    "dashboard": (("events",), ("state",), ("__init__",)),
     "sim": (("kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
         ("failures", "payload"),
