@@ -540,10 +540,13 @@ class HostEvent:
     refused: Final[int]
     """Connections that were refused since the last poll.
 
-    There were as many from their address as there may be, or their peer is not allowed.
+    There were as many from their address as there may be, or their peer is not allowed or is blocked.
     """
     denied: Final[list[str]]
-    """The peers that were refused since the last poll because they are not allowed; of very many, the first."""
+    """The peers that were refused since the last poll because they are not allowed or are blocked.
+
+    Of very many, the first.
+    """
 
 @final
 class GossipMessage:
@@ -676,6 +679,18 @@ class Host:
 
         Raises:
             NetworkError: too many connections, an address that is none, or one that names this host.
+        """
+    def block(self, peer_id: str) -> None:
+        """Close the connections to a peer, and keep none, whoever dials, until it is unblocked.
+
+        Raises:
+            NetworkError: a text that is no peer id, this host's own, or more than 65,536 blocked peers.
+        """
+    def unblock(self, peer_id: str) -> bool:
+        """Let a peer connect again, and dial it as any other; return whether it was blocked.
+
+        Raises:
+            NetworkError: a text that is no peer id.
         """
     def publish(self, data: bytes) -> bool:
         """Publish a message to the peers that subscribed to the topic.

@@ -362,6 +362,50 @@ async def test_only_allowed_peers_are_connected(opened: Open, caplog: pytest.Log
     assert f"{stranger.peer_id}: not let in: it is not one of the peers that may connect" in caplog.text
 
 
+async def test_a_blocked_peer_is_disconnected_and_stays_out(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    ours, theirs = opened(), opened()
+    with anyio.fail_after(60):
+        async with Peer(ours, [LISTEN]) as here, Peer(theirs, [LISTEN], here.addresses) as there:
+            await here.joined("there")
+            await there.joined("here")
+            here.block(there.peer_id)
+            assert here.blocked == (there.peer_id,)
+            while here.peers or there.peers:
+                await anyio.sleep(0.01)
+            with pytest.raises(NetworkError, match=f"this side blocks the peer {there.peer_id}"):
+                await here.dial(there.addresses[0])
+            # It may stand for a moment, as the other side sees it.
+            with suppress(NetworkError):
+                await there.dial(here.addresses[0])
+            while f"{there.peer_id}: not let in: it is blocked" not in caplog.text:
+                await anyio.sleep(0.01)
+            assert not here.peers
+            assert here.unblock(there.peer_id)
+            assert not here.unblock(there.peer_id)
+            assert here.blocked == ()
+            await here.dial(there.addresses[0])
+            await here.joined("there")
+
+
+async def test_a_peer_may_be_blocked_before_the_start(opened: Open) -> None:
+    async with Peer(opened(), [LISTEN]) as there:
+        here = Peer(opened(), [LISTEN])
+        here.block(there.peer_id)
+        async with here:
+            with pytest.raises(NetworkError, match="this side blocks the peer"):
+                await here.dial(there.addresses[0])
+            with pytest.raises(NetworkError, match="is this host itself"):
+                here.block(here.peer_id)
+            assert here.blocked == (there.peer_id,)
+
+
+def test_what_cannot_be_blocked(opened: Open) -> None:
+    peer = Peer(opened())
+    for call in (peer.block, peer.unblock):
+        with pytest.raises(ValueError, match="is no peer id"):
+            call("alice")
+
+
 async def test_a_server_with_a_copy_of_the_identity_is_named(
     opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,7 +144,7 @@ class Peer(Service):
         self.log = log
         self._open_host = partial(
             open_host,
-            identity=_seed(identity),
+            identity=identity_seed(identity),
             topic=log.topic,
             protocols=Protocols(log.topic).all,
             listen=listen,
@@ -166,6 +166,7 @@ class Peer(Service):
             on_message=on_message,
         )
         self._is_forwarded_early = not log.replica.may_refuse if forward is None else forward == "verified"
+        self._blocked: set[str] = set()
         self._bootstrap = bootstrap
         self._announce = announce
         self._connections = (limits or Limits()).connections
@@ -186,6 +187,8 @@ class Peer(Service):
         await stack.enter_async_context(running.driver)
         if validator is not None:
             stack.push_async_callback(_store_rest, running, validator)
+        for peer_id in self._blocked:
+            host.block(peer_id)
         tasks = await stack.enter_async_context(background())
         tasks.start_soon(self._accept, running, tasks)
         tasks.start_soon(_take_gossip, running)
@@ -269,6 +272,44 @@ class Peer(Service):
             RuntimeError: the peer is not running.
         """
         await self._there.host.dial(address)
+
+    @property
+    def blocked(self) -> tuple[str, ...]:
+        """The ids of the peers that are blocked, ascending."""
+        return tuple(sorted(self._blocked))
+
+    def block(self, peer_id: str) -> None:
+        """Disconnect from a peer, and let it not connect again, whoever dials, until it is unblocked.
+
+        What it has sent before stays in the log, and what it writes may still come through others. A peer may be
+        blocked before this one runs.
+
+        Args:
+            peer_id: of the peer, in base58.
+
+        Raises:
+            ValueError: an id that is none.
+            NetworkError: this peer's own id, or too many blocked peers.
+        """
+        check_peer_id(peer_id)
+        if self._running is not None:
+            self._running.host.block(peer_id)
+        self._blocked.add(peer_id)
+
+    def unblock(self, peer_id: str) -> bool:
+        """Let a peer connect again; return whether it was blocked.
+
+        It is dialled as any other: when this peer lacks connections, or by `dial`.
+
+        Raises:
+            ValueError: an id that is none.
+        """
+        check_peer_id(peer_id)
+        if self._running is not None:
+            self._running.host.unblock(peer_id)
+        was_blocked = peer_id in self._blocked
+        self._blocked.discard(peer_id)
+        return was_blocked
 
     async def joined(self, address: str) -> None:
         """Wait until messages are exchanged with a peer.
@@ -372,9 +413,8 @@ class Peer(Service):
             return
         for peer_id in news.denied:
             telemetry.count_refused("peer")
-            telemetry.incident(
-                peer_id, "connections_refused", 1, "not let in: it is not one of the peers that may connect"
-            )
+            reason = "it is blocked" if peer_id in self._blocked else "it is not one of the peers that may connect"
+            telemetry.incident(peer_id, "connections_refused", 1, f"not let in: {reason}")
         if news.refused > len(news.denied):
             reason = "there were as many connections from their addresses as there may be"
             count = news.refused - len(news.denied)
@@ -509,7 +549,13 @@ async def _take_gossip(running: _Running) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-def _seed(identity: Identity) -> bytes:
+def identity_seed(identity: Identity) -> bytes:
+    """Return the seed of the key of an identity, and make the file that is to hold it.
+
+    Raises:
+        KeyFileError: the file cannot be read or made, is damaged, or open to others than its owner.
+        ValueError: an identity of another length than 32 bytes.
+    """
     match identity:
         case None:
             return secrets.token_bytes(PRIVATE_KEY_LENGTH)

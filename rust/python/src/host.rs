@@ -195,6 +195,14 @@ impl Host {
         self.inner.dial(address).map_err(convert)
     }
 
+    fn block(&self, peer_id: &str) -> PyResult<()> {
+        self.inner.block(peer_id).map_err(convert)
+    }
+
+    fn unblock(&self, peer_id: &str) -> PyResult<bool> {
+        self.inner.unblock(peer_id).map_err(convert)
+    }
+
     fn publish(&self, data: &[u8]) -> PyResult<bool> {
         self.inner.publish(data.to_vec()).map_err(convert)
     }

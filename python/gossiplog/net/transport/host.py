@@ -149,6 +149,22 @@ class Host(Transport):
             if not connection.established:
                 connection.release("it was not established")
 
+    def block(self, peer_id: str) -> None:
+        """Close the connections to a peer, and keep none, whoever dials, until it is unblocked.
+
+        Raises:
+            NetworkError: an id that is none or this host's own, too many blocked peers, or the host was stopped.
+        """
+        self._host.block(peer_id)
+
+    def unblock(self, peer_id: str) -> bool:
+        """Let a peer connect again, and dial it as any other; return whether it was blocked.
+
+        Raises:
+            NetworkError: an id that is none, or the host was stopped.
+        """
+        return self._host.unblock(peer_id)
+
     async def accept(self) -> Arrival:
         """Return the next peer that is connected, whichever side dialled. Waits for it.
 

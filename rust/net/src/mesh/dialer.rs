@@ -171,6 +171,14 @@ impl Dialer {
         self.remember(peer, now).until = now + DROPPED_BACKOFF;
     }
 
+    /// Allow a peer to be dialled at once, whatever its backoff.
+    pub fn forgive(&mut self, now: Instant, peer: &PeerId) {
+        self.backoffs.remove(peer);
+        for entry in self.bootstrap.iter_mut().filter(|entry| entry.peer.as_ref() == Some(peer)) {
+            entry.backoff = Backoff::none(now);
+        }
+    }
+
     fn remember(&mut self, peer: PeerId, now: Instant) -> &mut Backoff {
         if self.backoffs.len() >= MAX_BACKOFFS {
             self.backoffs.retain(|_, backoff| backoff.until > now);
@@ -255,6 +263,21 @@ mod tests {
         assert!(dialer.may_dial(now, &peer));
         dialer.dropped(now, peer);
         assert!(!dialer.may_dial(now, &peer) && dialer.may_dial(now + DROPPED_BACKOFF, &peer));
+    }
+
+    #[test]
+    fn a_peer_that_is_forgiven_is_dialled_at_once() {
+        let now = Instant::now();
+        let (mut dialer, peer, id) = (dialer(now), PeerId::random(), connection());
+        dialer.dialling(0, id);
+        dialer.connected(now, id, peer);
+        dialer.dropped(now, peer);
+        assert!(!dialer.may_dial(now, &peer) && dialer.bootstrap(now, 0, |_| false).is_empty());
+        dialer.forgive(now, &PeerId::random());
+        assert!(!dialer.may_dial(now, &peer) && dialer.bootstrap(now, 0, |_| false).is_empty());
+        dialer.forgive(now, &peer);
+        assert!(dialer.may_dial(now, &peer));
+        assert_eq!(dialer.bootstrap(now, 0, |_| false).len(), 1);
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub enum Command {
     Open(Opening),
     /// To close connections to a peer.
     Close(PeerId, Vec<ConnectionId>),
+    /// To dial a peer again that was blocked.
+    Forgive(PeerId),
     /// To pass on a message.
     Publish(Vec<u8>),
     /// To treat messages as they were judged.
@@ -199,6 +201,7 @@ impl Driver {
                     self.swarm.behaviour_mut().streams.close(peer_id, connection);
                 }
             }
+            Command::Forgive(peer_id) => self.dialer.forgive(Instant::now(), &peer_id),
             Command::Publish(data) => self.outgoing.push_back(Outgoing::New(data)),
             Command::Answer(answers) => {
                 for (origin, answer) in answers {

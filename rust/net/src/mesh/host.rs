@@ -22,7 +22,7 @@ use crate::limits::Counters;
 use crate::mesh::adapters::AdaptedTransport;
 use crate::mesh::addresses::{Addresses, Gate};
 use crate::mesh::behaviour::HostBehaviour;
-use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_of};
+use crate::mesh::config::{Config, LARGEST_MESSAGE, address, peer_id, peer_of};
 use crate::mesh::dial_filter::DialFilter;
 use crate::mesh::dialer::Dialer;
 use crate::mesh::driver::{Command, Driver};
@@ -268,6 +268,30 @@ impl Host {
         let handle = self.shared.peer_table.dialled(options.connection_id())?;
         self.command(Command::Dial(options));
         Ok(handle)
+    }
+
+    /// Close connections to a peer, and keep none until it is unblocked.
+    pub fn block(&self, text: &str) -> Result<(), Error> {
+        self.alive()?;
+        let peer_id = peer_id(text)?;
+        if peer_id == self.shared.peer_id {
+            return Err(Error::Invalid(format!("{peer_id} is this host itself")));
+        }
+        if let Some(peer) = self.shared.peer_table.block(peer_id)? {
+            self.command(Command::Close(peer_id, peer.close()));
+        }
+        Ok(())
+    }
+
+    /// Let a peer connect again, and dial it as any other. False: it was not blocked.
+    pub fn unblock(&self, text: &str) -> Result<bool, Error> {
+        self.alive()?;
+        let peer_id = peer_id(text)?;
+        let was_blocked = self.shared.peer_table.unblock(&peer_id);
+        if was_blocked {
+            self.command(Command::Forgive(peer_id));
+        }
+        Ok(was_blocked)
     }
 
     /// Publish a message to the peers that subscribed to the topic. False: there are none, or there is no room.

@@ -19,6 +19,9 @@ use crate::sync::Mutex;
 /// Denied peers that are kept for the caller.
 const MOST_DENIED: usize = 64;
 
+/// Peers that can be blocked at a time.
+const MOST_BLOCKED: usize = 65_536;
+
 #[derive(Debug, Default)]
 struct State {
     /// Until the caller releases them.
@@ -33,7 +36,9 @@ struct State {
     trusted: HashSet<ConnectionId>,
     connections: HashMap<ConnectionId, (Arc<Peer>, Option<Place>)>,
     streams: HashMap<Handle, Arc<Slot>>,
-    /// Peers that dialled this side and are not allowed, since the caller last took them.
+    /// Peers that no connections are kept to until the caller unblocks them.
+    blocked: HashSet<PeerId>,
+    /// Peers that dialled this side and are not allowed or blocked, since the caller last took them.
     denied: Vec<String>,
 }
 
@@ -107,13 +112,36 @@ impl PeerTable {
 
     /// Return whether connections to a peer are kept. An error says why not.
     pub fn check_allowed(&self, peer_id: &PeerId) -> Result<(), Closed> {
+        self.check_kept(&lock(&self.state), peer_id)
+    }
+
+    fn check_kept(&self, state: &State, peer_id: &PeerId) -> Result<(), Closed> {
+        if state.blocked.contains(peer_id) {
+            return Err(Closed::new(Cause::Local, format!("this side blocks the peer {peer_id}")));
+        }
         if self.allowed.as_ref().is_none_or(|allowed| allowed.contains(peer_id)) {
             return Ok(());
         }
         Err(Closed::new(Cause::Local, format!("the peer {peer_id} is not one of those that this side allows")))
     }
 
-    /// Return the peers that were denied since the last call: those that dialled this side, and are not allowed.
+    /// Keep no connections to a peer from now on; return it if it is connected, for its connections to be closed.
+    pub fn block(&self, peer_id: PeerId) -> Result<Option<Arc<Peer>>, Error> {
+        let mut state = lock(&self.state);
+        if state.blocked.len() >= MOST_BLOCKED && !state.blocked.contains(&peer_id) {
+            return Err(Error::Invalid(format!("{MOST_BLOCKED} peers are blocked, as many as there may be")));
+        }
+        state.blocked.insert(peer_id);
+        Ok(state.peers.get(&peer_id).cloned())
+    }
+
+    /// Keep connections to a peer again. False: it was not blocked.
+    pub fn unblock(&self, peer_id: &PeerId) -> bool {
+        lock(&self.state).blocked.remove(peer_id)
+    }
+
+    /// Return the peers that were denied since the last call: those that dialled this side, and are not allowed or are
+    /// blocked.
     pub fn take_denied(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.state).denied)
     }
@@ -121,7 +149,7 @@ impl PeerTable {
     /// Add a connection that is established. Err: why it is refused.
     pub fn connected(&self, connection: ConnectionId, remote: Remote) -> Result<Arc<PeerConnection>, Closed> {
         let mut state = lock(&self.state);
-        if let Err(closed) = self.check_allowed(&remote.peer_id) {
+        if let Err(closed) = self.check_kept(&state, &remote.peer_id) {
             if !remote.dialer {
                 Counters::add(&self.metrics.refused);
                 if state.denied.len() < MOST_DENIED {
@@ -423,6 +451,32 @@ mod tests {
         assert!(peer_table.take_denied().is_empty() && peer_table.peer(&stranger).is_none());
         let reason = peer_table.find(dialled).unwrap().closed().unwrap().reason;
         assert_eq!(reason, format!("the peer {stranger} is not one of those that this side allows"));
+    }
+
+    #[test]
+    fn blocked_peers_are_not_connected() {
+        let (peer_table, peer_id) = (peer_table(), PeerId::random());
+        let remote = |dialer| Remote { peer_id, address: Multiaddr::empty(), dialer };
+        assert!(peer_table.block(peer_id).unwrap().is_none());
+        let refused = peer_table.connected(connection(1), remote(false)).unwrap_err();
+        assert_eq!(refused.reason, format!("this side blocks the peer {peer_id}"));
+        assert_eq!(peer_table.take_denied(), [peer_id.to_string()]);
+        assert_eq!(peer_table.check_allowed(&peer_id).unwrap_err().reason, refused.reason);
+        assert!(peer_table.unblock(&peer_id) && !peer_table.unblock(&peer_id));
+        peer_table.connected(connection(2), remote(false)).unwrap();
+        assert_eq!(peer_table.block(peer_id).unwrap().unwrap().close(), [connection(2)]);
+    }
+
+    #[test]
+    fn so_many_peers_can_be_blocked() {
+        let (peer_table, first) = (peer_table(), PeerId::random());
+        peer_table.block(first).unwrap();
+        for _ in 1..MOST_BLOCKED {
+            peer_table.block(PeerId::random()).unwrap();
+        }
+        peer_table.block(first).unwrap();
+        let refused = peer_table.block(PeerId::random()).unwrap_err();
+        assert!(refused.to_string().contains("peers are blocked, as many as there may be"), "{refused}");
     }
 
     #[test]
