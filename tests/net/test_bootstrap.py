@@ -1,0 +1,88 @@
+"""A node without a log, through which peers find each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+
+from gossiplog import Log, Peer, Signer
+from gossiplog.errors import NetworkError
+from gossiplog.net import events
+from gossiplog.net.bootstrap import Bootstrap
+from tests.net.support import LISTEN, TOPIC, until_equal
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
+
+Open = Callable[..., Log]
+
+
+@pytest.mark.slow
+async def test_peers_that_know_a_bootstrap_exchange_messages(opened: Open, signer: Signer) -> None:
+    first, second = opened(signer=signer), opened()
+    first.append("hi")
+    heard: list[events.Event] = []
+    with anyio.fail_after(60):
+        async with Bootstrap(TOPIC, [LISTEN], on_event=heard.append) as node:
+            async with Peer(first, [LISTEN], node.addresses) as one, Peer(second, [LISTEN], node.addresses) as other:
+                await until_equal(first, second)
+                while {one.peer_id, other.peer_id} != set(node.peers):
+                    await anyio.sleep(0.01)
+            while len(heard) < 4:
+                await anyio.sleep(0.01)
+        assert node.peers == ()
+    assert {type(event) for event in heard[:2]} == {events.Connected}
+    assert [type(event) for event in heard[2:]] == [events.Disconnected] * 2
+
+
+async def test_a_blocked_peer_stays_out(opened: Open) -> None:
+    with anyio.fail_after(60):
+        async with Peer(opened(), [LISTEN]) as peer:
+            node = Bootstrap(TOPIC, [LISTEN])
+            node.block(peer.peer_id)
+            async with node:
+                with pytest.raises(NetworkError, match="this side blocks the peer"):
+                    await node.dial(peer.addresses[0])
+                assert node.blocked == (peer.peer_id,)
+                assert node.unblock(peer.peer_id)
+                await node.dial(peer.addresses[0])
+                assert node.peers == (peer.peer_id,)
+                node.block(peer.peer_id)
+                while node.peers or peer.peers:
+                    await anyio.sleep(0.01)
+
+
+async def test_a_listener_that_fails() -> None:
+    async with Bootstrap(TOPIC, [LISTEN]) as node:
+        address = node.addresses[0].partition("/p2p/")[0]
+        with pytest.raises(NetworkError, match="cannot listen on"):
+            async with Bootstrap(TOPIC, [address]):
+                raise AssertionError("it listens twice")
+
+
+async def test_it_runs_once() -> None:
+    node = Bootstrap(TOPIC)
+    for read in (lambda: node.addresses, lambda: node.peer_id):
+        with pytest.raises(RuntimeError, match="the node is not running"):
+            read()
+    async with node:
+        pass
+    with pytest.raises(RuntimeError, match="a bootstrap node runs once"):
+        async with node:
+            pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "reason"),
+    [
+        ({"listen": LISTEN}, TypeError, "expected a list of texts"),
+        ({"listen": ["nowhere"]}, ValueError, "listen: "),
+        ({"bootstrap": ["nowhere"]}, ValueError, "bootstrap: "),
+        ({"identity": b"short"}, ValueError, "private key of 5 bytes"),
+        ({"limits": 7}, TypeError, "expected a gossiplog.Limits"),
+    ],
+)
+def test_arguments_that_cannot_be(wrong: dict[str, object], error: type[Exception], reason: str) -> None:
+    with pytest.raises(error, match=reason):
+        Bootstrap(TOPIC, **wrong)  # type: ignore[arg-type]
