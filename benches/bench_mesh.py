@@ -24,8 +24,9 @@ from network import Process
 
 import gossiplog
 from gossiplog.cli.bench.stage import ROUNDS, Logs, Result
-from gossiplog.net.local_network import LocalNetwork, NetworkPlan
 from gossiplog.net.peer import Peer
+from gossiplog.testnet.network import LocalNetwork
+from gossiplog.testnet.plan import NetworkPlan
 
 PEERS = 10
 RATE = 50.0
@@ -189,13 +190,13 @@ def test_many_peers(results: Results) -> None:
     found = anyio.run(_join, NetworkPlan(64, offline_messages=20))
     results.add(
         Result(
-            "mesh: 64 peers that know one, each with 20 messages of its own",
+            "mesh: 64 peers that know a bootstrap without a log, each with 20 messages of its own",
             "each connected to several within 30 s, one root within 60 s, then an append everywhere within 1 s",
             f"{found['connected']:.1f} s, {found['converged']:.1f} s, {found['appended']:.2f} s",
             found["connected"] <= 30 and found["converged"] <= 60 and found["appended"] <= 1,
             found["converged"],
             None,
-            "3 connections or more; the slowest peer of the slowest of 5 appends; all in one process",
+            "3 connections or more; the slowest peer of the slowest of 5 appends; in a process for each core",
         )
     )
 

@@ -10,15 +10,19 @@ import typer
 from gossiplog.cli.output import Json, Output
 
 # The layer that these come from takes half a second to load, which no other command should wait for.
-_TOPOLOGIES = ("mesh", "hub")
+_TOPOLOGIES = ("mesh", "hub", "mixed", "line", "ring")
+_SECONDS = 120.0
 
 
 def network(
-    peers: Annotated[int, typer.Option(min=2, max=1000, help="Number of peers.")] = 8,
+    peers: Annotated[int, typer.Option(min=2, max=1000, help="Number of peers, each with a log.")] = 8,
     topology: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_TOPOLOGIES), help="Connect the peers in a libp2p mesh, or to a hub as its clients."
+            metavar="|".join(_TOPOLOGIES),
+            help="How peers are connected: mesh, where all know a bootstrap that holds no log, and find each other;"
+            " hub, one with the others as its clients; mixed, hubs that are a mesh, each with clients; line and ring,"
+            " each peer to its neighbours alone.",
         ),
     ] = _TOPOLOGIES[0],
     offline_messages: Annotated[
@@ -30,14 +34,40 @@ def network(
     rate: Annotated[
         float, typer.Option(min=0, help="Messages to append in a second; 0 appends as fast as possible.")
     ] = 10.0,
+    auto_append: Annotated[
+        float, typer.Option(min=0, max=10_000, help="Messages to append at random peers in a second, all the time.")
+    ] = 0.0,
     message_bytes: Annotated[int, typer.Option(min=0, help="Bytes of text in each message.")] = 100,
     join_seconds: Annotated[float, typer.Option(min=0, help="Seconds over which the peers join.")] = 0.0,
+    churn: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=10_000,
+            help="Peers to stop in a second, on average; each starts again after 1 to 5 seconds. Hubs go on.",
+        ),
+    ] = 0.0,
+    partition: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Once all peers have joined, part the network into two halves for so many seconds, then heal it.",
+        ),
+    ] = 0.0,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="Processes to spread the peers over. The default is one; for many peers, one for each core.",
+        ),
+    ] = 0,
     until_converged: Annotated[
         bool, typer.Option("--until-converged", help="End when all logs are equal, and not after --seconds.")
     ] = False,
     seconds: Annotated[
         float, typer.Option(min=0, help="Seconds after which to end, or to give up with --until-converged.")
-    ] = 120.0,
+    ] = _SECONDS,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -52,18 +82,39 @@ def network(
     """Run a network of peers on this machine, each with a log and sockets of its own, and say how it went."""
     if topology not in _TOPOLOGIES:
         raise typer.BadParameter(f"--topology is {topology!r}: expected one of {', '.join(_TOPOLOGIES)}")
+    if messages and (auto_append or churn or partition):
+        raise typer.BadParameter(
+            "--messages are measured on a network that is left alone: leave out --auto-append, --churn and --partition"
+        )
+    if until_converged and (auto_append or churn):
+        raise typer.BadParameter(
+            "--until-converged waits for a network without --auto-append and --churn, with which it may never converge"
+        )
     from gossiplog.cli.network.run import Task, run_network
-    from gossiplog.net.local_network import NetworkPlan
+    from gossiplog.testnet.plan import NetworkPlan, topology_named
 
+    try:
+        plan = NetworkPlan(
+            peers=peers,
+            topology=topology_named(topology),
+            offline_messages=offline_messages,
+            message_bytes=message_bytes,
+            join_seconds=join_seconds,
+            folder=folder,
+            seed=seed,
+            processes=processes,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    plan = NetworkPlan(
-        peers=peers,
-        topology="mesh" if topology == "mesh" else "hub",
-        offline_messages=offline_messages,
-        message_bytes=message_bytes,
-        join_seconds=join_seconds,
-        folder=folder,
-        seed=seed,
+    task = Task(
+        messages=messages,
+        rate=rate,
+        until_converged=until_converged,
+        seconds=seconds,
+        auto_append=auto_append,
+        churn=churn,
+        partition=partition,
     )
-    run_network(plan, Task(messages, rate, until_converged, seconds), Output(json))
+    run_network(plan, task, Output(json))

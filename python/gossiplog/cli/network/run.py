@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict, dataclass
+from random import Random
 from typing import Any
 
 import anyio
@@ -11,16 +12,25 @@ from rich.table import Table
 
 from gossiplog.cli.output import Output, fields_table, watching
 from gossiplog.errors import NetworkError
-from gossiplog.net.connection_graph import measure_graph
-from gossiplog.net.local_network import LocalNetwork, NetworkPlan
 from gossiplog.net.service import background
 from gossiplog.reprs import counted
+from gossiplog.testnet.connection_graph import measure_graph
+from gossiplog.testnet.network import LocalNetwork
+from gossiplog.testnet.plan import NetworkPlan
+from gossiplog.testnet.schedule import AutoAppend, Churn, part_for
 
 _SEVERAL = 3
 """Connections from which on a peer is not at the mercy of one other."""
+_SHAPES = {
+    "mesh": "as a mesh",
+    "hub": "a hub and its clients",
+    "mixed": "hubs and their clients",
+    "line": "in a line",
+    "ring": "in a ring",
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What a network is to do.
 
@@ -29,12 +39,18 @@ class Task:
         rate: so many a second.
         until_converged: whether to end when all logs are equal,
         seconds: or to give up, or otherwise to end, after so long.
+        auto_append: messages to append in a second, all the time.
+        churn: peers to stop in a second, each for a while.
+        partition: seconds for which the network is parted once all have joined; 0 for not at all.
     """
 
-    messages: int
-    rate: float
-    until_converged: bool
-    seconds: float
+    messages: int = 0
+    rate: float = 10.0
+    until_converged: bool = False
+    seconds: float = 120.0
+    auto_append: float = 0.0
+    churn: float = 0.0
+    partition: float = 0.0
 
 
 def run_network(plan: NetworkPlan, task: Task, output: Output) -> None:
@@ -59,15 +75,17 @@ async def _run(plan: NetworkPlan, task: Task) -> dict[str, Any]:
     found: dict[str, Any] = {"peers": plan.peers, "topology": plan.topology, "converged": False}
     async with LocalNetwork(plan) as network:
         with (
-            watching("Peers whose logs have all messages", lambda: (network.complete, plan.peers)),
+            watching("Peers whose logs have all messages", lambda: (network.complete, network.peers)),
             anyio.move_on_after(task.seconds),
         ):
             async with background() as tasks:
-                connected = anyio.Event()
+                connected, healed = anyio.Event(), anyio.Event()
+                tasks.start_soon(_disturb, network, task, healed)
                 if plan.topology == "mesh":
                     tasks.start_soon(_connect, network, found, connected)
                 else:
                     connected.set()
+                await healed.wait()
                 await network.converged()
                 found["seconds_to_converge"] = _since(network)
                 if task.messages:
@@ -76,25 +94,41 @@ async def _run(plan: NetworkPlan, task: Task) -> dict[str, Any]:
                 if not task.until_converged:
                     await anyio.sleep_forever()
                 await connected.wait()
-        connections = sorted(len(member.connections) for member in network.members)
+        members = [member for member in network.members if member.has_log]
+        connections = sorted(map(network.connections, members))
         found |= {
             "messages": network.total,
             "complete_peers": network.complete,
-            "roots": {root.hash.hex(): peers for root, peers in network.roots.items()},
+            "roots": dict(network.roots),
             "connections": {
                 "least": connections[0],
                 "median": statistics.median_low(connections),
                 "most": connections[-1],
             },
-            "times_connected": sum(member.connected for member in network.members),
-            "syncs": sum(member.syncs for member in network.members),
+            "times_connected": sum(member.connected for member in members),
+            "syncs": sum(member.syncs for member in members),
             "seconds": _since(network),
         }
         graph = network.graph
-        if len(graph) > 2:
-            # The first one, which all know, is a short way between any two.
+        if plan.topology == "mesh" and len(graph) > 2:
+            # The bootstrap, which all know, is a short way between any two.
             found["graph"] = asdict(measure_graph(graph, without=next(iter(graph)), seed=plan.seed))
     return found
+
+
+async def _disturb(network: LocalNetwork, task: Task, healed: anyio.Event) -> None:
+    """Run what happens to the network by itself."""
+    random = Random(network.plan.seed)
+    async with anyio.create_task_group() as tasks:
+        if task.auto_append:
+            tasks.start_soon(AutoAppend(network.append_anywhere, task.auto_append).run)
+        if task.churn:
+            churn = Churn(lambda: network.stoppable, network.stop, network.start, rate=task.churn, random=random)
+            tasks.start_soon(churn.run)
+        if task.partition:
+            await network.joined()
+            await part_for(task.partition, network.partition, network.heal)
+        healed.set()
 
 
 async def _connect(network: LocalNetwork, found: dict[str, Any], connected: anyio.Event) -> None:
@@ -126,7 +160,7 @@ def _since(network: LocalNetwork) -> float:
 def _table(found: dict[str, Any]) -> Table:
     connections, appended = found["connections"], found.get("appended")
     rows = {
-        "peers": f"{found['peers']:,}, as a {found['topology']}",
+        "peers": f"{found['peers']:,}, {_SHAPES[found['topology']]}",
         "messages": f"{found['messages']:,}",
         "roots": "one on all peers" if len(found["roots"]) == 1 else f"{len(found['roots']):,} different",
         "converged": f"after {found['seconds_to_converge']:.1f} s" if found["converged"] else "not yet",
@@ -146,7 +180,7 @@ def _table(found: dict[str, Any]) -> Table:
             "not all connected" if graph["diameter"] is None else f"{counted(graph['diameter'], 'connection')} at most"
         )
         spread = " ".join(f"{bucket['connections']:.1f}" for bucket in graph["buckets"])
-        rows["without the first"] = (
+        rows["without the bootstrap"] = (
             f"{diameter} from any peer to another, {graph['distance']:.1f} on average;"
             f" by bucket, the farthest first: {spread}"
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hashlib import sha256
 from itertools import pairwise
 
-from gossiplog.net.connection_graph import measure_graph
 from gossiplog.reference.multiformats import base58_encode
+from gossiplog.testnet.connection_graph import measure_graph
 
 
 def peer_ids(count: int) -> list[str]:

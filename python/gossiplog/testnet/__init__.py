@@ -1,0 +1,13 @@
+"""The network testing environment: real peers on this machine, in chosen topologies, whose events a dashboard shows.
+
+Its layers, each over those before:
+
+    plan                what a network is made of: its members, and who dials whom
+    connection_graph    figures of who is connected to whom
+    messages            what the coordinator and its workers say to each other, a line of JSON each
+    translation         what peers report, in the words of a dashboard
+    member, worker      peers on one event loop, in this process or in one of their own
+    links               calls of a worker, wherever it runs
+    network             the coordinator: starts members, cuts and heals, appends, and knows who has what
+    schedule            what happens by itself: appends, churn, a partition
+"""
