@@ -9,7 +9,7 @@ that was not added adds it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
@@ -401,6 +401,12 @@ def to_json(event: Event) -> bytes:
 def all_to_json(events: Sequence[Event]) -> bytes:
     """Return events as a JSON list, on one line."""
     return _MANY.dump_json(events)
+
+
+def as_objects(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Return events as values for JSON."""
+    objects: list[dict[str, Any]] = _MANY.dump_python(list(events), mode="json")
+    return objects
 
 
 def from_json(text: bytes | str) -> Event:

@@ -1,0 +1,161 @@
+// Joins the parts: where events come from, the state that follows from them, and what shows it. One loop draws, only
+// while something moves or has changed; the panels, which are read, follow a few times a second.
+
+import { onTheme } from "./colours.js";
+import { Charts } from "./charts.js";
+import { complain, Controls } from "./controls.js";
+import { Drawing } from "./drawing.js";
+import { Layout } from "./layout.js";
+import { follow } from "./live.js";
+import { EventLog, timeText } from "./log.js";
+import { Player } from "./player.js";
+import { Pointing } from "./pointing.js";
+import { Pulses } from "./pulses.js";
+import { NetworkState } from "./state.js";
+import { PeerTable } from "./table.js";
+import { Tooltip } from "./tooltip.js";
+
+const PANEL_MILLISECONDS = 250;
+const CHART_MILLISECONDS = 500;
+
+const element = (id) => document.getElementById(id);
+
+const about = await (await fetch("about")).json();
+const state = new NetworkState();
+const layout = new Layout();
+const pulses = new Pulses();
+const drawing = new Drawing(element("network"));
+const tooltip = new Tooltip(element("tooltip"));
+const controls = new Controls(state, about.commands);
+const charts = new Charts(element("chart-list"));
+const log = new EventLog({ list: element("log"), kind: element("log-kind"), text: element("log-text"), state });
+const actions = {
+  activate: (peer) => controls.append(peer),
+  toggle: (peer) => controls.toggle(peer),
+  cut: (peer, other) => controls.cut(peer, other),
+  choose: (peer) => pointing.choose(peer),
+  changed: () => {
+    table.mark(drawing.chosen.peer);
+    wake();
+  },
+};
+const table = new PeerTable(element("rows"), state, actions);
+const pointing = new Pointing({
+  canvas: element("network"),
+  said: element("said"),
+  state,
+  layout,
+  drawing,
+  tooltip,
+  actions,
+});
+
+let player = null;
+let frame = null; // the frame that was asked for
+let before = null; // when the last one was drawn
+let clock = { at: about.now ?? 0, read: performance.now() };
+const drawn = { frames: 0, milliseconds: 0 };
+
+// The network's time: a recording's own, or what the last event says and what has passed since.
+const now = () => player?.time ?? clock.at + (performance.now() - clock.read) / 1000;
+
+const wake = () => (frame ??= requestAnimationFrame(draw));
+
+function draw(at) {
+  frame = null;
+  const begun = performance.now();
+  const isPlaying = player?.advance(before === null ? 0 : Math.min((at - before) / 1000, 0.25)) ?? false;
+  if (layout.update(state)) drawing.invalidate();
+  const isMoving = layout.tick();
+  if (isMoving) drawing.invalidate();
+  const isTurning = layout.nodes.size > 0 && drawing.fit(layout);
+  const isPulsing = pulses.advance(at);
+  drawing.frame(state, layout, pulses, at);
+  drawn.frames++;
+  drawn.milliseconds += performance.now() - begun;
+  const goesOn = isPlaying || isMoving || isTurning || isPulsing;
+  before = goesOn ? at : null;
+  if (goesOn) wake();
+}
+
+const showPanels = () => {
+  const running = [...state.peers.values()].filter((peer) => peer.running).length;
+  let messages = 0;
+  for (const peer of state.peers.values()) messages = Math.max(messages, peer.messages);
+  const all = state.peers.size;
+  element("figure-peers").textContent = running === all ? `${all}` : `${running} of ${all}`;
+  element("figure-messages").textContent = messages.toLocaleString("en");
+  element("figure-roots").textContent = String(state.roots.size);
+  const verdict = element("verdict");
+  verdict.className = state.roots.size === 0 ? "" : state.roots.size === 1 ? "equal" : "different";
+  const words =
+    state.roots.size === 0 ? "" : state.roots.size === 1 ? "all logs are equal" : `${state.roots.size} different logs`;
+  if (verdict.textContent !== words) verdict.textContent = words;
+  table.update();
+  log.update();
+  controls.update();
+  pointing.refresh();
+};
+
+const changed = (events) => {
+  const at = performance.now();
+  for (const event of events) {
+    pulses.take(event, at);
+    log.take(event);
+  }
+  drawing.invalidate();
+  panelsAreStale = true;
+  wake();
+};
+const replaced = (events = state.recent) => {
+  pulses.clear();
+  log.reset(events);
+  drawing.invalidate();
+  panelsAreStale = true;
+  wake();
+};
+
+let panelsAreStale = true;
+setInterval(() => {
+  element("figure-time").textContent = timeText(now());
+  if (panelsAreStale) showPanels();
+  panelsAreStale = false;
+}, PANEL_MILLISECONDS);
+setInterval(() => charts.update(state, now()), CHART_MILLISECONDS);
+
+new ResizeObserver(() => {
+  drawing.resize();
+  wake();
+}).observe(element("stage"));
+onTheme(() => {
+  drawing.invalidate();
+  table.repaint();
+  wake();
+});
+
+if (about.title) {
+  element("title").textContent = about.title;
+  document.title = `${about.title} – gossiplog`;
+}
+if (about.mode === "recording") {
+  player = new Player(state, { state: replaced, changes: changed, wake });
+  try {
+    player.load(await (await fetch("recording")).text());
+  } catch (error) {
+    complain(`the recording cannot be read: ${error.message}`);
+  }
+} else
+  follow(state, {
+    state: () => {
+      clock = { at: Math.max(now(), state.now), read: performance.now() };
+      replaced();
+    },
+    changes: (events) => {
+      if (state.now > now()) clock = { at: state.now, read: performance.now() };
+      changed(events);
+    },
+    connection: (isThere) => (element("connection").textContent = isThere ? "" : "not connected: trying again"),
+  });
+
+// For tests, and for those who look: what the page knows, and where it draws it.
+globalThis.dashboard = { state, layout, drawing, pulses, drawn, player, now };

@@ -1,0 +1,366 @@
+"""The HTTP application of a dashboard: the page, the stream of events, and the commands that the page gives.
+
+- `GET /`, `/state.js`, ...: the page, which loads nothing from elsewhere and runs no script but its own.
+- `GET /events`: the stream (HTML standard, "Server-sent events"): `state`, all of it, then `changes`, in batches. A
+  page that connects again within seconds gets what it missed, by Last-Event-ID; any other the state.
+- `GET /about`: what this is, and which commands it takes.
+- `GET /recording`: a recording, where it is one that is shown.
+- `POST /api/append` and the like: commands, in JSON. `Controls` has them.
+
+The checks of Host and Origin are those of a hub (`gossiplog.net.http.access`): no other site's page can read the state
+or give a command. A command must be of the type application/json as well, which no form can send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol
+
+import anyio
+import anyio.abc
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gossiplog.dashboard.events import Event, Name
+from gossiplog.dashboard.feed import Feed
+from gossiplog.errors import GossipLogError
+from gossiplog.net.http.access import Access, protect
+from gossiplog.net.http.api import as_json
+from gossiplog.net.http.listener import Address, Listener
+from gossiplog.net.http.server import serve
+from gossiplog.net.threads import run_in_thread
+from gossiplog.reprs import escaped, frozen
+
+BATCH_SECONDS = 0.05
+"""Between two batches of changes."""
+MOST_READERS = 64
+"""Pages that may be open at a time."""
+SILENCE_SECONDS = 10.0
+"""After which a line without meaning shows that the stream is alive, and finds readers that are gone."""
+MOST_COMMAND_BYTES = 4096
+"""Bytes in the body of a command."""
+
+_CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+}
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+class Controls(Protocol):
+    """What a page may have a network do. Where it cannot, it raises a GossipLogError, whose text the page shows."""
+
+    async def append(self, peer: str) -> None:
+        """Append a message at a peer."""
+
+    async def stop(self, peer: str) -> None:
+        """Stop a peer, which keeps its log."""
+
+    async def start(self, peer: str) -> None:
+        """Start a peer that has stopped."""
+
+    async def cut(self, peer: str, other: str) -> None:
+        """Cut the connection of two peers, until `heal`."""
+
+    async def partition(self) -> None:
+        """Part the network into two groups."""
+
+    async def heal(self) -> None:
+        """Undo all cuts and partitions."""
+
+    async def add_peer(self) -> None:
+        """Add a peer."""
+
+    async def auto_append(self, rate: float) -> None:
+        """Append so many messages a second, at random peers; 0 ends it."""
+
+
+class _Command:
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
+
+@frozen
+class _OfNothing(_Command):
+    pass
+
+
+@frozen
+class _OfPeer(_Command):
+    peer: Name
+
+
+@frozen
+class _OfPair(_Command):
+    peer: Name
+    other: Name
+
+
+@frozen
+class _OfRate(_Command):
+    rate: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+
+
+_COMMANDS: Mapping[str, TypeAdapter[Any]] = {
+    "append": TypeAdapter(_OfPeer),
+    "stop": TypeAdapter(_OfPeer),
+    "start": TypeAdapter(_OfPeer),
+    "cut": TypeAdapter(_OfPair),
+    "partition": TypeAdapter(_OfNothing),
+    "heal": TypeAdapter(_OfNothing),
+    "add_peer": TypeAdapter(_OfNothing),
+    "auto_append": TypeAdapter(_OfRate),
+}
+
+
+class Dashboard:
+    """A live picture of a network, for any number of pages.
+
+        dashboard = Dashboard(title="64 peers", controls=network)
+        address = await tasks.start(dashboard.serve)
+        dashboard.publish(PeerAdded(0.0, "12D3KooW…", "1"))
+
+    Args:
+        title: of the page.
+        controls: what pages may have the network do; None shows no buttons.
+        clock: gives the seconds since the network began; None shows the time of the last event.
+        record: is called with the events of each batch, on a worker thread; None for nobody.
+    """
+
+    def __init__(
+        self,
+        title: str = "",
+        controls: Controls | None = None,
+        clock: Callable[[], float] | None = None,
+        record: Callable[[list[Event]], object] | None = None,
+    ) -> None:
+        # Another for each run: a page that stays open while the program is started anew gets the new state.
+        self._feed = Feed(secrets.token_hex(4))
+        self._controls = controls
+        self._clock = clock
+        self._record = record
+        self._title = title
+        self._readers = 0
+        self._flushed = anyio.Event()
+
+    def publish(self, event: Event) -> None:
+        """Show an event to all pages soon. It takes the same short time however many there are.
+
+        It is to be called on the event loop that `serve` or `run` runs on.
+        """
+        self._feed.publish(event)
+
+    @property
+    def readers(self) -> int:
+        """Pages that are open."""
+        return self._readers
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as pages have it, of all events so far, as values for JSON."""
+        self._feed.flush()
+        return self._feed.state.snapshot()
+
+    async def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        listener: Listener | None = None,
+        task_status: anyio.abc.TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve the page until cancelled, on asyncio; the other arguments are those of `gossiplog.serve`."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.run)
+            await serve(self.application(), host, port, listener=listener, task_status=task_status)
+
+    async def run(self) -> None:
+        """Make batches of what is published, without end; `serve` does so, too."""
+        try:
+            while True:
+                await anyio.sleep(BATCH_SECONDS)
+                await self._flush()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._flush()
+
+    def application(self, access: Access | None = None) -> ASGIApp:
+        """Return the ASGI application. Something has to run `run` beside it.
+
+        Args:
+            access: who may use it; None for everybody who knows the machine by an address or as localhost.
+        """
+        routes = [
+            Route("/events", self._events),
+            Route("/about", self._about),
+            Route("/api/{command}", self._command, methods=["POST"]),
+        ]
+        return _site(routes, access)
+
+    async def _flush(self) -> None:
+        events = self._feed.flush()
+        if events:
+            self._flushed.set()
+            self._flushed = anyio.Event()
+            if self._record is not None:
+                await run_in_thread(self._record, list(events))
+
+    async def _about(self, request: Request) -> Response:
+        commands = [] if self._controls is None else list(_COMMANDS)
+        now = self._feed.state.now if self._clock is None else self._clock()
+        return JSONResponse({"title": self._title, "mode": "live", "now": now, "commands": commands})
+
+    async def _events(self, request: Request) -> Response:
+        if self._readers >= MOST_READERS:
+            raise HTTPException(503, f"{MOST_READERS} pages are open already: close one", {"Retry-After": "5"})
+        position = self._feed.resume(request.headers.get("last-event-id", ""))
+        return _Events(self._stream(position), self._count)
+
+    def _count(self, more: int) -> None:
+        self._readers += more
+
+    async def _stream(self, position: int | None) -> AsyncIterator[bytes]:
+        # After a restart of the program pages come back within a second.
+        yield b"retry: 500\n\n"
+        if position is not None:
+            text, position = self._feed.missed(position), self._feed.position
+            if text:
+                yield text
+        while True:
+            flushed = self._flushed
+            text, position = self._feed.since(position), self._feed.position
+            if text:
+                # Only when this was sent the reader gets more: a slow one gets a newer state then.
+                yield text
+                continue
+            with anyio.move_on_after(SILENCE_SECONDS) as waiting:
+                await flushed.wait()
+            if waiting.cancelled_caught:
+                yield b": \n\n"
+
+    async def _command(self, request: Request) -> Response:
+        name = request.path_params["command"]
+        if self._controls is None or name not in _COMMANDS:
+            raise HTTPException(404, f"there is no command {name[:100]!r} here")
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json":
+            raise HTTPException(415, "a command is to be of the type application/json")
+        try:
+            arguments = _COMMANDS[name].validate_json(await _body(request))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            reason = f"{place}: {first['msg']}" if place else first["msg"]
+            raise HTTPException(400, f"the command {name} cannot be read: {escaped(reason[:200])}") from error
+        call: Callable[..., Awaitable[None]] = getattr(self._controls, name)
+        try:
+            await call(*(getattr(arguments, field) for field in arguments.__dataclass_fields__))
+        except GossipLogError as error:
+            raise HTTPException(409, str(error)[:500]) from error
+        return Response(status_code=204)
+
+
+class _Events(StreamingResponse):
+    """A stream of events, which counts as a reader as long as it goes on."""
+
+    def __init__(self, parts: AsyncIterator[bytes], count: Callable[[int], None]) -> None:
+        super().__init__(parts, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI)."""
+        self._count(1)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._count(-1)
+
+
+def player(path: Path, title: str, access: Access | None = None) -> ASGIApp:
+    """Return the ASGI application that plays a recording.
+
+    Args:
+        path: of the recording (see `gossiplog.dashboard.recording`).
+        title: of the page.
+        access: as in `Dashboard.application`.
+    """
+
+    async def about(request: Request) -> Response:
+        return JSONResponse({"title": title, "mode": "recording", "commands": []})
+
+    async def recording(request: Request) -> Response:
+        return FileResponse(path, media_type="application/x-ndjson")
+
+    return _site([Route("/about", about), Route("/recording", recording)], access)
+
+
+def _site(routes: list[Route], access: Access | None) -> ASGIApp:
+    """Return an application with these routes and the page, behind checks."""
+    pages = [
+        _static(file.name, file.read_bytes())
+        for file in resources.files("gossiplog.dashboard.page").iterdir()
+        if Path(file.name).suffix in _CONTENT_TYPES
+    ]
+    application = Starlette(
+        routes=[*routes, *(page for group in pages for page in group)], exception_handlers={HTTPException: as_json}
+    )
+    application.router.redirect_slashes = False
+    return _with_headers(protect(application, access or Access(addresses=True)))
+
+
+def _static(name: str, content: bytes) -> list[Route]:
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {"content-type": _CONTENT_TYPES[Path(name).suffix], "etag": tag, "cache-control": "no-cache"}
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers)
+
+    return [Route(path, answer) for path in ([f"/{name}", "/"] if name == "index.html" else [f"/{name}"])]
+
+
+def _with_headers(app: ASGIApp) -> ASGIApp:
+    """Return an application all of whose answers have the headers that keep the page to itself."""
+    added = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return run
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_COMMAND_BYTES:
+                raise HTTPException(413, f"a command of more than {MOST_COMMAND_BYTES} bytes")
+    except ClientDisconnect as error:
+        raise HTTPException(400, "the command was not sent to its end") from error
+    return bytes(body)
