@@ -44,7 +44,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("rpc_pb2",),
         ("rpc",),
         ("events",),
-        ("wire",),
+        ("unanswered", "wire"),
         ("authorship",),
         ("episub", "floodsub", "gossipsub", "simsub"),
         ("__init__",),

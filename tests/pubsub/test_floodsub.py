@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.authorship import Anonymous, Authorship, Named
 from gossiplog.pubsub.events import (
     Deliver,
+    GossipAnswered,
     Join,
     Leave,
     PeerConnected,
@@ -17,6 +19,7 @@ from gossiplog.pubsub.events import (
     PeerId,
     Publish,
     Received,
+    Rejected,
     Send,
 )
 from gossiplog.pubsub.floodsub import Config, FloodSub
@@ -202,3 +205,32 @@ def test_the_topics_of_a_message_are_bounded() -> None:
     with pytest.raises(ValueError, match="a message to 3 topics; this router's limit is 2"):
         node.tell(Publish(("t", "u", "v"), b"mine"))
     assert Config().max_recipients == 16
+
+
+def test_with_validation_a_message_waits_for_the_answer() -> None:
+    """Seed 001, 41."""
+    node = Node("a", "b", "c", validation=True)
+    packet = message(b"hello")
+    assert node.get("b", packet) == [Deliver(("t",), b"hell", b"hello", "b")]
+    assert node.get("c", packet) == []
+    assert node.tell(GossipAnswered(b"hell", GossipAnswer.ACCEPT)) == [Send(["a"], packet)]
+    assert node.tell(GossipAnswered(b"hell", GossipAnswer.ACCEPT)) == []
+    assert node.get("a", packet) == []
+
+
+def test_with_validation_what_is_rejected_is_held_against_all_who_sent_it() -> None:
+    """Seed 001, 41."""
+    node = Node("a", "b", "c", validation=True)
+    for peer in "ab":
+        node.get(peer, message(b"bad!"))
+        node.get(peer, message(b"late"))
+    assert node.tell(GossipAnswered(b"bad!", GossipAnswer.REJECT)) == [Rejected(("a", "b"))]
+    assert node.tell(GossipAnswered(b"late", GossipAnswer.IGNORE)) == []
+    assert node.tell(GossipAnswered(b"none", GossipAnswer.REJECT)) == []
+    assert node.get("c", message(b"bad!")) == []
+
+
+def test_without_validation_answers_change_nothing() -> None:
+    node = Node("a", "b")
+    node.get("a", message(b"hello"))
+    assert node.tell(GossipAnswered(b"hell", GossipAnswer.REJECT)) == []

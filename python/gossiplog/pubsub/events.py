@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.reprs import frozen
 
 PeerId: TypeAlias = Hashable
@@ -87,6 +88,19 @@ class Publish:
 
 
 @frozen
+class GossipAnswered:
+    """The application's answer for a message that it was delivered, where the router was made with `validation`.
+
+    Attributes:
+        id: of the `Deliver`. An answer for one that no longer waits changes nothing.
+        answer: what the router does with it.
+    """
+
+    id: Hashable
+    answer: GossipAnswer
+
+
+@frozen
 class ConnectFailed:
     """The connection that a `Connect` asked for did not come about."""
 
@@ -159,6 +173,17 @@ class Deliver:
     id: Hashable
     data: bytes
     source: PeerId | None
+
+
+@frozen
+class Rejected:
+    """Peers sent a message that the application rejects. The router scores nobody: drivers may.
+
+    Attributes:
+        peers: that sent it before the answer, the first one first.
+    """
+
+    peers: tuple[PeerId, ...]
 
 
 @frozen

@@ -9,6 +9,8 @@ The rules, from the libp2p pubsub interface (https://github.com/libp2p/specs/blo
    from and its author. One of several topics is delivered once, and goes to each peer that is in one of them which we
    are in, once. New is what was not seen for some time, is not our own, is made out as it has to be, and passes
    the application's judgement.
+   Where the application asks for it (`validation`), a message is delivered at once, and goes on when the application
+   has accepted it; not to peers that sent copies meanwhile. A rejection names all that sent it.
 3. What the application publishes goes to all peers in the topic, or in any of its topics, whether we are in it or not.
 
 There is nothing to maintain, so there is no timer.
@@ -16,15 +18,17 @@ There is nothing to maintain, so there is no timer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gossiplog.checks import check_positive
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.protocol.gossip import MAX_DATA
 from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
+    GossipAnswered,
     Join,
     Leave,
     PeerConnected,
@@ -32,9 +36,11 @@ from gossiplog.pubsub.events import (
     PeerId,
     Publish,
     Received,
+    Rejected,
     Send,
 )
 from gossiplog.pubsub.rpc import Message, MessageId, Rpc, Seen, Subscription
+from gossiplog.pubsub.unanswered import UnansweredMessages
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +80,23 @@ class FloodSub:
         id_of: the id of a message; all peers of a network use the same function. By default the author and its number.
         is_valid: the application's judgement of a message.
         name_of: a peer's name as an author of messages; by default it is known by that name.
+        validation: whether others' messages wait for the application's `GossipAnswered`, after `is_valid`.
 
     Raises:
         ValueError: messages have no author, and `id_of` is the default, which would give all of them one id.
     """
 
-    __slots__ = ("_authorship", "_config", "_id_of", "_is_valid", "_name_of", "_peers", "_seen", "_topics")
+    __slots__ = (
+        "_authorship",
+        "_config",
+        "_id_of",
+        "_is_valid",
+        "_name_of",
+        "_peers",
+        "_seen",
+        "_topics",
+        "_unanswered",
+    )
 
     def __init__(
         self,
@@ -89,6 +106,7 @@ class FloodSub:
         id_of: Callable[[Message], MessageId] = author_and_number,
         is_valid: Callable[[Message], bool] = lambda message: True,
         name_of: Callable[[PeerId], bytes] = name_is_id,
+        validation: bool = False,
     ) -> None:
         check_ids(authorship, id_of)
         self._authorship = authorship
@@ -100,6 +118,7 @@ class FloodSub:
         # Dictionaries without values: sets, but in an order that does not depend on hashes.
         self._topics: dict[str, None] = {}
         self._peers: dict[PeerId, dict[str, None]] = {}
+        self._unanswered: UnansweredMessages[Message] | None = UnansweredMessages() if validation else None
 
     @property
     def topics(self) -> Sequence[str]:
@@ -131,6 +150,8 @@ class FloodSub:
                 return [order for message in packet.messages for order in self._receive(peer, message, now)]
             case Publish(topics, data):
                 return self._publish(topics, data, now)
+            case GossipAnswered(id, answer) if self._unanswered is not None:
+                return self._answer(self._unanswered, id, answer)
             case PeerConnected(peer):
                 self._peers[peer] = {}
                 return self._tell([peer], self._topics, True) if self._topics else ()
@@ -157,6 +178,8 @@ class FloodSub:
         id = self._id_of(message)
         self._seen.expire(now)
         if self._seen.has(id) or not fits(message, self._config):
+            if self._unanswered is not None:
+                self._unanswered.add_source(id, source)
             return ()
         if not self._authorship.admits(message) or self._is_own(message):
             return ()
@@ -164,7 +187,20 @@ class FloodSub:
         if not self._is_valid(message):
             return ()
         joined = self._joined(message)
-        return [Deliver(joined, id, message.data, source), *self._flood(message, joined, source)]
+        if self._unanswered is None:
+            return [Deliver(joined, id, message.data, source), *self._flood(message, joined, (source,))]
+        size = len(message.data) + sum(map(len, message.topics))
+        has_room = self._unanswered.put(id, message, size, source)
+        return (Deliver(joined, id, message.data, source),) if has_room else ()
+
+    def _answer(self, messages: UnansweredMessages[Message], id: MessageId, answer: GossipAnswer) -> Sequence[Any]:
+        waiting = messages.take(id)
+        if waiting is None:
+            return ()
+        if answer is GossipAnswer.ACCEPT:
+            return self._flood(waiting.item, self._joined(waiting.item), waiting.sources)
+        peers = waiting.rejected_peers(answer)
+        return (Rejected(peers),) if peers else ()
 
     def _publish(self, topics: tuple[str, ...], data: bytes, now: float) -> Sequence[Any]:
         message = compose_valid(self._authorship, topics, data, self._config, self._is_valid)
@@ -176,19 +212,19 @@ class FloodSub:
         self._seen.add(id, now)
         joined = self._joined(message)
         delivery = [Deliver(joined, id, data, None)] if joined else []
-        return [*delivery, *self._flood(message, message.topics, None)]
+        return [*delivery, *self._flood(message, message.topics, ())]
 
     def _joined(self, message: Message) -> tuple[str, ...]:
         """Return the topics of a message that we are in, each once."""
         return tuple(topic for topic in dict.fromkeys(message.topics) if topic in self._topics)
 
-    def _flood(self, message: Message, topics: Iterable[str], source: PeerId | None) -> Sequence[Send]:
+    def _flood(self, message: Message, topics: Iterable[str], sources: Collection[PeerId]) -> Sequence[Send]:
         author = message.author
         targets = [
             peer
             for peer, theirs in self._peers.items()
             if not theirs.keys().isdisjoint(topics)
-            and peer != source
+            and peer not in sources
             and (author is None or self._name_of(peer) != author)
         ]
         return [Send(targets, Rpc((message,)))] if targets else []

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.episub.broadcast import MOST_IDS, Broadcast
 from gossiplog.pubsub.episub.config import Config, Repair
 from gossiplog.pubsub.episub.events import NeighborDown, NeighborUp, Timer
 from gossiplog.pubsub.episub.messages import Broadcast as Message
 from gossiplog.pubsub.episub.messages import Gossip, Graft, IHave, Prune
-from gossiplog.pubsub.events import Deliver, Publish, Send, SetTimer, TimerExpired
+from gossiplog.pubsub.events import Deliver, GossipAnswered, Publish, Rejected, Send, SetTimer, TimerExpired
+from gossiplog.pubsub.unanswered import UnansweredMessages
 from tests.strategies import repeatable
 
 ME = "me"
@@ -23,9 +25,9 @@ ME = "me"
 class Layer:
     """The broadcast layer of ME, driven by hand."""
 
-    def __init__(self, *neighbours: str, lazy: str = "", **options: Any) -> None:
+    def __init__(self, *neighbours: str, lazy: str = "", validation: bool = False, **options: Any) -> None:
         numbers = count(100)
-        self.layer = Broadcast(ME, "t", lambda data: (ME, next(numbers)), Config(**options))
+        self.layer = Broadcast(ME, "t", lambda data: (ME, next(numbers)), Config(**options), validation)
         self.now = 0.0
         self.timers: dict[Any, float] = {}
         for peer in neighbours:
@@ -503,3 +505,73 @@ def test_who_leaves_forgets() -> None:
     assert layer.expire(Timer.MISSING) == []
     assert layer.expire(Timer.EXPIRE) == []
     assert layer.get("a", gossip(1))[0] == deliver(1, "a")
+
+
+# Validation
+
+
+def answered(number: int, answer: GossipAnswer) -> GossipAnswered:
+    return GossipAnswered(("s", number), answer)
+
+
+def test_a_message_waits_for_the_answer_and_then_goes_to_those_who_did_not_send_it() -> None:
+    """Seed 004, 46."""
+    layer = Layer("a", "b", "c", "d", validation=True)
+    assert layer.get("a", gossip(1)) == [deliver(1, "a")]
+    # A copy prunes its link at once; its sender has the message.
+    assert layer.get("b", gossip(1)) == [Send(("b",), Prune())]
+    assert layer.get("d", graft(1)) == []
+    layer.get("b", graft())
+    assert Timer.FLUSH not in layer.timers
+    assert layer.eager == "abcd"
+    assert layer.tell(answered(1, GossipAnswer.ACCEPT)) == [Send(("c", "d"), gossip(1, 2))]
+    assert layer.get("d", graft(1)) == [Send(("d",), gossip(1, 2))]
+    layer.get("b", Prune())
+    assert layer.expire(Timer.FLUSH) == [Send(("b",), ihave(1, hops=2))]
+    assert layer.tell(answered(1, GossipAnswer.ACCEPT)) == []
+    assert layer.get("c", gossip(1)) == [Send(("c",), Prune())]
+
+
+@pytest.mark.parametrize("answer", [GossipAnswer.IGNORE, GossipAnswer.REJECT])
+def test_what_is_not_accepted_goes_nowhere_and_is_held_against_all_who_sent_it(answer: GossipAnswer) -> None:
+    """Seed 004, 46."""
+    layer = Layer("a", "b", "c", lazy="d", validation=True)
+    layer.get("a", gossip(1))
+    layer.get("b", gossip(1))
+    expected = [Rejected(("a", "b"))] if answer is GossipAnswer.REJECT else []
+    assert layer.tell(answered(1, answer)) == expected
+    assert layer.get("c", graft(1)) == []
+    assert Timer.FLUSH not in layer.timers
+    # It is not new again.
+    layer.now += 1.0
+    assert layer.get("c", gossip(1)) == [Send(("c",), Prune())]
+    assert layer.tell(answered(1, answer)) == []
+
+
+def test_what_is_forgotten_before_its_answer_goes_nowhere() -> None:
+    """Seed 004, 46."""
+    layer = Layer("a", "b", validation=True, seen=2)
+    for number in (1, 2, 3):
+        layer.get("a", gossip(number))
+    assert layer.tell(answered(1, GossipAnswer.ACCEPT)) == []
+    assert layer.tell(answered(2, GossipAnswer.ACCEPT)) == [Send(("b",), gossip(2, 2))]
+
+
+def test_a_message_that_finds_no_room_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 004, 46."""
+    monkeypatch.setattr("gossiplog.pubsub.episub.broadcast.UnansweredMessages", lambda: UnansweredMessages(1))
+    layer = Layer("a", "b", validation=True)
+    assert layer.get("a", gossip(1)) == [deliver(1, "a")]
+    assert layer.get("a", gossip(2)) == []
+    assert layer.layer.statistics.delivered == 1
+    layer.tell(answered(1, GossipAnswer.ACCEPT))
+    assert layer.get("b", gossip(2)) == [Send(("b",), Prune())]
+    assert layer.get("a", gossip(3)) == [deliver(3, "a")]
+
+
+def test_own_messages_wait_for_nobody() -> None:
+    """Seed 004, 46."""
+    layer = Layer("a", validation=True)
+    (delivery, sent) = layer.tell(Publish(("t",), b"own"))
+    assert isinstance(delivery, Deliver)
+    assert sent == Send(("a",), Gossip(ME, 1, 100, b"own"))

@@ -10,8 +10,17 @@ import pytest
 
 from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.authorship import Anonymous, Signed
-from gossiplog.pubsub.events import Deliver, Join, Leave, PeerDisconnected, Publish, TimerExpired
-from gossiplog.pubsub.gossipsub import GossipAnswered, Heartbeat, Rejected
+from gossiplog.pubsub.events import (
+    Deliver,
+    GossipAnswered,
+    Join,
+    Leave,
+    PeerDisconnected,
+    Publish,
+    Rejected,
+    TimerExpired,
+)
+from gossiplog.pubsub.gossipsub import Heartbeat
 from gossiplog.pubsub.rpc import FLOODSUB, Control, IHave, Message, Rpc
 from gossiplog.signer import Signer
 from tests.pubsub.gossipsub.node import (

@@ -24,6 +24,11 @@ The rules, from the seed ("Broadcast Protocol"); what it leaves open is marked [
 8. *NeighborUp*: eager. *NeighborDown*: of a lazy one, nothing is sent; of an eager one, by `Config.repair`: nothing
    either, or all lazy ones become eager by empty GRAFTs.
 
+9. *Validation* [ours], where the application asks for it. A GOSSIP of others is delivered at once, and is neither
+   forwarded, cached nor announced until the application answers: accept, ignore or reject. What it does to links it
+   does at once: copies prune. Peers that sent copies meanwhile do not get it back, and a rejection names all of them.
+   One for which there is no room is not delivered; neither is new again.
+
 State is bounded [ours]: cache and ids by time and size, missing ids by neighbour, answers to GRAFT by neighbour and
 second. Only neighbours are listened to. A message in this node's own name that it does not know is forged, or older
 than what it remembers, and ignored.
@@ -34,16 +39,27 @@ This is the hot path: one call for each message received, one shared packet for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.episub.config import Config, Repair
 from gossiplog.pubsub.episub.events import NeighborDown, NeighborUp, Timer
 from gossiplog.pubsub.episub.messages import Broadcast as Message
 from gossiplog.pubsub.episub.messages import Gossip, Graft, IHave, MessageId, Prune
-from gossiplog.pubsub.events import Deliver, PeerId, Publish, Send, SetTimer, TimerExpired
+from gossiplog.pubsub.events import (
+    Deliver,
+    GossipAnswered,
+    PeerId,
+    Publish,
+    Rejected,
+    Send,
+    SetTimer,
+    TimerExpired,
+)
+from gossiplog.pubsub.unanswered import UnansweredMessages
 
 MOST_IDS = 1024
 """Ids in one IHAVE or GRAFT that is sent; any further ones go into the next."""
@@ -85,6 +101,7 @@ class Broadcast:
         topic: that messages are delivered for.
         name: gives the id of a message that is published here, from its data.
         config: of the router.
+        validation: whether others' messages wait for the application's answer (rule 9).
 
     Attributes:
         eager: the neighbours that messages are sent to. In the order in which they became that; the values are None.
@@ -92,7 +109,9 @@ class Broadcast:
         statistics: what was counted.
     """
 
-    def __init__(self, me: PeerId, topic: str, name: Callable[[bytes], MessageId], config: Config) -> None:
+    def __init__(
+        self, me: PeerId, topic: str, name: Callable[[bytes], MessageId], config: Config, validation: bool = False
+    ) -> None:
         self.eager: dict[PeerId, None] = {}
         self.lazy: dict[PeerId, None] = {}
         self.statistics = Statistics()
@@ -113,12 +132,13 @@ class Broadcast:
         self._spared: dict[PeerId, float] = {}
         self._grafted: dict[PeerId, tuple[float, int]] = {}
         self._ticking = False
+        self._unanswered: UnansweredMessages[Gossip] | None = UnansweredMessages() if validation else None
 
     def handle(self, event: Any, now: float) -> list[Any]:
         """Return what follows from an event.
 
         Args:
-            event: NeighborUp, NeighborDown, Publish, or TimerExpired with FLUSH, MISSING or EXPIRE.
+            event: NeighborUp, NeighborDown, Publish, GossipAnswered, or TimerExpired with FLUSH, MISSING or EXPIRE.
             now: the time.
         """
         match event:
@@ -130,6 +150,8 @@ class Broadcast:
                 self._expire(now)
             case Publish(data=data):
                 self._publish(data, now)
+            case GossipAnswered(id, answer):
+                self._answer(id, answer, now)
             case NeighborUp(peer):
                 self._make_eager(peer)
             case NeighborDown(peer):
@@ -162,6 +184,8 @@ class Broadcast:
         for counted in (self._announced, self._spared, self._grafted):
             counted.clear()
         self._cached_bytes = 0
+        if self._unanswered is not None:
+            self._unanswered.clear()
 
     def _take_out(self) -> list[Any]:
         out = self._out
@@ -176,7 +200,8 @@ class Broadcast:
             return
         message = Gossip(id[0], 1, id[1], data)
         self._out.append(Deliver((self._topic,), id, data, None))
-        self._hold(id, message, 0, None, now)
+        self._see(id, 0, None, now)
+        self._keep(id, message, now)
         if self.eager:
             self._out.append(Send(tuple(self.eager), message))
 
@@ -186,23 +211,43 @@ class Broadcast:
             self.statistics.duplicates += 1
             if now >= self._spared.get(peer, now):
                 self._prune(peer)
+            if self._unanswered is not None:
+                self._unanswered.add_source(id, peer)
             return
         if message.source == self._me:
             return
-        self.statistics.delivered += 1
-        self._out.append(Deliver((self._topic,), id, message.data, peer))
+        if self._unanswered is None or self._unanswered.put(id, message, len(message.data), peer):
+            self.statistics.delivered += 1
+            self._out.append(Deliver((self._topic,), id, message.data, peer))
         hops = message.hops
-        onward = Gossip(message.source, min(hops + 1, _LARGEST_HOPS), message.number, message.data)
         if peer in self.lazy:
             self._make_eager(peer)
-        self._hold(id, onward, hops, peer, now)
-        targets = tuple([other for other in self.eager if other != peer and other != message.source])
-        if targets:
-            self._out.append(Send(targets, onward))
+        self._see(id, hops, peer, now)
+        if self._unanswered is None:
+            self._pass_on(id, message, (peer,), now)
         missing = self._missing.get(id)
         if missing is not None:
             self._resolve(id, missing)
             self._compare(missing, hops, peer, now)
+
+    def _pass_on(self, id: MessageId, message: Gossip, sources: Collection[PeerId], now: float) -> None:
+        onward = Gossip(message.source, min(message.hops + 1, _LARGEST_HOPS), message.number, message.data)
+        self._keep(id, onward, now)
+        targets = tuple([other for other in self.eager if other not in sources and other != message.source])
+        if targets:
+            self._out.append(Send(targets, onward))
+
+    # Rule 9
+
+    def _answer(self, id: Hashable, answer: GossipAnswer, now: float) -> None:
+        waiting = self._unanswered.take(id) if self._unanswered is not None else None
+        if waiting is None:
+            return
+        # What was forgotten meanwhile would be taken for new by those who forgot it, too.
+        if answer is GossipAnswer.ACCEPT and id in self._seen:
+            self._pass_on((waiting.item.source, waiting.item.number), waiting.item, waiting.sources, now)
+        elif peers := waiting.rejected_peers(answer):
+            self._out.append(Rejected(peers))
 
     def _prune(self, peer: PeerId) -> None:
         self._make_lazy(peer)
@@ -211,16 +256,18 @@ class Broadcast:
 
     # Memory
 
-    def _hold(self, id: MessageId, message: Gossip, hops: int, peer: PeerId | None, now: float) -> None:
+    def _see(self, id: MessageId, hops: int, peer: PeerId | None, now: float) -> None:
         if not self._seen:
             self._out.append(SetTimer(Timer.EXPIRE, now + self._config.cache_time))
         self._seen[id] = now, hops, peer
+        if len(self._seen) > self._config.seen:
+            self._forget_oldest()
+
+    def _keep(self, id: MessageId, message: Gossip, now: float) -> None:
         self._cache[id] = message
         self._cached_bytes += len(message.data)
         while self._cached_bytes > self._config.cache_bytes:
             self._uncache(next(iter(self._cache)))
-        if len(self._seen) > self._config.seen:
-            self._forget_oldest()
         if not self._queue:
             self._out.append(SetTimer(Timer.FLUSH, now + self._config.flush))
         self._queue.append((id, message.hops))

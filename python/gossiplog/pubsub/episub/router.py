@@ -26,6 +26,7 @@ from gossiplog.pubsub.episub.membership import Membership
 from gossiplog.pubsub.episub.messages import Envelope, Gossip, Graft, IHave, MessageId, Prune
 from gossiplog.pubsub.episub.views import Views
 from gossiplog.pubsub.events import (
+    GossipAnswered,
     Join,
     Leave,
     PeerConnected,
@@ -54,6 +55,7 @@ class Episub:
             had, or its messages are taken for old ones.
         name: gives the ids of messages from their data, so that what several nodes publish is one message; None for
             this node's own name and the next sequence id.
+        validation: whether others' messages wait for the application's `GossipAnswered`.
     """
 
     def __init__(
@@ -65,13 +67,14 @@ class Episub:
         topic: str = "",
         sequence: int = 0,
         name: Callable[[bytes], MessageId] | None = None,
+        validation: bool = False,
     ) -> None:
         config = config or Config()
         self._me = me
         self._topic = topic
         self._numbers = count(sequence)
         self._membership = Membership(me, contacts, topic, random, config)
-        self._broadcast = Broadcast(me, topic, name or self._next_name, config)
+        self._broadcast = Broadcast(me, topic, name or self._next_name, config, validation)
         self._neighbours = self._membership.views.active
         # The last sequence id of each connected peer.
         self._last: dict[PeerId, int] = {}
@@ -116,6 +119,8 @@ class Episub:
             return self._receive(event.peer, event.packet, now)
         match event:
             case TimerExpired(timer) if timer in _BROADCAST_TIMERS:
+                return self._wrap(self._broadcast.handle(event, now), now)
+            case GossipAnswered():
                 return self._wrap(self._broadcast.handle(event, now), now)
             case Join(topic) | Leave(topic) if topic != self._topic:
                 raise ValueError(f"topic {topic!r}: this router's is {self._topic!r}")

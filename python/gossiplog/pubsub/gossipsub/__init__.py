@@ -4,8 +4,8 @@ Imports go from the top of this list: config, events, message_cache, peering; ou
 """
 
 from gossiplog.pubsub.gossipsub.config import Config, GossipConfig
-from gossiplog.pubsub.gossipsub.events import GossipAnswered, Heartbeat, Rejected, Unsent
+from gossiplog.pubsub.gossipsub.events import Heartbeat, Unsent
 from gossiplog.pubsub.gossipsub.peering import Peering
 from gossiplog.pubsub.gossipsub.router import GossipSub
 
-__all__ = ["Config", "GossipAnswered", "GossipConfig", "GossipSub", "Heartbeat", "Peering", "Rejected", "Unsent"]
+__all__ = ["Config", "GossipConfig", "GossipSub", "Heartbeat", "Peering", "Unsent"]

@@ -48,6 +48,7 @@ from gossiplog.protocol.broadcast.events import GossipAnswer
 from gossiplog.pubsub.authorship import Authorship, author_and_number, check_ids, compose_valid, fits, name_is_id
 from gossiplog.pubsub.events import (
     Deliver,
+    GossipAnswered,
     Join,
     Leave,
     PeerConnected,
@@ -55,11 +56,12 @@ from gossiplog.pubsub.events import (
     PeerId,
     Publish,
     Received,
+    Rejected,
     SetTimer,
     TimerExpired,
 )
 from gossiplog.pubsub.gossipsub.config import Config
-from gossiplog.pubsub.gossipsub.events import GossipAnswered, Heartbeat, Rejected, Unsent
+from gossiplog.pubsub.gossipsub.events import Heartbeat, Unsent
 from gossiplog.pubsub.gossipsub.message_cache import MessageCache, Unvalidated, UnvalidatedMessages
 from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState

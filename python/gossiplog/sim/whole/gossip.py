@@ -18,17 +18,19 @@ from gossiplog.pubsub import wire
 from gossiplog.pubsub.authorship import Anonymous
 from gossiplog.pubsub.events import (
     Deliver,
+    GossipAnswered,
     Join,
     PeerConnected,
     PeerDisconnected,
     PeerId,
     Publish,
     Received,
+    Rejected,
     Send,
     SetTimer,
     TimerExpired,
 )
-from gossiplog.pubsub.gossipsub import Config, GossipAnswered, GossipConfig, GossipSub, Rejected, Unsent
+from gossiplog.pubsub.gossipsub import Config, GossipConfig, GossipSub, Unsent
 from gossiplog.pubsub.rpc import GOSSIPSUB, Message, Rpc
 from gossiplog.sim.whole.network import Network, StreamEnd
 from gossiplog.sim.whole.syncs import TOPIC

@@ -1,0 +1,33 @@
+"""`gossiplog.pubsub.unanswered`."""
+
+from __future__ import annotations
+
+from gossiplog.protocol.broadcast.events import GossipAnswer
+from gossiplog.pubsub.unanswered import UnansweredMessages
+
+
+def test_what_waits_is_bounded_by_number_and_bytes() -> None:
+    waiting = UnansweredMessages[str](limit=2, max_bytes=10)
+    assert waiting.put(1, "one", 6, "a")
+    assert not waiting.put(2, "two", 5, "a")
+    assert waiting.put(3, "three", 4, "a")
+    assert not waiting.put(4, "four", 0, "a")
+    assert waiting.take(2) is None
+    assert (taken := waiting.take(1)) is not None
+    assert taken.item == "one"
+    assert waiting.put(4, "four", 6, "a")
+    waiting.clear()
+    assert len(waiting) == 0
+    assert waiting.put(5, "five", 10, "a")
+
+
+def test_who_sent_a_message_is_named_where_it_is_rejected() -> None:
+    waiting = UnansweredMessages[str]()
+    waiting.put(1, "one", 1, "a")
+    for peer in ("b", "a"):
+        waiting.add_source(1, peer)
+    waiting.add_source(2, "b")
+    assert (taken := waiting.take(1)) is not None
+    assert taken.rejected_peers(GossipAnswer.REJECT) == ("a", "b")
+    assert taken.rejected_peers(GossipAnswer.IGNORE) == taken.rejected_peers(GossipAnswer.ACCEPT) == ()
+    assert len(waiting) == 0
