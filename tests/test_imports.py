@@ -67,7 +67,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("access_log", "application", "server"),
         ("__init__",),
     ),
-    "dashboard": (("events",), ("state",), ("feed",), ("stream",), ("__init__",)),
+    "dashboard": (("events",), ("recording", "state"), ("feed",), ("stream",), ("__init__",)),
     "testnet": (
         ("connection_graph", "plan"),
         ("messages", "translation"),

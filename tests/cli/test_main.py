@@ -81,6 +81,7 @@ def test_help(program: Program) -> None:
         "serve",
         "peers",
         "network",
+        "dashboard",
         "simulate",
         "export",
         "import",

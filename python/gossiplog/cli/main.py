@@ -26,6 +26,7 @@ import typer
 
 from gossiplog.cli import completion, demo, help, keys, logs, peers, simulate
 from gossiplog.cli.bench.command import bench
+from gossiplog.cli.dashboard import dashboard
 from gossiplog.cli.doctor import doctor
 from gossiplog.cli.graph import graph
 from gossiplog.cli.help import Command, Group
@@ -103,6 +104,7 @@ app.command("rebase", cls=Command)(rebase)
 app.command("serve", cls=SettingsCommand)(serve)
 app.command("peers", cls=Command)(peers.peers)
 app.command("network", cls=Command)(network)
+app.command("dashboard", cls=Command)(dashboard)
 app.command("simulate", cls=Command)(simulate.simulate)
 app.command("export", cls=Command)(export)
 app.command("import", cls=Command)(import_values)

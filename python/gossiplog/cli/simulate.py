@@ -5,9 +5,11 @@ from __future__ import annotations
 import json as json_text
 import os
 import re
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.table import Table
@@ -21,7 +23,10 @@ from gossiplog.reprs import counted
 if TYPE_CHECKING:
     from gossiplog.sim.routers.named import Named, Row
     from gossiplog.sim.routers.plan import Attack
+    from gossiplog.sim.routers.simulation import Simulation
     from gossiplog.sim.routers.summary import KindSummary, Outcome
+
+    Observer: TypeAlias = Callable[[Simulation, str], object]
 
 _STAR_WIDTH = 60
 
@@ -88,6 +93,10 @@ def simulate(
     transcript: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all events to this file at the end.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record the run in this file, which `gossiplog dashboard` plays."),
+    ] = None,
     deliveries: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a row for each delivery to this file, as Parquet.")
     ] = None,
@@ -136,10 +145,10 @@ def simulate(
     except ScenarioError as error:
         raise typer.BadParameter(str(error)) from error
     if seeds is None:
-        _run_one(chosen, output, trace, transcript, deliveries, plots)
+        _run_one(chosen, output, trace, transcript, record, deliveries, plots)
     else:
         beside = {"--seed": seed, "--trace": trace, "--transcript": transcript, "--deliveries": deliveries}
-        for option, value in (beside | {"--plots": plots}).items():
+        for option, value in (beside | {"--record": record, "--plots": plots}).items():
             if value:
                 raise typer.BadParameter(f"--seeds runs many; {option} is for one run")
         _run_many(chosen, seed_range(seeds), processes or os.cpu_count() or 1, output)
@@ -225,7 +234,13 @@ def seed_range(text: str) -> range:
 
 
 def _run_one(
-    run: Named, output: Output, trace: bool, transcript: Path | None, deliveries: Path | None, plots: Path | None
+    run: Named,
+    output: Output,
+    trace: bool,
+    transcript: Path | None,
+    record: Path | None,
+    deliveries: Path | None,
+    plots: Path | None,
 ) -> None:
     from gossiplog.sim.routers.plots import write_plots
     from gossiplog.sim.routers.simulation import simulate as run_plan
@@ -237,8 +252,9 @@ def _run_one(
         else:
             typer.echo(line)
 
-    with spinner(f"Simulating {counted(run.plan.population, 'node')}"):
-        simulation = run_plan(run.routers(), run.plan, show_line if trace else None, transcript)
+    with spinner(f"Simulating {counted(run.plan.population, 'node')}"), ExitStack() as stack:
+        observe = None if record is None else _recorder(run, record, stack)
+        simulation = run_plan(run.routers(), run.plan, show_line if trace else None, transcript, observe)
         summary = simulation.summary()
     if deliveries is not None:
         try:
@@ -253,6 +269,16 @@ def _run_one(
         attack = [] if summary.attack is None else [_attack_table(summary.attack)]
         kinds = [_kinds_table(summary.kinds)] if summary.kinds else []
         output.show(*summary.lines(), *kinds, *attack, *summary.histogram_lines(_STAR_WIDTH))
+
+
+def _recorder(run: Named, path: Path, stack: ExitStack) -> Observer:
+    from gossiplog.cli.simulated_events import SimulatedEvents
+    from gossiplog.dashboard.recording import Recorder
+
+    title = f"{run.name or 'simulated'}: {counted(run.plan.population, 'node')}, {run.router}"
+    events = SimulatedEvents(stack.enter_context(Recorder(path, title)).write)
+    stack.callback(events.flush)
+    return events.observe
 
 
 def _kinds_table(kinds: dict[str, KindSummary]) -> Table:

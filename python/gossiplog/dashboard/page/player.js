@@ -36,7 +36,8 @@ export class Player {
 
   // Take the text of a recording: a line that describes it, then a line for each event.
   load(text) {
-    const [, ...lines] = text.trimEnd().split("\n");
+    // What a killed program left of a last line does not count.
+    const [, ...lines] = text.slice(0, text.lastIndexOf("\n")).split("\n");
     this.#events = lines.map((line) => JSON.parse(line));
     const between = Math.max(LEAST_BETWEEN, Math.ceil(this.#events.length / MOST_KEYFRAMES));
     const state = new NetworkState();

@@ -27,7 +27,11 @@ _CONNECT = "pubsub.connect"
 
 
 def simulate(
-    routers: RouterKind | Mixture, plan: Plan, trace: Trace | None = print, transcript: Transcript | None = None
+    routers: RouterKind | Mixture,
+    plan: Plan,
+    trace: Trace | None = print,
+    transcript: Transcript | None = None,
+    observe: Callable[[Simulation, str], object] | None = None,
 ) -> Simulation:
     """Run a plan.
 
@@ -36,6 +40,7 @@ def simulate(
         plan: what happens.
         trace: called with a line for each event, when it happens; None for none.
         transcript: gets the whole trace at the end, oldest first: a file to write, or a function to call.
+        observe: called with the run as it is, and each line of the trace; None for none.
 
     Returns:
         The run, which has ended.
@@ -46,6 +51,8 @@ def simulate(
     """
     lines: list[str] = []
     traces = [take for take in (trace, None if transcript is None else lines.append) if take is not None]
+    if observe is not None:
+        traces.append(lambda line: observe(simulation, line))
 
     def write_line(line: str) -> None:
         for take in traces:
