@@ -75,6 +75,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("worker",),
         ("links",),
         ("network", "schedule"),
+        ("controls",),
         ("__init__",),
     ),
     "sim": (("kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),

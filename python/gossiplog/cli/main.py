@@ -33,7 +33,7 @@ from gossiplog.cli.help import Command, Group
 from gossiplog.cli.import_git import import_git
 from gossiplog.cli.messages.command import append, export, read, show
 from gossiplog.cli.messages.import_values import import_values
-from gossiplog.cli.network.command import network
+from gossiplog.cli.network.command import NetworkCommand, network
 from gossiplog.cli.output import failure, note, unwrapped
 from gossiplog.cli.pipeline.command import app as pipeline
 from gossiplog.cli.rebase import rebase
@@ -103,7 +103,7 @@ app.command("sync", cls=Command)(sync)
 app.command("rebase", cls=Command)(rebase)
 app.command("serve", cls=SettingsCommand)(serve)
 app.command("peers", cls=Command)(peers.peers)
-app.command("network", cls=Command)(network)
+app.command("network", cls=NetworkCommand)(network)
 app.command("dashboard", cls=Command)(dashboard)
 app.command("simulate", cls=Command)(simulate.simulate)
 app.command("export", cls=Command)(export)

@@ -46,6 +46,25 @@ def gossip_config(given: Sequence[str] | None, base: GossipConfig | None = None)
         raise typer.BadParameter(f"--gossip: {error}") from error
 
 
+def read_address(option: str, value: str, example: str) -> tuple[str, int]:
+    """Return the host and the port of an address to listen on; without a host, the loopback's.
+
+    Args:
+        option: that gives it, in errors.
+        value: as HOST:PORT.
+        example: of one.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    host, separator, port = value.rpartition(":")
+    if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise typer.BadParameter(
+            f"{option}: {value!r} is no address: expected HOST:PORT, the port up to 65535, as {example}"
+        )
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
 def load_object(option: str, text: str) -> tuple[ModuleType, Any]:
     """Return a module, and what it has under a name.
 

@@ -182,7 +182,7 @@ class LocalNetwork(Service):
         """Start a member for the first time."""
         member = self._members[number]
         kind: shown.PeerKind = "hub" if member.plan.kind == "relay" else member.plan.kind
-        self._tell(shown.PeerAdded(self.now(), member.name, member.plan.label, kind))
+        self.tell(shown.PeerAdded(self.now(), member.name, member.plan.label, kind))
         await self._run(member)
 
     async def _run(self, member: Member) -> None:
@@ -217,7 +217,7 @@ class LocalNetwork(Service):
         await self._call(member, Stop(member.number))
         member.runs = False
         for name in member.connections:
-            self._tell(shown.Disconnected(self.now(), member.name, name))
+            self.tell(shown.Disconnected(self.now(), member.name, name))
         member.connections.clear()
         self._changed.set()
 
@@ -298,7 +298,7 @@ class LocalNetwork(Service):
             case Happened(events):
                 for event in events:
                     self._note(event)
-                    self._tell(event)
+                    self.tell(event)
             case Arrived(flow, latencies):
                 if flow == self._flow:
                     self._latencies += latencies
@@ -320,7 +320,8 @@ class LocalNetwork(Service):
             case _:
                 pass
 
-    def _tell(self, event: shown.Event) -> None:
+    def tell(self, event: shown.Event) -> None:
+        """Report an event to whoever listens."""
         if self._on_event is not None:
             self._on_event(event)
 
@@ -376,7 +377,7 @@ class LocalNetwork(Service):
             if member.runs or member.is_suspended:
                 member.is_suspended = False
                 await self._halt(member)
-                self._tell(shown.PeerStopped(self.now(), member.name))
+                self.tell(shown.PeerStopped(self.now(), member.name))
 
     async def start(self, member: Member) -> None:
         """Start a member that was stopped. Does nothing where it runs.
@@ -389,7 +390,7 @@ class LocalNetwork(Service):
                 if member.plan.kind == "client" and not self._members[member.plan.neighbours[0]].runs:
                     raise NetworkError("the hub of this client does not run: start the hub first")
                 await self._run(member)
-                self._tell(shown.PeerStarted(self.now(), member.name))
+                self.tell(shown.PeerStarted(self.now(), member.name))
 
     async def cut(self, member: Member, other: Member) -> None:
         """Cut the connection between two members, and keep it cut until it is healed.
@@ -417,7 +418,7 @@ class LocalNetwork(Service):
             self._group_of |= {member.number: len(groups) for member in rest}
             named = [tuple(member.name for member in members) for members in (*groups, rest) if members]
             await self._apply_cuts()
-            self._tell(shown.Partitioned(self.now(), tuple(named)))
+            self.tell(shown.Partitioned(self.now(), tuple(named)))
 
     async def heal(self) -> None:
         """Make the network whole: nothing is cut any more, and connections that were are made again."""
@@ -426,7 +427,7 @@ class LocalNetwork(Service):
             self._cut.clear()
             self._group_of.clear()
             await self._apply_cuts()
-            self._tell(shown.Healed(self.now()))
+            self.tell(shown.Healed(self.now()))
             dialled: Counter[int] = Counter()
             async with _together() as dialling:
                 for number, other in sorted(sorted(pair) for pair in lost):
@@ -460,7 +461,7 @@ class LocalNetwork(Service):
         try:
             await self._call(member, Dial(member.number, _address(other, member)))
         except NetworkError as error:
-            self._tell(shown.Noted(self.now(), f"it does not reach {other.plan.label}: {error}", member.name))
+            self.tell(shown.Noted(self.now(), f"it does not reach {other.plan.label}: {error}", member.name))
 
     def _bridges(self) -> set[frozenset[int]]:
         """Return connections that are cut and may not have been there: without them the parts might not meet soon.

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 import gossiplog
+from gossiplog.dashboard import recording
+from gossiplog.dashboard.state import NetworkState
 from tests.cli.support import Program
 
 
@@ -73,6 +78,64 @@ def test_a_network_ends_with_ctrl_c(program: Program) -> None:
     assert [pid for pid in workers if command_of(pid)] == []
 
 
+@pytest.mark.integration
+def test_a_recording_ends_as_the_network_did(program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    found = program(
+        *("network", "--peers", "3", "--topology", "hub", "--offline-messages", "2", "--messages", "3"),
+        *("--until-converged", "--record", path),
+    ).record
+    assert recording.check(path).title == "3 peers, a hub and its clients"
+    state = NetworkState()
+    for event in recording.read(path):
+        state.apply(event)
+    logs = state.snapshot()["peers"].values()
+    assert {(log["messages"], log["root"]) for log in logs} == {(9, root) for root in found["roots"]}
+    assert sorted(log["kind"] for log in logs) == ["client", "client", "hub"]
+
+
+@pytest.mark.integration
+def test_a_dashboard_shows_the_network_and_commands_it(program: Program) -> None:
+    command = (*("network", "--peers", "3", "--topology", "line", "--offline-messages", "2"), "--dashboard", "--json")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gossiplog", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["dashboard"]
+        assert url.startswith("http://127.0.0.1:")
+        about = json.loads(urlopen(f"{url}about").read())
+        assert about["title"] == "3 peers, in a line"
+        assert "append" in about["commands"]
+
+        with urlopen(f"{url}events") as stream:
+            logs = logs_shown(stream)
+            shown = next(found for found in logs if [count for count, _ in found.values()] == [6, 6, 6])
+            request = Request(f"{url}api/append", json.dumps({"peer": next(iter(shown))}).encode())
+            request.add_header("content-type", "application/json")
+            assert urlopen(request).status == 204
+            shown = next(found for found in logs if [count for count, _ in found.values()] == [7, 7, 7])
+            assert len({root for _, root in shown.values()}) == 1
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+
+
+def logs_shown(stream: Iterable[bytes]) -> Iterator[dict[str, tuple[int, str]]]:
+    """The messages and the root of each peer's log, whenever a dashboard's stream has something new of them."""
+    found: dict[str, tuple[int, str]] = {}
+    for line in stream:
+        if not line.startswith(b"data: "):
+            continue
+        data = json.loads(line.removeprefix(b"data: "))
+        if isinstance(data, dict) and "peers" in data:
+            found |= {name: (peer["messages"], peer["root"]) for name, peer in data["peers"].items()}
+        else:
+            events = data if isinstance(data, list) else data["events"]
+            found |= {
+                event["peer"]: (event["messages"], event["root"]) for event in events if event["event"] == "committed"
+            }
+        yield dict(found)
+
+
 def command_of(pid: int) -> bytes:
     """What runs as a process; nothing where it has ended."""
     try:
@@ -125,6 +188,7 @@ def test_logs_that_are_there_are_left_alone(program: Program, tmp_path: Path) ->
         (("--messages", "1", "--churn", "1"), "--messages are measured on a network that is left alone"),
         (("--until-converged", "--auto-append", "1"), "may never converge"),
         (("--join-seconds", "inf"), "join within inf s"),
+        (("--dashboard", "here"), "--dashboard: 'here' is no address: expected HOST:PORT"),
         (("--peers", "1"), "--peers"),
         (("--rate", "-1"), "--rate"),
     ],

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from gossiplog.cli.help import Command
+from gossiplog.cli.options import read_address
 from gossiplog.cli.output import Json, Output
 
 # The layer that these come from takes half a second to load, which no other command should wait for.
 _TOPOLOGIES = ("mesh", "hub", "mixed", "line", "ring")
 _SECONDS = 120.0
+_DASHBOARD = "--dashboard"
+_LOOPBACK = "127.0.0.1:0"
+
+
+class NetworkCommand(Command):
+    """The command, whose option --dashboard needs no value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        given: list[str] = []
+        for number, argument in enumerate(args):
+            given.append(argument)
+            if argument == _DASHBOARD and (number + 1 == len(args) or args[number + 1].startswith("-")):
+                given.append(_LOOPBACK)
+        return super().parse_args(ctx, given)
 
 
 def network(
@@ -66,8 +84,26 @@ def network(
         bool, typer.Option("--until-converged", help="End when all logs are equal, and not after --seconds.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds after which to end, or to give up with --until-converged.")
-    ] = _SECONDS,
+        float | None,
+        typer.Option(
+            min=0,
+            help="Seconds after which to end, or to give up with --until-converged. The default is"
+            f" {_SECONDS:.0f}, and not to end with --dashboard.",
+        ),
+    ] = None,
+    dashboard: Annotated[
+        str | None,
+        typer.Option(
+            _DASHBOARD,
+            metavar="[HOST:PORT]",
+            help="Serve a page that shows the network and controls it, at this address; by default at a free port of"
+            " this machine alone. Run until stopped.",
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record what happens, for `gossiplog dashboard FILE` to play."),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -90,7 +126,7 @@ def network(
         raise typer.BadParameter(
             "--until-converged waits for a network without --auto-append and --churn, with which it may never converge"
         )
-    from gossiplog.cli.network.run import Task, run_network
+    from gossiplog.cli.network.run import Task, View, run_network
     from gossiplog.testnet.plan import NetworkPlan, topology_named
 
     try:
@@ -112,9 +148,10 @@ def network(
         messages=messages,
         rate=rate,
         until_converged=until_converged,
-        seconds=seconds,
+        seconds=seconds if seconds is not None else _SECONDS if dashboard is None else math.inf,
         auto_append=auto_append,
         churn=churn,
         partition=partition,
     )
-    run_network(plan, task, Output(json))
+    address = None if dashboard is None else read_address(_DASHBOARD, dashboard, _LOOPBACK)
+    run_network(plan, task, View(address=address, record=record), Output(json))

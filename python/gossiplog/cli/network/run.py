@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -11,10 +13,12 @@ import anyio
 from rich.table import Table
 
 from gossiplog.cli.output import Output, fields_table, watching
+from gossiplog.dashboard import events as shown
 from gossiplog.errors import NetworkError
 from gossiplog.net.service import background
 from gossiplog.reprs import counted
 from gossiplog.testnet.connection_graph import measure_graph
+from gossiplog.testnet.controls import NetworkControls
 from gossiplog.testnet.network import LocalNetwork
 from gossiplog.testnet.plan import NetworkPlan
 from gossiplog.testnet.schedule import AutoAppend, Churn, part_for
@@ -53,13 +57,26 @@ class Task:
     partition: float = 0.0
 
 
-def run_network(plan: NetworkPlan, task: Task, output: Output) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is to be seen of a network.
+
+    Attributes:
+        address: host and port at which to serve a page; None for no page.
+        record: the file for a recording; None for none.
+    """
+
+    address: tuple[str, int] | None = None
+    record: Path | None = None
+
+
+def run_network(plan: NetworkPlan, task: Task, view: View, output: Output) -> None:
     """Run a network of peers, and report how it went.
 
     Raises:
         NetworkError: it did not converge in time.
     """
-    found = anyio.run(_run, plan, task, backend="asyncio")
+    found = anyio.run(_run, plan, task, view, output, backend="asyncio")
     if output.json:
         output.record(found)
     else:
@@ -71,15 +88,17 @@ def run_network(plan: NetworkPlan, task: Task, output: Output) -> None:
         )
 
 
-async def _run(plan: NetworkPlan, task: Task) -> dict[str, Any]:
+async def _run(plan: NetworkPlan, task: Task, view: View, output: Output) -> dict[str, Any]:
     found: dict[str, Any] = {"peers": plan.peers, "topology": plan.topology, "converged": False}
-    async with LocalNetwork(plan) as network:
+    async with AsyncExitStack() as stack:
+        network, auto_append = await _enter(stack, plan, task, view, output)
         with (
             watching("Peers whose logs have all messages", lambda: (network.complete, network.peers)),
             anyio.move_on_after(task.seconds),
         ):
             async with background() as tasks:
                 connected, healed = anyio.Event(), anyio.Event()
+                tasks.start_soon(auto_append.run)
                 tasks.start_soon(_disturb, network, task, healed)
                 if plan.topology == "mesh":
                     tasks.start_soon(_connect, network, found, connected)
@@ -94,25 +113,63 @@ async def _run(plan: NetworkPlan, task: Task) -> dict[str, Any]:
                 if not task.until_converged:
                     await anyio.sleep_forever()
                 await connected.wait()
-        members = [member for member in network.members if member.has_log]
-        connections = sorted(map(network.connections, members))
-        found |= {
-            "messages": network.total,
-            "complete_peers": network.complete,
-            "roots": dict(network.roots),
-            "connections": {
-                "least": connections[0],
-                "median": statistics.median_low(connections),
-                "most": connections[-1],
-            },
-            "times_connected": sum(member.connected for member in members),
-            "syncs": sum(member.syncs for member in members),
-            "seconds": _since(network),
-        }
-        graph = network.graph
-        if plan.topology == "mesh" and len(graph) > 2:
-            # The bootstrap, which all know, is a short way between any two.
-            found["graph"] = asdict(measure_graph(graph, without=next(iter(graph)), seed=plan.seed))
+        found |= _figures(network)
+    return found
+
+
+async def _enter(
+    stack: AsyncExitStack, plan: NetworkPlan, task: Task, view: View, output: Output
+) -> tuple[LocalNetwork, AutoAppend]:
+    """Start a network, and before it what shows and records it."""
+    if view.address is None and view.record is None:
+        network = LocalNetwork(plan)
+        return await stack.enter_async_context(network), AutoAppend(network.append_anywhere, task.auto_append)
+    # The page takes a while to load, which other runs need not wait for.
+    from gossiplog.dashboard.stream import Dashboard
+
+    title = f"{counted(plan.peers, 'peer')}, {_SHAPES[plan.topology]}"
+    network = LocalNetwork(plan, lambda event: dashboard.publish(event))
+    auto_append = AutoAppend(network.append_anywhere, task.auto_append)
+    record = None
+    if view.record is not None:
+        from gossiplog.dashboard.recording import Recorder
+
+        record = stack.enter_context(Recorder(view.record, title)).write
+    dashboard = Dashboard(title, NetworkControls(network, auto_append), network.now, record)
+    tasks = await stack.enter_async_context(background())
+    if view.address is None:
+        tasks.start_soon(dashboard.run)
+    else:
+        url = (await tasks.start(dashboard.serve, *view.address)).url("http")
+        if output.json:
+            output.record({"dashboard": f"{url}/"})
+        else:
+            output.show(f"The dashboard is at {url}/")
+    if auto_append.rate:
+        network.tell(shown.RateChanged(network.now(), auto_append.rate))
+    return await stack.enter_async_context(network), auto_append
+
+
+def _figures(network: LocalNetwork) -> dict[str, Any]:
+    members = [member for member in network.members if member.has_log]
+    connections = sorted(map(network.connections, members))
+    found: dict[str, Any] = {
+        "messages": network.total,
+        "complete_peers": network.complete,
+        "roots": dict(network.roots),
+        "connections": {
+            "least": connections[0],
+            "median": statistics.median_low(connections),
+            "most": connections[-1],
+        },
+        "times_connected": sum(member.connected for member in members),
+        "syncs": sum(member.syncs for member in members),
+        "seconds": _since(network),
+    }
+    graph = network.graph
+    if network.plan.topology == "mesh" and len(graph) > 2:
+        # The bootstrap, which all know, is a short way between any two.
+        found["graph"] = asdict(measure_graph(graph, without=next(iter(graph)), seed=network.plan.seed))
     return found
 
 
@@ -120,8 +177,6 @@ async def _disturb(network: LocalNetwork, task: Task, healed: anyio.Event) -> No
     """Run what happens to the network by itself."""
     random = Random(network.plan.seed)
     async with anyio.create_task_group() as tasks:
-        if task.auto_append:
-            tasks.start_soon(AutoAppend(network.append_anywhere, task.auto_append).run)
         if task.churn:
             churn = Churn(lambda: network.stoppable, network.stop, network.start, rate=task.churn, random=random)
             tasks.start_soon(churn.run)

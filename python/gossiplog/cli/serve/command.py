@@ -10,7 +10,7 @@ import typer
 
 from gossiplog._core import check_address, check_peer_id
 from gossiplog.cli.logs import LogPath, NewTopic
-from gossiplog.cli.options import Gossip, gossip_config
+from gossiplog.cli.options import Gossip, gossip_config, read_address
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
 from gossiplog.net.arguments import check_texts
@@ -228,7 +228,7 @@ def serve(
     parameters = gossip_config(gossip)
     own_identity = identity or path.with_name(f"{path.name}.identity")
     options = Options(
-        hub=None if hub is None else _address(hub),
+        hub=None if hub is None else read_address("--hub", hub, _DEFAULT),
         mesh=None if mesh is None else Mesh(*mesh, own_identity, parameters, tuple(allow_peer or ())),
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
         hosts=tuple(allow_host or ()),
@@ -246,12 +246,3 @@ def serve(
     )
     if not show_config:
         serve_log(path, topic, options, Output(json), misspelt(context, os.environ))
-
-
-def _address(value: str) -> tuple[str, int]:
-    host, separator, port = value.rpartition(":")
-    if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise typer.BadParameter(
-            f"--hub: {value!r} is no address: expected HOST:PORT, the port up to 65535, as {_DEFAULT}"
-        )
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
