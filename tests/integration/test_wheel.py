@@ -65,6 +65,12 @@ def test_it_has_what_spark_looks_for(wheel: Path) -> None:
     assert {"pyspark_gossiplog/__init__.py", "gossiplog/spark/conf/log4j2.properties"} <= set(names)
 
 
+def test_it_has_the_page_of_the_dashboard(wheel: Path) -> None:
+    files = {f"gossiplog/dashboard/page/{path.name}" for path in (ROOT / "python/gossiplog/dashboard/page").iterdir()}
+    assert "gossiplog/dashboard/page/index.html" in files
+    assert files <= set(zipfile.ZipFile(wheel).namelist())
+
+
 IMPORT_ALL = """
 import importlib, pkgutil, gossiplog
 

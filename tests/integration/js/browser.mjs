@@ -1,6 +1,7 @@
 // Logs of canvas-js in headless Chromium, driven by lines (host.mjs): bundles page.mjs, serves it on a loopback port, and
 // opens it in the Chromium at --chromium, each log in a page with storage and an origin of its own. Two commands are served
-// here, "origin" and "reload": the page loads anew, and with it the log from IndexedDB; the page serves the others.
+// here, "origin" and "reload": the page loads anew, and with it the log from IndexedDB; the page serves the others. The
+// kind "visit" is a page of another server (visit.mjs).
 
 import { build } from "esbuild";
 import { once } from "node:events";
@@ -11,6 +12,7 @@ import { chromium } from "playwright-core";
 
 import { answer } from "./answer.mjs";
 import { host } from "./host.mjs";
+import { visit } from "./visit.mjs";
 
 const { values: options } = parseArgs({ options: { chromium: { type: "string" } } });
 
@@ -44,7 +46,8 @@ browser.once("disconnected", end);
 
 let pages = 0;
 
-await host(async ({ topic, key }, report) => {
+await host(async ({ kind, topic, key, ...options }, report) => {
+  if (kind === "visit") return visit(browser, options, report);
   // Browsers take every name under localhost for loopback.
   const origin = `http://page-${++pages}.localhost:${server.address().port}`;
   const context = await browser.newContext();

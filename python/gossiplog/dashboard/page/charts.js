@@ -33,7 +33,7 @@ const CHARTS = [
     lines: (samples) => [samples.map((sample) => [sample[AT], sample[LAG]])],
   },
   {
-    name: "delivery: median, 95 %",
+    name: "delivery, p50 · p95",
     figure: (samples) => {
       const [half, most] = [latest(samples, P50), latest(samples, P95)];
       return half === undefined ? "–" : `${milliseconds(half)} · ${milliseconds(most)}`;
@@ -45,10 +45,11 @@ const CHARTS = [
   },
   {
     name: "bytes sent",
+    more: (samples) => `, ${bytesText(samples.at(-1)[BYTES])} in all`,
     figure: (samples) => {
       const [from, to] = [samples.at(-5) ?? samples[0], samples.at(-1)];
       const rate = (to[BYTES] - from[BYTES]) / Math.max(to[AT] - from[AT], 0.001);
-      return `${bytesText(to[BYTES])} · ${bytesText(Math.max(rate, 0))}/s`;
+      return `${bytesText(Math.max(rate, 0))}/s`;
     },
     lines: (samples) => [
       samples.slice(1).map((sample, index) => {
@@ -67,7 +68,7 @@ export class Charts {
       const figure = d3.select(element).append("figure").attr("class", "chart");
       const caption = figure.append("figcaption");
       const text = caption.append("b");
-      caption.append("span").text(chart.name);
+      const label = caption.append("span").text(chart.name);
       const svg = figure
         .append("svg")
         .attr("viewBox", `0 0 ${WIDTH} ${HEIGHT}`)
@@ -78,6 +79,7 @@ export class Charts {
       return {
         ...chart,
         text,
+        label,
         area: svg.append("path").attr("class", "area"),
         paths: ["line", "second"].map((kind) => svg.append("path").attr("class", kind)),
       };
@@ -88,8 +90,9 @@ export class Charts {
   update(state, now) {
     const samples = [...state.samples, state.sampleAt(Math.max(now, state.now))];
     const x = d3.scaleLinear([Math.min(samples[0][AT], now), Math.max(now, samples.at(-1)[AT], 1)], [0, WIDTH]);
-    for (const { figure, lines, least = 0, text, area, paths } of this.#charts) {
+    for (const { name, figure, more, lines, least = 0, text, label, area, paths } of this.#charts) {
       text.text(figure(samples));
+      if (more !== undefined) label.text(name + more(samples));
       const found = lines(samples);
       const most = d3.max(found.flat(), ([, value]) => value) ?? 0;
       const y = d3.scaleLinear([0, Math.max(most, least, 1e-9) * 1.08], [HEIGHT, 2]);

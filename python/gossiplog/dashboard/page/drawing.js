@@ -13,6 +13,7 @@ export class Drawing {
   #edgesContext = this.#edges.getContext("2d");
   #view = null; // scale, and where the plane's origin is
   #stale = true; // whether the layer of edges has to be drawn again
+  bottom = 0; // pixels there that something covers
   chosen = { peer: null, other: null }; // a peer that is looked at, and the end of one of its edges
 
   constructor(canvas) {
@@ -60,12 +61,12 @@ export class Drawing {
   fit(layout) {
     const { left, top, right, bottom } = layout.bounds();
     const wide = Math.max(1, this.width - 2 * MARGIN);
-    const high = Math.max(1, this.height - 2 * MARGIN);
+    const high = Math.max(1, this.height - this.bottom - 2 * MARGIN);
     const scale = Math.min(wide / Math.max(right - left, 1), high / Math.max(bottom - top, 1), 2.4);
     const target = {
       scale,
       left: this.width / 2 - ((left + right) / 2) * scale,
-      top: this.height / 2 - ((top + bottom) / 2) * scale,
+      top: (this.height - this.bottom) / 2 - ((top + bottom) / 2) * scale,
     };
     if (this.#view === null) {
       this.#view = target;
@@ -194,7 +195,7 @@ export class Drawing {
   #drawNodes(context, state, layout, radius) {
     const quiet = themeColour("quiet");
     const ground = themeColour("ground");
-    const inside = radius >= 12.5;
+    const inside = radius >= 11;
     context.textAlign = "center";
     context.textBaseline = "middle";
     const size = Math.round(inside ? radius * 0.68 : Math.max(8, Math.min(10, radius * 1.2)));

@@ -86,6 +86,7 @@ const showPanels = () => {
   element("figure-peers").textContent = running === all ? `${all}` : `${running} of ${all}`;
   element("figure-messages").textContent = messages.toLocaleString("en");
   element("figure-roots").textContent = String(state.roots.size);
+  element("figure-roots-name").textContent = state.roots.size === 1 ? "root" : "roots";
   const verdict = element("verdict");
   verdict.className = state.roots.size === 0 ? "" : state.roots.size === 1 ? "equal" : "different";
   const words =
@@ -139,6 +140,7 @@ if (about.title) {
 }
 if (about.mode === "recording") {
   player = new Player(state, { state: replaced, changes: changed, wake });
+  drawing.bottom = element("player").offsetHeight + 14;
   try {
     player.load(await (await fetch("recording")).text());
   } catch (error) {
@@ -158,4 +160,9 @@ if (about.mode === "recording") {
   });
 
 // For tests, and for those who look: what the page knows, and where it draws it.
-globalThis.dashboard = { state, layout, drawing, pulses, drawn, player, now };
+globalThis.dashboard = {
+  ...{ state, layout, drawing, pulses, drawn, player, now },
+  get isShown() {
+    return !panelsAreStale;
+  },
+};

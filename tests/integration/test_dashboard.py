@@ -1,0 +1,437 @@
+"""The page of a dashboard in Chromium: what it shows is the network's state, and what it commands is done.
+
+The network is a script (`tests/dashboard/scripted.py`); that the page stands for real peers is tested with them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from gossiplog.dashboard.events import Noted, Refused
+from gossiplog.dashboard.recording import Recorder, read
+from gossiplog.dashboard.state import NetworkState
+from gossiplog.dashboard.stream import Dashboard, player
+from gossiplog.net.http.listener import Address
+from gossiplog.net.http.server import serve
+from tests.dashboard.scripted import ScriptedNetwork
+from tests.integration.javascript import SharedProcess
+from tests.integration.pages import Page
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("browser")]
+
+HOSTILE = '<script>document.title="taken"</script><img src=x onerror=alert(1)>'
+ROWS = """[...document.querySelectorAll("#rows tr")].map((row) => ({...row.dataset, texts: [...row.children].map(
+    (cell) => cell.textContent)}))"""
+# Whether nothing moves any more: a node that moves is somewhere else when the click comes.
+RESTS = "new Promise((done) => { let last = -1; const look = () => { const now = dashboard.drawn.frames; now === last ?"
+RESTS += " done(true) : ((last = now), setTimeout(look, 300)); }; look(); })"
+
+
+class Shown:
+    """A scripted network and its dashboard, which run on a thread of their own."""
+
+    def __init__(self, portal: BlockingPortal) -> None:
+        numbers = itertools.count()
+        self.dashboard = Dashboard("a network")
+        self.network = ScriptedNetwork(self.publish, lambda: next(numbers) / 1000)
+        self.dashboard._controls = self.network
+        self.url = ""
+        self.portal = portal
+
+    def publish(self, event: Any) -> None:
+        self.dashboard.publish(event)
+
+    async def run(self, *, port: int = 0, task_status: anyio.abc.TaskStatus[Address]) -> None:
+        await self.dashboard.serve(port=port, task_status=task_status)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function where the network runs."""
+        return self.portal.call(function, *arguments)
+
+    def snapshot(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.call(self.dashboard.snapshot)
+        return found
+
+    def roots(self) -> dict[str, str]:
+        return {name: peer["root"] for name, peer in self.snapshot()["peers"].items()}
+
+
+@contextmanager
+def showing(count: int = 8, port: int = 0, label: str = "{}") -> Iterator[Shown]:
+    with start_blocking_portal() as portal:
+        shown = Shown(portal)
+        shown.call(shown.network.add, "bootstrap", "boot")
+        shown.call(lambda: shown.network.begin(count, label=label))
+        future, address = portal.start_task(lambda *, task_status: shown.run(port=port, task_status=task_status))
+        shown.url = address.url("http")
+        try:
+            yield shown
+        finally:
+            future.cancel()
+
+
+@pytest.fixture
+def shown() -> Iterator[Shown]:
+    with showing() as found:
+        yield found
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: SharedProcess) -> Iterator[Open]:
+    """Opens pages; none may have complained at the end."""
+    with ExitStack() as stack:
+        pages: list[Page] = []
+
+        def open_one(url: str, **options: Any) -> Page:
+            pages.append(stack.enter_context(Page(browser.get(), url, **options)))
+            pages[-1].until("globalThis.dashboard !== undefined")
+            return pages[-1]
+
+        yield open_one
+        assert [page.complaints for page in pages] == [[]] * len(pages)
+
+
+def place(page: Page, name: str) -> tuple[float, float]:
+    """Where a peer is drawn, once it rests."""
+    page.evaluate(RESTS)
+    return point(page, f"dashboard.layout.nodes.get({name!r})")
+
+
+def point(page: Page, of: str) -> tuple[float, float]:
+    x, y = page.evaluate(
+        f"(() => {{ const at = {of}; const box = document.getElementById('network').getBoundingClientRect();"
+        " const [x, y] = dashboard.drawing.toCanvas(at.x, at.y); return [box.x + x, box.y + y]; })()"
+    )
+    return x, y
+
+
+def neutral(snapshot: dict[str, Any]) -> dict[str, Any]:
+    edges = {
+        frozenset(edge["peers"]): (edge["connected"], dict(zip(edge["peers"], edge["links"], strict=True)))
+        for edge in snapshot["edges"]
+    }
+    return {"peers": snapshot["peers"], "edges": edges, "groups": snapshot["groups"], "rate": snapshot["rate"]}
+
+
+def becomes_true_state(page: Page, shown: Shown) -> None:
+    """Wait until the page has all that has happened, and hold what it knows and says against the network's state."""
+    state = shown.snapshot()
+    page.until(f"dashboard.state.now >= {state['at']}")
+    assert neutral(page.evaluate("dashboard.state.snapshot()")) == neutral(state)
+    page.until("dashboard.isShown")
+    roots = {name: peer["root"] for name, peer in state["peers"].items()}
+    rows = {row["peer"]: row for row in page.evaluate(ROWS)}
+    for name, peer in state["peers"].items():
+        label, root, messages, clock, _, status = rows[name]["texts"]
+        assert label == peer["label"]
+        assert root == (peer["root"][-4:] or "–")
+        assert (messages, clock) == (str(peer["messages"]), str(peer["clock"]))
+        assert status == (peer["kind"] if peer["running"] else "stopped")
+    # Equal colours are equal logs, and others are others.
+    logs = [name for name, peer in state["peers"].items() if peer["kind"] != "bootstrap"]
+    colours = {rows[name]["colour"] for name in logs}
+    assert len(colours) == len({roots[name] for name in logs})
+    assert len({(rows[name]["colour"], roots[name]) for name in logs}) == len(colours)
+
+
+def drawn_colour(page: Page, name: str) -> str:
+    """The colour in the picture at a peer, beside its letters."""
+    page.evaluate(RESTS)
+    found = page.evaluate(
+        f"""(() => {{
+            const {{ drawing, layout }} = dashboard;
+            const at = layout.nodes.get({name!r});
+            const [x, y] = drawing.toCanvas(at.x, at.y);
+            const up = drawing.radius(layout.nodes.size) * 0.72;
+            // By a canvas of the test's own: the browser complains of a picture that is read again and again.
+            const copy = new OffscreenCanvas(1, 1).getContext("2d", {{ willReadFrequently: true }});
+            const [left, top] = [Math.round(x * drawing.ratio), Math.round((y - up) * drawing.ratio)];
+            copy.drawImage(document.getElementById("network"), left, top, 1, 1, 0, 0, 1, 1);
+            return [...copy.getImageData(0, 0, 1, 1).data];
+        }})()"""
+    )
+    red, green, blue, _ = found
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def test_what_is_shown_is_the_state(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    assert page.evaluate("document.title") == "a network – gossiplog"
+    page.until("document.getElementById('verdict').textContent === 'all logs are equal'")
+    rows = {row["peer"]: row for row in page.evaluate(ROWS)}
+    boot, first, *_ = shown.roots()
+    assert drawn_colour(page, boot) == "#000000"
+    assert drawn_colour(page, first) == rows[first]["colour"]
+    # Edges in the picture are those of the state.
+    ends = page.evaluate("dashboard.layout.links.map(({source, target}) => [source.name, target.name])")
+    assert {frozenset(pair) for pair in ends} == {frozenset(edge["peers"]) for edge in shown.snapshot()["edges"]}
+
+
+def test_a_click_appends(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    peer = list(shown.roots())[3]
+    before = shown.roots()[peer]
+    page.click_at(*place(page, peer))
+    page.until(f"dashboard.state.peers.get({peer!r}).messages === 1")
+    becomes_true_state(page, shown)
+    assert shown.roots()[peer] != before
+    logs = {root for root in shown.roots().values() if root}
+    assert len(logs) == 1
+
+
+def test_a_shift_click_stops_and_starts(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    peer = list(shown.roots())[3]
+    page.click_at(*place(page, peer), key="Shift")
+    page.until(f"!dashboard.state.peers.get({peer!r}).running")
+    becomes_true_state(page, shown)
+    # A click on one that has stopped does nothing.
+    page.click_at(*place(page, peer))
+    page.click_at(*place(page, peer), key="Shift")
+    page.until(f"dashboard.state.peers.get({peer!r}).running")
+    becomes_true_state(page, shown)
+    assert shown.snapshot()["peers"][peer]["messages"] == 0
+
+
+def test_a_click_on_an_edge_cuts_it(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    page.evaluate(RESTS)
+    peers = page.evaluate("dashboard.layout.links.at(-1).edge.peers")
+    middle = "(({source, target}) => ({x: (source.x + target.x) / 2, y: (source.y + target.y) / 2}))"
+    page.click_at(*point(page, f"{middle}(dashboard.layout.links.at(-1))"))
+    page.until(f"![...dashboard.state.edges.values()].some(({{peers}}) => peers.join() === {','.join(peers)!r})")
+    becomes_true_state(page, shown)
+    assert frozenset(peers) not in shown.network.edges
+
+
+def test_a_partition_shows_two_colours_and_then_one(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    page.click("#partition")
+    page.until("dashboard.state.groups !== null")
+    for peer in (list(shown.roots())[1], list(shown.roots())[-1]):
+        shown.call(shown.network.append, peer)
+    page.until("document.getElementById('verdict').textContent === '2 different logs'")
+    becomes_true_state(page, shown)
+    one, other = list(shown.roots())[1], list(shown.roots())[-1]
+    assert drawn_colour(page, one) != drawn_colour(page, other)
+    page.click("#heal")
+    page.until("document.getElementById('verdict').textContent === 'all logs are equal'")
+    becomes_true_state(page, shown)
+    assert drawn_colour(page, one) == drawn_colour(page, other)
+
+
+def test_a_late_page_and_one_beside_it(shown: Shown, open_page: Open) -> None:
+    first = open_page(shown.url)
+    for peer in list(shown.roots())[1:4]:
+        shown.call(shown.network.append, peer)
+    shown.call(shown.network.stop, list(shown.roots())[5])
+    late = open_page(shown.url)
+    for page in (first, late):
+        becomes_true_state(page, shown)
+    # Its log of events has what came before it.
+    late.until("document.getElementById('log').textContent.includes('appends message 1')")
+
+
+def test_a_page_goes_on_when_the_program_is_started_anew(open_page: Open) -> None:
+    with showing(4) as before:
+        page = open_page(before.url)
+        becomes_true_state(page, before)
+        port = int(before.url.rpartition(":")[2])
+    page.until("document.getElementById('connection').textContent !== ''")
+    with showing(6, port) as again:
+        page.until("document.getElementById('connection').textContent === ''")
+        page.until("dashboard.state.peers.size === 7")
+        becomes_true_state(page, again)
+        # What the browser says of the connection that ended.
+        assert all("ERR_" in text for text in page.complaints)
+        page._events.clear()
+
+
+def test_names_and_texts_of_others_are_text(open_page: Open) -> None:
+    with showing(3, label=HOSTILE + "{}") as shown:
+        page = open_page(shown.url)
+        becomes_true_state(page, shown)
+        peer = list(shown.roots())[1]
+        shown.call(shown.publish, Noted(1.0, HOSTILE, peer))
+        shown.call(shown.publish, Refused(1.0, peer, HOSTILE, HOSTILE, HOSTILE))
+        page.until("document.getElementById('log').textContent.split('onerror').length > 4")
+        page.move(*place(page, peer))
+        page.until("document.getElementById('tooltip').textContent.includes('<script>')")
+        assert page.evaluate("document.querySelectorAll('#rows script, #log script, #tooltip script, img').length") == 0
+        assert page.evaluate("document.title") == "a network – gossiplog"
+
+
+def test_the_tooltip_says_what_a_peer_has(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    peer = list(shown.roots())[2]
+    shown.call(shown.network.append, peer)
+    becomes_true_state(page, shown)
+    page.move(*place(page, peer))
+    text = page.until("!document.getElementById('tooltip').hidden && document.getElementById('tooltip').textContent")
+    state = shown.snapshot()["peers"][peer]
+    for said in (peer, state["root"], state["heads"][0], "messages1", "clock2"):
+        assert said in text
+
+
+def test_by_keyboard_alone(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    page.evaluate(RESTS)
+    focused = "document.activeElement.id || document.activeElement.dataset.peer || document.activeElement.tagName"
+    seen = []
+    while (found := page.evaluate(focused)) != "log":
+        seen.append(found)
+        page.press("Tab")
+        assert len(seen) < 30
+    first, *_ = shown.roots()
+    assert [each for each in seen if each in ("network", "rate", "partition", "heal", "add_peer", first)] == [
+        "network",
+        "rate",
+        "partition",
+        "heal",
+        "add_peer",
+        first,
+    ]
+    # In the table: down to another peer, append, stop, start.
+    page.evaluate("document.querySelector('#rows tr').focus()")
+    page.press("ArrowDown", "ArrowDown", "Enter")
+    peer = list(shown.roots())[2]
+    page.until(f"dashboard.state.peers.get({peer!r}).messages === 1")
+    page.press("Shift+Enter")
+    page.until(f"!dashboard.state.peers.get({peer!r}).running")
+    page.press("Shift+Enter")
+    page.until(f"dashboard.state.peers.get({peer!r}).running")
+    # In the picture: the first peer, whose edges follow each other, and the cut.
+    page.evaluate("document.getElementById('network').focus()")
+    page.press("Escape", "ArrowRight", "n")
+    other = page.until("dashboard.drawing.chosen.other")
+    page.press("x")
+    page.until(f"dashboard.state.link({first!r}, {other!r}) === 'none'")
+    page.until(f"!dashboard.state.others.get({first!r}).has({other!r})")
+    page.press("ArrowRight", "ArrowDown", "Enter")
+    page.until("document.getElementById('said').textContent !== ''")
+    # By the controls: a rate, and a peer more.
+    page.evaluate("document.getElementById('rate').focus()")
+    page.press("ArrowRight")
+    page.until("dashboard.state.rate === 0.5")
+    page.press("Tab", "Tab", "Tab", "Enter")
+    page.until("dashboard.state.peers.size === 10")
+    becomes_true_state(page, shown)
+
+
+def test_what_the_network_refuses_is_said(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    peer = list(shown.roots())[2]
+    shown.call(shown.network.stop, peer)
+    becomes_true_state(page, shown)
+    # As where it has stopped since the page looked.
+    page.evaluate(f"dashboard.state.peers.get({peer!r}).running = true")
+    page.click_at(*place(page, peer))
+    assert "has stopped: start it first" in page.until("document.getElementById('notice').textContent")
+    assert all("409" in text for text in page.complaints)
+    page._events.clear()
+
+
+def test_the_log_is_filtered(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    for peer in list(shown.roots())[1:4]:
+        shown.call(shown.network.append, peer)
+    becomes_true_state(page, shown)
+    page.until("document.getElementById('log').textContent.includes('message 3')")
+    page.evaluate("document.getElementById('log-text').focus()")
+    page.type("message 2")
+    page.until("document.querySelectorAll('#log li').length === 1")
+    assert "appends message 2" in page.evaluate("document.getElementById('log').textContent")
+
+
+def test_on_a_phone(shown: Shown, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(shown.url, size=(390, 844), dark=True)
+    becomes_true_state(page, shown)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    peer = list(shown.roots())[4]
+    page.click_at(*place(page, peer))
+    page.until(f"dashboard.state.peers.get({peer!r}).messages === 1")
+    becomes_true_state(page, shown)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 27)"
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A partition and its end, a second between two steps."""
+    path = tmp_path / "run.jsonl"
+    now = 0.0
+    with Recorder(path, "a <b>run</b>") as recorder:
+        network = ScriptedNetwork(lambda event: recorder.write([event]), lambda: now)
+
+        async def happen() -> None:
+            nonlocal now
+            network.begin(6)
+            names = list(network.peers)
+            for step in (
+                lambda: network.append(names[0]),
+                network.partition,
+                lambda: network.append(names[0]),
+                lambda: network.append(names[-1]),
+                network.heal,
+                lambda: network.stop(names[1]),
+            ):
+                now += 1
+                await step()
+
+        anyio.run(happen)
+    return path
+
+
+def test_a_recording_is_played(recording: Path, open_page: Open) -> None:
+    events = list(read(recording))
+    with start_blocking_portal() as portal:
+        future, address = portal.start_task(
+            lambda *, task_status: serve(player(recording, "a run"), task_status=task_status)
+        )
+        try:
+            page = open_page(address.url("http"))
+            assert page.evaluate("document.getElementById('controls').hidden")
+            page.click("#play")
+            for time in (4.5, 0.5, 3.0, 6.0, 2.999):
+                page.evaluate(
+                    "((slider) => { slider.value = TIME; slider.dispatchEvent(new Event('input')); })"
+                    "(document.getElementById('position'))".replace("TIME", str(time))
+                )
+                state = NetworkState()
+                for event in events:
+                    if event.at <= time:
+                        state.apply(event)
+                found = page.evaluate("dashboard.state.snapshot()")
+                assert neutral(found) == neutral(state.snapshot())
+                assert found["totals"] == state.totals
+            # It stands still until it is told to go on, faster, to the end.
+            assert page.evaluate("dashboard.player.time") == 2.999
+            page.evaluate(
+                "((speed) => { speed.value = '20'; speed.dispatchEvent(new Event('input')); })"
+                "(document.getElementById('speed'))"
+            )
+            page.evaluate("document.getElementById('network').focus()")
+            page.press("Space")
+            page.until("dashboard.player.time === 6")
+            page.until("document.getElementById('play').textContent === 'Play'")
+            assert page.evaluate("dashboard.state.peers.size") == 6
+            assert page.evaluate("[...dashboard.state.peers.values()].filter((peer) => !peer.running).length") == 1
+        finally:
+            future.cancel()
