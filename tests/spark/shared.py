@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
+from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import SparkSession
 
 from gossiplog.spark import session
@@ -15,6 +18,7 @@ from tests.spark import java
 
 ROOT = Path(__file__).parent.parent.parent
 SITE = Path(__file__).parent / "site"
+_MOST_USED = ("spark-catalyst_", "spark-core_", "spark-sql_", "spark-sql-api_", "spark-common-utils_", "scala-library-")
 
 
 def start(folder: Path) -> SparkSession:
@@ -32,12 +36,52 @@ def start(folder: Path) -> SparkSession:
         # No query here has enough rows to be worth compiling.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # Of a share of the memory otherwise: each task that aggregates would clear up to 16 MB for a few rows.
+        "spark.buffer.pageSize": "1m",
+        # What ended is asked for by nobody, and would be looked at by each garbage collection.
+        "spark.ui.retainedJobs": "20",
+        "spark.ui.retainedStages": "20",
+        "spark.ui.retainedTasks": "100",
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.sql.ui.explainMode": "simple",
+        # Stack traces of each call, for messages of errors that no test reads, and checks of Spark's own optimizer.
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.lightweightPlanChangeValidation": "false",
+        "spark.driver.extraClassPath": os.pathsep.join(_most_used()),
     }
+    _remember_names()
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         # Workers import functions of the tests by name, and their daemons what is in `site`.
         folders = [str(SITE), str(ROOT), os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
         return session("local[2]", conf=conf, driver_memory="1g", name="tests")
+
+
+def _most_used() -> list[str]:
+    """Return the files of most classes of Spark, to be looked into first.
+
+    Java looks for a class in one file after the other, of 280 in any order, and Spark reads the class of each function
+    that it hands to tasks.
+    """
+    folder = Path(pyspark.__file__).parent / "jars"
+    return [str(path) for name in _MOST_USED for path in folder.glob(f"{name}*.jar")]
+
+
+def _remember_names() -> None:
+    """Have py4j ask once for each class and package: for most names Java looks for a class in all of its files."""
+    for kind in (JVMView, JavaPackage):
+        kind.__getattr__ = _remembering(kind.__getattr__)
+
+
+def _remembering(ask: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    def member(self: Any, name: str) -> Any:
+        found = ask(self, name)
+        if isinstance(found, (JavaClass, JavaPackage)):
+            setattr(self, name, found)
+        return found
+
+    return member
 
 
 @contextmanager
