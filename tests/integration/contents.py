@@ -58,7 +58,7 @@ CONTENTS: dict[str, Content] = {
     "1 message": partial(numbers, 1),
     "127 messages": partial(numbers, 127),
     "128 messages": partial(numbers, 128),
-    # A page takes some 16 ms of processor for each message. So many make a tree of four levels.
+    # So many make a tree of four levels.
     "1000 messages": partial(numbers, 1000),
     "branches": branches,
     "every kind in dag-cbor": partial(kinds, "dag-cbor"),

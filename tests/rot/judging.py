@@ -30,6 +30,7 @@ from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, read_options
 from gossiplog.spark.source.reader import LogReader
 from tests.rot.cells import Cell, Unchanged
 from tests.rot.shapes import SIGNER, Shape
+from tests.spark.inline import InlineSession
 
 Use: TypeAlias = Callable[[Log], object]
 
@@ -217,24 +218,6 @@ def _no_unraisable(failures: list[str]) -> Iterator[None]:
         sys.unraisablehook = former
 
 
-class _Inline:
-    """Stands for a Spark session, and runs the tasks of a job here."""
-
-    def __init__(self) -> None:
-        self.sparkContext = self
-
-    def parallelize(self, parts: Iterable[object], number: int) -> _Inline:
-        self._parts = parts
-        return self
-
-    def map(self, task: Callable[[object], object]) -> _Inline:
-        self._parts = map(task, self._parts)
-        return self
-
-    def collect(self) -> list[object]:
-        return [*self._parts]
-
-
 class _Judgement:
     def __init__(self, outcome: Outcome, known: Known, work: Path) -> None:
         self._outcome = outcome
@@ -365,7 +348,7 @@ class _Judgement:
         """What `gossiplog pipeline verify` reads beside the messages, and a read of all of them in four partitions."""
         location = str(self._path)
         try:
-            check_rows(_Inline(), location, log_metadata(location))  # type: ignore[arg-type]
+            check_rows(InlineSession(), location, log_metadata(location))  # type: ignore[arg-type]
         except StorageError as error:
             self._refused(error)
         options = read_options({"path": location, "partitions": "4"}, BATCH_OPTIONS)
