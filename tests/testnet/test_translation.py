@@ -176,6 +176,32 @@ def test_so_many_messages_are_shown_at_a_time(translator: Translator, log: Log) 
     assert len(taken(translator, shown.Delivered)) == 1
 
 
+def test_sources_are_said_before_the_messages_or_after(translator: Translator, log: Log) -> None:
+    translator.observed = True
+    translator.hear(committed(2, **{OTHER: 1, "third": 2}))
+    assert taken(translator, shown.Delivered) == []
+    for number in range(2):
+        translator.take_message(appended(log, number))
+    assert [event.source for event in taken(translator, shown.Delivered)] == [OTHER, "third"]
+    translator.take_message(appended(log, 2))
+    translator.take_message(appended(log, 3))
+    assert [event.source for event in taken(translator, shown.Delivered)] == ["third"]
+    translator.hear(committed(1, **{OTHER: 1}))
+    assert [event.source for event in taken(translator, shown.Delivered)] == [OTHER]
+
+
+def test_messages_that_are_not_shown_have_sources_too(translator: Translator, log: Log) -> None:
+    translator.observed = True
+    messages = log.append_many(range(MOST_MESSAGES + 5), signer=OTHERS)
+    for message in messages:
+        translator.take_message(message)
+    translator.hear(committed(MOST_MESSAGES + 2, **{OTHER: MOST_MESSAGES + 2}))
+    assert len(taken(translator, shown.Delivered)) == MOST_MESSAGES
+    translator.take_message(appended(log, "one more"))
+    translator.hear(committed(4, third=3, fourth=1))
+    assert [event.source for event in taken(translator, shown.Delivered)] == ["fourth"]
+
+
 def test_latencies_of_a_flow_are_kept(translator: Translator, log: Log, clock: Clock) -> None:
     translator.flow = 2
     clock.now = 3.0

@@ -343,7 +343,7 @@ class LocalNetwork(Service):
             await self.append(self._random.choice(running), count, flow)
 
     async def flow(self, messages: int, rate: float, burst: int = 1) -> list[float]:
-        """Append messages at members by chance, and wait until every running member has them all.
+        """Wait until all members have joined, append messages at them by chance, and wait until all have them all.
 
         Args:
             messages: how many.
@@ -354,6 +354,7 @@ class LocalNetwork(Service):
             For each message and each member but the one that appended it, the seconds from the call of `append` until
             the member was notified of it.
         """
+        await self.joined()
         self._flow += 1
         self._latencies = []
         await _call_all((link, Measure(self._flow)) for link in self.links)

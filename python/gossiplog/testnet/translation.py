@@ -47,8 +47,10 @@ class Translator:
         self._latencies: list[float] = []
         # Since the last look.
         self._inserted: int | None = None
-        # That came since the last commit, as many as are shown: (at, id, latency).
-        self._arrived: deque[tuple[float, str, float | None]] = deque(maxlen=MOST_MESSAGES)
+        # Messages that came and whose source is not known yet: (at, id, latency); so many in a row that are not shown.
+        self._arrived: deque[tuple[float, str, float | None] | int] = deque()
+        # Sources of messages, with how many each has brought: they are said before or after the messages.
+        self._sources: deque[tuple[str, int]] = deque()
         self._shown = 0
         self._syncing: set[str] = set()
 
@@ -88,8 +90,11 @@ class Translator:
 
     def take_message(self, message: SignedMessage) -> None:
         """Note a message that has come to the log."""
+        if not (self.flow or self.observed) or message.author == self._author:
+            return
         is_shown = self.observed and self._shown < MOST_MESSAGES
-        if not (self.flow or is_shown) or message.author == self._author:
+        if not (self.flow or is_shown):
+            self._skip(1)
             return
         sent, flow = _stamp(message.payload)
         now = self._clock()
@@ -99,6 +104,8 @@ class Translator:
         if is_shown:
             self._shown += 1
             self._arrived.append((now, message.id, latency))
+        elif self.observed:
+            self._skip(1)
 
     def append(self, at: float, ids: Sequence[str]) -> None:
         """Note messages that the member has appended itself."""
@@ -111,12 +118,13 @@ class Translator:
 
     def take(self) -> tuple[list[shown.Event], list[float]]:
         """Return what happened since the last call, in order, and the latencies of a flow."""
+        self._match_sources()
         if self._inserted is not None and self._log is not None:
             self._events.append(self._state(self._log, self._inserted))
         self._inserted = None
         found, self._events = self._events, []
         latencies, self._latencies = self._latencies, []
-        self._shown = len(self._arrived)
+        self._shown = 0
         return found, latencies
 
     def _state(self, log: Log, inserted: int) -> shown.Event:
@@ -126,12 +134,32 @@ class Translator:
 
     def _committed(self, inserted: int, sources: Mapping[str, int]) -> None:
         self.changed(inserted)
-        # Who brought which message is not said; most commits have one source.
-        names = [name for name, count in sources.items() for _ in range(min(count, MOST_MESSAGES))]
-        for (at, id, latency), name in zip(self._arrived, names, strict=False):
-            by: shown.Way = "sync" if name in self._syncing else "push" if self._pushes(name) else "gossip"
-            self._events.append(shown.Delivered(at, self.name, id, self._named(name), by, latency))
-        self._arrived.clear()
+        if self.observed:
+            self._sources += sources.items()
+            self._match_sources()
+
+    def _skip(self, count: int) -> None:
+        if self._arrived and isinstance(last := self._arrived[-1], int):
+            self._arrived[-1] = last + count
+        else:
+            self._arrived.append(count)
+
+    def _match_sources(self) -> None:
+        """Report messages whose source is known. Of several sources of a commit it is not said which brought which."""
+        while self._arrived and self._sources:
+            first = self._arrived.popleft()
+            name, count = self._sources.popleft()
+            if isinstance(first, int):
+                taken = min(first, count)
+                if first > taken:
+                    self._arrived.appendleft(first - taken)
+            else:
+                taken = 1
+                at, id, latency = first
+                by: shown.Way = "sync" if name in self._syncing else "push" if self._pushes(name) else "gossip"
+                self._events.append(shown.Delivered(at, self.name, id, self._named(name), by, latency))
+            if count > taken:
+                self._sources.appendleft((name, count - taken))
 
     def _pushes(self, name: str) -> bool:
         """Return whether messages come from a peer without gossip: a hub's from its clients, and theirs from it."""

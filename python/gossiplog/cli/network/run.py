@@ -108,6 +108,8 @@ async def _run(plan: NetworkPlan, task: Task, view: View, output: Output) -> dic
                 await network.converged()
                 found["seconds_to_converge"] = _since(network)
                 if task.messages:
+                    # On a network that stands: what comes to a peer that joins later is no delivery.
+                    await connected.wait()
                     await _append(network, task, found)
                 found["converged"] = True
                 if not task.until_converged:

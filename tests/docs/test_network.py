@@ -1,0 +1,110 @@
+"""The blocks of docs/network.md run, and each recording that they make shows what the page says of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import recording
+from gossiplog.dashboard.state import NetworkState
+from tests.readme import DOCS, Shell, blocks, steps
+
+PAGE = DOCS / "network.md"
+TIMEOUT = 300
+
+pytestmark = pytest.mark.integration
+
+
+def recorded(name: str, folder: Path) -> tuple[Sequence[shown.Event], dict[str, Any]]:
+    """Run the command of the page that makes a recording; return its events, and the state at its end."""
+    (command,) = [block for block in blocks(PAGE) if f"--record {name}.jsonl" in block.text]
+    with Shell(folder, TIMEOUT) as shell:
+        for line, expected in steps(command):
+            shell.run(line, expected)
+    events = list(recording.read(folder / f"{name}.jsonl"))
+    state = NetworkState()
+    for event in events:
+        state.apply(event)
+    return events, state.snapshot()
+
+
+def kinds(state: dict[str, Any]) -> Counter[str]:
+    return Counter(peer["kind"] for peer in state["peers"].values())
+
+
+def roots(state: dict[str, Any]) -> set[str]:
+    return {peer["root"] for peer in state["peers"].values() if peer["kind"] != "bootstrap"}
+
+
+def test_every_block_is_a_run_or_plays_one() -> None:
+    found = [re.search(r"--record (\w+)", block.text) for block in blocks(PAGE)]
+    names = [match[1] for match in found if match is not None]
+    assert names == ["hub", "automatic", "bootstrap", "gossip", "branches"]
+    assert len(found) == len(names) + 1
+
+
+def test_a_hub_whose_clients_append(tmp_path: Path) -> None:
+    events, state = recorded("hub", tmp_path)
+    assert kinds(state) == {"hub": 1, "client": 7}
+    assert len(roots(state)) == 1
+    published = [event for event in events if isinstance(event, shown.Published)]
+    assert len(published) == 8
+    came = Counter(event.message for event in events if isinstance(event, shown.Delivered))
+    assert came == {event.message: 7 for event in published}
+    assert Counter(event.by for event in events if isinstance(event, shown.Delivered)).most_common(1)[0][0] == "push"
+
+
+def test_a_hub_whose_clients_append_all_the_time(tmp_path: Path) -> None:
+    events, state = recorded("automatic", tmp_path)
+    assert state["rate"] == 20
+    assert kinds(state) == {"hub": 1, "client": 7}
+    counts = [event.messages for event in events if isinstance(event, shown.Committed)]
+    assert max(counts) > 20
+    assert {event.peer for event in events if isinstance(event, shown.Published)} > set(list(state["peers"])[:4])
+
+
+def test_peers_that_find_each_other(tmp_path: Path) -> None:
+    events, state = recorded("bootstrap", tmp_path)
+    assert kinds(state) == {"bootstrap": 1, "peer": 64}
+    (bootstrap,) = [name for name, peer in state["peers"].items() if peer["kind"] == "bootstrap"]
+    others = Counter(name for edge in state["edges"] if bootstrap not in edge["peers"] for name in edge["peers"])
+    assert len(others) == 64
+    assert min(others.values()) >= 3
+    # They began with the bootstrap alone.
+    first = {}
+    for event in events:
+        if isinstance(event, shown.Connected) and event.peer == bootstrap:
+            first.setdefault(event.other, event.at)
+    assert len(first) == 64
+
+
+def test_messages_travel_by_gossip(tmp_path: Path) -> None:
+    events, state = recorded("gossip", tmp_path)
+    assert len(roots(state)) == 1
+    delivered = [event for event in events if isinstance(event, shown.Delivered)]
+    assert len(delivered) == 20 * 15
+    assert Counter(event.by for event in delivered)["gossip"] > 20 * 15 / 2
+    assert all(event.latency is not None and event.latency < 60 for event in delivered)
+    assert any(isinstance(event, shown.LinkChanged) and event.link == "mesh" for event in events)
+
+
+def test_branches_meet(tmp_path: Path) -> None:
+    events, state = recorded("branches", tmp_path)
+    assert len(roots(state)) == 1
+    first: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, shown.Committed):
+            first.setdefault(event.peer, event.root)
+    assert len(set(first.values())) == 8
+    assert sum(event.inserted for event in events if isinstance(event, shown.SyncEnded)) > 0
+    assert recording.check(tmp_path / "branches.jsonl").title == "8 peers, as a mesh"
+    *_, check = blocks(PAGE)
+    with Shell(tmp_path, TIMEOUT) as shell:
+        for line, expected in steps(check):
+            shell.run(line, expected)
