@@ -5,6 +5,7 @@ import { colourOf, inkOn, shortRoot, themeColour } from "./colours.js";
 
 const FULL = 2 * Math.PI;
 const MARGIN = 46;
+const DENSE = 600; // edges
 
 export class Drawing {
   #canvas;
@@ -13,6 +14,7 @@ export class Drawing {
   #edgesContext = this.#edges.getContext("2d");
   #view = null; // scale, and where the plane's origin is
   #stale = true; // whether the layer of edges has to be drawn again
+  isSimplified = false; // whether edges were drawn for the moment
   bottom = 0; // pixels there that something covers
   chosen = { peer: null, other: null }; // a peer that is looked at, and the end of one of its edges
 
@@ -88,10 +90,12 @@ export class Drawing {
     return Math.max(4.5, Math.min(15, room * 0.115));
   }
 
-  frame(state, layout, pulses, now) {
+  // Draw a frame. Whether something of the layout moves still, the caller knows.
+  frame(state, layout, pulses, now, isMoving = false) {
     const radius = this.radius(layout.nodes.size);
-    if (this.#stale) {
-      this.#drawEdges(state, layout, radius);
+    this.#project(layout);
+    if (this.#stale || (this.isSimplified && !isMoving)) {
+      this.#drawEdges(layout, radius, isMoving);
       this.#stale = false;
     }
     const context = this.#context;
@@ -105,19 +109,26 @@ export class Drawing {
     this.#drawRings(context, layout, pulses, now, radius);
   }
 
-  #ends({ source, target }) {
-    return [...this.toCanvas(source.x, source.y), ...this.toCanvas(target.x, target.y)];
+  // Where each node is on the canvas, once for all that is drawn of it.
+  #project(layout) {
+    const { scale, left, top } = this.#view ?? { scale: 1, left: 0, top: 0 };
+    for (const node of layout.nodes.values()) {
+      node.left = node.x * scale + left;
+      node.top = node.y * scale + top;
+    }
   }
 
-  #drawEdges(state, layout, radius) {
+  #drawEdges(layout, radius, isMoving) {
     const context = this.#edgesContext;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.#edges.width, this.#edges.height);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     const kinds = { mesh: [], lazy: [], plain: [] };
     for (const link of layout.links) kinds[edgeKind(link.edge)].push(link);
-    const many = layout.links.length;
-    const dense = many > 600;
+    const dense = layout.links.length > DENSE;
+    // Dashes and triangles of thousands of edges take longer than a frame: they come back when the picture rests.
+    const plainly = dense && isMoving;
+    this.isSimplified = plainly;
     // One path for each kind: a stroke for each edge would take most of a frame.
     const styles = {
       plain: { colour: "plain", dash: [4, 3], width: dense ? 0.7 : 1, alpha: dense ? 0.45 : 0.85 },
@@ -127,19 +138,20 @@ export class Drawing {
     for (const [kind, { colour, dash, width, alpha }] of Object.entries(styles)) {
       if (kinds[kind].length === 0) continue;
       context.beginPath();
-      for (const link of kinds[kind]) {
-        const [x, y, otherX, otherY] = this.#ends(link);
-        context.moveTo(x, y);
-        context.lineTo(otherX, otherY);
+      for (const { source, target } of kinds[kind]) {
+        context.moveTo(source.left, source.top);
+        context.lineTo(target.left, target.top);
       }
-      context.setLineDash(dash);
+      context.setLineDash(plainly ? [] : dash);
       context.lineCap = kind === "lazy" ? "round" : "butt";
       context.lineWidth = width;
-      context.globalAlpha = alpha;
+      context.globalAlpha = plainly && kind !== "mesh" ? alpha * 0.6 : alpha;
       context.strokeStyle = themeColour(colour);
       context.stroke();
     }
     context.setLineDash([]);
+    context.globalAlpha = 1;
+    if (plainly) return;
     context.beginPath();
     for (const { edge, source, target } of layout.links) {
       if (edge.links[0] === "mesh") this.#triangle(context, source, target, radius, dense);
@@ -153,15 +165,18 @@ export class Drawing {
 
   // A triangle near the peer whose mesh it is, pointing to the member.
   #triangle(context, from, to, radius, dense) {
-    const [x, y] = this.toCanvas(from.x, from.y);
-    const [toX, toY] = this.toCanvas(to.x, to.y);
-    const length = Math.hypot(toX - x, toY - y);
+    const dx = to.left - from.left;
+    const dy = to.top - from.top;
+    const length = Math.sqrt(dx * dx + dy * dy);
     if (length < 2.6 * radius) return;
-    const [ux, uy] = [(toX - x) / length, (toY - y) / length];
+    const ux = dx / length;
+    const uy = dy / length;
     const size = dense ? 3 : Math.max(3.4, radius * 0.42);
     const at = Math.min(radius + 2 + size * 1.9, length / 2);
-    const [tipX, tipY] = [x + ux * at, y + uy * at];
-    const [backX, backY] = [tipX - ux * size * 1.7, tipY - uy * size * 1.7];
+    const tipX = from.left + ux * at;
+    const tipY = from.top + uy * at;
+    const backX = tipX - ux * size * 1.7;
+    const backY = tipY - uy * size * 1.7;
     context.moveTo(tipX, tipY);
     context.lineTo(backX - uy * size * 0.8, backY + ux * size * 0.8);
     context.lineTo(backX + uy * size * 0.8, backY - ux * size * 0.8);
@@ -175,14 +190,14 @@ export class Drawing {
     context.strokeStyle = themeColour("accent");
     context.lineWidth = 1.4;
     context.globalAlpha = 0.75;
-    const [x, y] = this.toCanvas(node.x, node.y);
+    const { left: x, top: y } = node;
     for (const name of state.others.get(peer) ?? []) {
       const end = layout.nodes.get(name);
       if (end === undefined) continue;
       context.beginPath();
       context.lineWidth = name === other ? 4 : 1.4;
       context.moveTo(x, y);
-      context.lineTo(...this.toCanvas(end.x, end.y));
+      context.lineTo(end.left, end.top);
       context.stroke();
     }
     context.globalAlpha = 1;
@@ -203,7 +218,7 @@ export class Drawing {
     for (const [name, node] of layout.nodes) {
       const peer = state.peers.get(name);
       if (peer === undefined) continue;
-      const [x, y] = this.toCanvas(node.x, node.y);
+      const { left: x, top: y } = node;
       const colour = peer.kind === "bootstrap" ? "#000000" : colourOf(peer.root);
       const reach = peer.kind === "hub" || peer.kind === "bootstrap" ? radius * 1.18 : radius;
       context.beginPath();
@@ -236,7 +251,7 @@ export class Drawing {
     for (const [name, node] of layout.nodes) {
       const peer = state.peers.get(name);
       if (peer === undefined) continue;
-      const [x, y] = this.toCanvas(node.x, node.y);
+      const { left: x, top: y } = node;
       const label = peer.label.length > 14 ? `${peer.label.slice(0, 13)}…` : peer.label;
       context.fillText(label, x, inside ? y + radius + 10 : y - radius - 7);
     }
@@ -248,8 +263,8 @@ export class Drawing {
       if (kind === "ring" || source === undefined || target === undefined) continue;
       const passed = Math.max(0, Math.min(1, (now - start) / (end - start)));
       const eased = passed * (2 - passed);
-      const [x, y] = this.toCanvas(source.x, source.y);
-      const [toX, toY] = this.toCanvas(target.x, target.y);
+      const { left: x, top: y } = source;
+      const { left: toX, top: toY } = target;
       const [atX, atY] = [x + (toX - x) * eased, y + (toY - y) * eased];
       const colour = kind === "duplicate" ? themeColour("plain") : themeColour(kind);
       if (kind !== "duplicate") {
@@ -282,7 +297,7 @@ export class Drawing {
       context.globalAlpha = 1 - passed;
       context.lineWidth = 3 - 2 * passed;
       context.beginPath();
-      context.arc(...this.toCanvas(node.x, node.y), radius + 2 + passed * 22, 0, FULL);
+      context.arc(node.left, node.top, radius + 2 + passed * 22, 0, FULL);
       context.stroke();
     }
     context.globalAlpha = 1;

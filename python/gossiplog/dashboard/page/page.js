@@ -70,7 +70,7 @@ function draw(at) {
   if (isMoving) drawing.invalidate();
   const isTurning = layout.nodes.size > 0 && drawing.fit(layout);
   const isPulsing = pulses.advance(at);
-  drawing.frame(state, layout, pulses, at);
+  drawing.frame(state, layout, pulses, at, isMoving || isTurning);
   drawn.frames++;
   drawn.milliseconds += performance.now() - begun;
   const goesOn = isPlaying || isMoving || isTurning || isPulsing;
@@ -117,6 +117,7 @@ const replaced = (events = state.recent) => {
 };
 
 let panelsAreStale = true;
+let firstState = null; // milliseconds from the begin of loading until there was a state
 setInterval(() => {
   element("figure-time").textContent = timeText(now());
   if (panelsAreStale) showPanels();
@@ -150,6 +151,7 @@ if (about.mode === "recording") {
   follow(state, {
     state: () => {
       clock = { at: Math.max(now(), state.now), read: performance.now() };
+      firstState ??= performance.now();
       replaced();
     },
     changes: (events) => {
@@ -164,5 +166,8 @@ globalThis.dashboard = {
   ...{ state, layout, drawing, pulses, drawn, player, now },
   get isShown() {
     return !panelsAreStale;
+  },
+  get firstState() {
+    return firstState;
   },
 };
