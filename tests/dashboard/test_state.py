@@ -180,6 +180,14 @@ def test_recent_events_are_bounded_and_leave_out_what_comes_by_the_thousand() ->
     assert from_json(json.dumps(recent[0])) == Noted(0, "100")
 
 
+def test_what_both_ends_report_is_remembered_once() -> None:
+    once = [Connected(1, "a", "b"), Disconnected(2, "a", "b"), PeerStopped(3, "a"), PeerStarted(4, "a")]
+    twice = [Connected(1, "b", "a"), Disconnected(2, "b", "a"), PeerStopped(3, "a"), PeerStarted(4, "a")]
+    both = [event for pair in zip(once, twice, strict=True) for event in pair]
+    assert after(*both).snapshot() == after(*once).snapshot()
+    assert len(after(*both).snapshot()["recent"]) == 4
+
+
 def test_too_many_peers_and_edges_are_counted() -> None:
     found = NetworkState()
     for number in range(state.MOST_PEERS + 10):

@@ -216,6 +216,29 @@ async def test_commands_that_are_refused(
     assert controls.calls == []
 
 
+async def test_a_defect_is_logged_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Recorded):
+        async def heal(self) -> None:
+            raise AttributeError("secret")
+
+    app = Dashboard(controls=Broken()).application()
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with pytest.raises(AttributeError):
+        await app(scope("http", "/api/heal", "POST", [OWN, JSON]), receive, send)
+    assert sent[0]["status"] == 500
+    assert json.loads(sent[1]["body"]) == {"error": "this failed: the program's log says why"}
+    (record,) = caplog.records
+    assert record.getMessage() == "POST /api/heal failed"
+    assert "secret" in caplog.text
+
+
 async def test_without_controls_there_are_no_commands() -> None:
     app = Dashboard("a network").application()
     answer = await call(app, "/api/append", "POST", headers=[OWN, JSON], body=b'{"peer":"a"}')

@@ -117,7 +117,7 @@ class NetworkState:
         self._due = SAMPLE_SECONDS
         self._samples: list[Sample] = []
         self._latencies: list[float] = []
-        self._folds: dict[type[Any], Callable[[Any], None]] = {
+        self._folds: dict[type[Any], Callable[[Any], bool | None]] = {
             PeerAdded: self._add,
             PeerRemoved: self._remove,
             PeerStarted: self._start,
@@ -146,8 +146,9 @@ class NetworkState:
             self.now = event.at
         kind = type(event)
         fold = self._folds.get(kind)
-        if fold is not None:
-            fold(event)
+        if fold is not None and fold(event) is False:
+            # What the other end has reported already.
+            return
         if kind not in _UNREMEMBERED:
             self._recent.append(event)
 
@@ -232,20 +233,24 @@ class NetworkState:
             self._note_divergence()
             del self.peers[event.peer], self._others[event.peer]
 
-    def _start(self, event: PeerStarted) -> None:
+    def _start(self, event: PeerStarted) -> bool:
         peer = self._peer(event.peer)
-        if peer is not None and not peer.running:
-            peer.running = True
-            self._know_root(peer)
-            self._note_divergence()
+        if peer is None or peer.running:
+            return False
+        peer.running = True
+        self._know_root(peer)
+        self._note_divergence()
+        return True
 
-    def _stop(self, event: PeerStopped) -> None:
+    def _stop(self, event: PeerStopped) -> bool:
         peer = self._peer(event.peer)
-        if peer is not None and peer.running:
-            self._end_edges(event.peer)
-            self._forget_root(peer)
-            self._note_divergence()
-            peer.running = False
+        if peer is None or not peer.running:
+            return False
+        self._end_edges(event.peer)
+        self._forget_root(peer)
+        self._note_divergence()
+        peer.running = False
+        return True
 
     # Edges
 
@@ -264,13 +269,15 @@ class NetworkState:
             self._others[other].add(peer)
         return pair, edge
 
-    def _connect(self, event: Connected) -> None:
+    def _connect(self, event: Connected) -> bool:
         found = self._edge(event.peer, event.other)
-        if found is not None:
-            found[1].connected = True
+        if found is None or found[1].connected:
+            return False
+        found[1].connected = True
+        return True
 
-    def _disconnect(self, event: Disconnected) -> None:
-        self._end_edge(event.peer, event.other)
+    def _disconnect(self, event: Disconnected) -> bool:
+        return self._end_edge(event.peer, event.other)
 
     def _link(self, event: LinkChanged) -> None:
         found = self._edge(event.peer, event.other)
@@ -285,10 +292,13 @@ class NetworkState:
         for other in tuple(self._others[peer]):
             self._end_edge(peer, other)
 
-    def _end_edge(self, peer: str, other: str) -> None:
-        if self._edges.pop((peer, other) if peer < other else (other, peer), None) is not None:
-            self._others[peer].discard(other)
-            self._others[other].discard(peer)
+    def _end_edge(self, peer: str, other: str) -> bool:
+        """Remove an edge; return whether it was there."""
+        if self._edges.pop((peer, other) if peer < other else (other, peer), None) is None:
+            return False
+        self._others[peer].discard(other)
+        self._others[other].discard(peer)
+        return True
 
     # Logs
 

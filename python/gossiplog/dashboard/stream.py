@@ -14,6 +14,7 @@ or give a command. A command must be of the type application/json as well, which
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from importlib import resources
@@ -39,6 +40,8 @@ from gossiplog.net.http.listener import Address, Listener
 from gossiplog.net.http.server import serve
 from gossiplog.net.threads import run_in_thread
 from gossiplog.reprs import escaped, frozen
+
+LOGGER = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.05
 """Between two batches of changes."""
@@ -321,10 +324,16 @@ def _site(routes: list[Route], access: Access | None) -> ASGIApp:
         if Path(file.name).suffix in _CONTENT_TYPES
     ]
     application = Starlette(
-        routes=[*routes, *(page for group in pages for page in group)], exception_handlers={HTTPException: as_json}
+        routes=[*routes, *(page for group in pages for page in group)],
+        exception_handlers={HTTPException: as_json, Exception: _as_failure},
     )
     application.router.redirect_slashes = False
     return _with_headers(protect(application, access or Access(addresses=True)))
+
+
+async def _as_failure(request: Request, error: Exception) -> Response:
+    LOGGER.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse({"error": "this failed: the program's log says why"}, 500)
 
 
 def _static(name: str, content: bytes) -> list[Route]:

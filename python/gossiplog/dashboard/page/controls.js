@@ -55,7 +55,7 @@ export class Controls {
   }
 
   append(peer) {
-    if (this.#state.peers.get(peer)?.running) this.#command("append", { peer });
+    this.#command("append", { peer });
   }
 
   toggle(peer) {

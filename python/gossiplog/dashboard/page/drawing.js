@@ -64,7 +64,7 @@ export class Drawing {
     const { left, top, right, bottom } = layout.bounds();
     const wide = Math.max(1, this.width - 2 * MARGIN);
     const high = Math.max(1, this.height - this.bottom - 2 * MARGIN);
-    const scale = Math.min(wide / Math.max(right - left, 1), high / Math.max(bottom - top, 1), 2.4);
+    const scale = Math.min(wide / Math.max(right - left, 1), high / Math.max(bottom - top, 1), 3.2);
     const target = {
       scale,
       left: this.width / 2 - ((left + right) / 2) * scale,
@@ -87,7 +87,7 @@ export class Drawing {
 
   radius(count) {
     const room = Math.sqrt((this.width * this.height) / Math.max(count, 1));
-    return Math.max(4.5, Math.min(15, room * 0.115));
+    return Math.max(4.5, Math.min(17, room * 0.115));
   }
 
   // Draw a frame. Whether something of the layout moves still, the caller knows.

@@ -13,9 +13,9 @@ export const follow = (state, on) => {
     });
     source.addEventListener("changes", ({ data }) => {
       const { figures, events } = JSON.parse(data);
-      for (const event of events) state.apply(event, false);
+      const fresh = events.filter((event) => state.apply(event, false));
       state.correct(figures);
-      on.changes(events);
+      on.changes(fresh);
     });
     source.addEventListener("error", () => {
       on.connection(false);

@@ -167,6 +167,9 @@ globalThis.dashboard = {
   get isShown() {
     return !panelsAreStale;
   },
+  get isResting() {
+    return frame === null;
+  },
   get firstState() {
     return firstState;
   },

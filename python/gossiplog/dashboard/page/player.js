@@ -69,8 +69,7 @@ export class Player {
     if (!this.#playing) return false;
     this.time = Math.min(this.time + seconds * this.#speed, this.length);
     const end = this.#after(this.time);
-    const events = this.#events.slice(this.#index, end);
-    for (const event of events) this.#state.apply(event);
+    const events = this.#events.slice(this.#index, end).filter((event) => this.#state.apply(event));
     this.#index = end;
     if (events.length > 0) this.#on.changes(events);
     if (this.time >= this.length) this.#setPlaying(false);

@@ -92,17 +92,19 @@ export class NetworkState {
     this.samples = all_samples ? [...samples] : [...this.samples, ...samples];
   }
 
-  // Take an event. `sampling` is false where samples come with the batches.
+  // Take an event; returns false where it says nothing new, as when the other end reported it already. `sampling` is
+  // false where samples come with the batches.
   apply(event, sampling = true) {
     if (event.at > this.now) {
       if (sampling && event.at >= this.due) this.#sampleUntil(event.at);
       this.now = event.at;
     }
-    this.#folds[event.event]?.(event);
+    if (this.#folds[event.event]?.(event) === false) return false;
     if (!UNREMEMBERED.has(event.event)) {
       this.recent.push(event);
       if (this.recent.length > MOST_RECENT) this.recent.shift();
     }
+    return true;
   }
 
   // How a peer uses its connection to another.
@@ -133,14 +135,14 @@ export class NetworkState {
     },
     peer_started: ({ peer: name }) => {
       const peer = this.#peer(name);
-      if (peer === undefined || peer.running) return;
+      if (peer === undefined || peer.running) return false;
       peer.running = true;
       this.#knowRoot(peer);
       this.#noteDivergence();
     },
     peer_stopped: ({ peer: name }) => {
       const peer = this.#peer(name);
-      if (peer === undefined || !peer.running) return;
+      if (peer === undefined || !peer.running) return false;
       this.#endEdges(name);
       this.#forgetRoot(peer);
       this.#noteDivergence();
@@ -148,7 +150,8 @@ export class NetworkState {
     },
     connected: ({ peer, other }) => {
       const edge = this.#edge(peer, other);
-      if (edge !== undefined) edge.connected = true;
+      if (edge === undefined || edge.connected) return false;
+      edge.connected = true;
     },
     disconnected: ({ peer, other }) => this.#endEdge(peer, other),
     link_changed: ({ peer, other, link }) => {
@@ -234,10 +237,11 @@ export class NetworkState {
   }
 
   #endEdge(peer, other) {
-    if (!this.edges.delete(pairKey(peer, other))) return;
+    if (!this.edges.delete(pairKey(peer, other))) return false;
     this.others.get(peer).delete(other);
     this.others.get(other).delete(peer);
     this.structure++;
+    return true;
   }
 
   #counts(peer) {
