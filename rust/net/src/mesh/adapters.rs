@@ -26,6 +26,9 @@ pub trait BehaviourAdapter<B: NetworkBehaviour>: 'static {
 
     /// Note that the behaviour dials by itself. The addresses to dial are asked for next.
     fn dials(&mut self, _: ConnectionId) {}
+
+    /// Change what the behaviour is about to do; called before each of its polls.
+    fn before_poll(&mut self, _: &mut B) {}
 }
 
 /// A behaviour of which an adapter changes a little.
@@ -98,6 +101,7 @@ impl<B: NetworkBehaviour, A: BehaviourAdapter<B>> NetworkBehaviour for AdaptedBe
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<ToSwarm<B::ToSwarm, THandlerInEvent<B>>> {
+        self.adapter.before_poll(&mut self.inner);
         let event = self.inner.poll(context);
         if let Poll::Ready(ToSwarm::Dial { opts }) = &event {
             self.adapter.dials(opts.connection_id());

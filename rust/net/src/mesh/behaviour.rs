@@ -7,13 +7,13 @@ use std::time::Duration;
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::gossipsub::IdentTopic;
 use libp2p::kad::store::{MemoryStore, MemoryStoreConfig};
-use libp2p::kad::{self, Mode, StoreInserts};
-use libp2p::swarm::NetworkBehaviour;
+use libp2p::kad::{self, Mode, QueryInfo, StoreInserts};
 use libp2p::swarm::behaviour::toggle::Toggle;
-use libp2p::{identify, mdns, ping};
+use libp2p::swarm::{ConnectionDenied, ConnectionId, NetworkBehaviour, THandler};
+use libp2p::{Multiaddr, identify, mdns, ping};
 
 use crate::error::Error;
-use crate::mesh::adapters::AdaptedBehaviour;
+use crate::mesh::adapters::{AdaptedBehaviour, BehaviourAdapter};
 use crate::mesh::aliases::Aliases;
 use crate::mesh::config::Checked;
 use crate::mesh::dial_filter::{AddressFilter, DialFilter};
@@ -43,7 +43,7 @@ pub struct HostBehaviour {
     limits: connection_limits::Behaviour,
     pub streams: Streams,
     pub gossip: Gossip,
-    pub kademlia: AdaptedBehaviour<kad::Behaviour<MemoryStore>, AddressFilter>,
+    pub kademlia: AdaptedBehaviour<Kademlia, WithoutBootstrap>,
     identify: AdaptedBehaviour<identify::Behaviour, Aliases>,
     ping: AdaptedBehaviour<ping::Behaviour, Aliases>,
     mdns: Toggle<mdns::tokio::Behaviour>,
@@ -67,7 +67,7 @@ impl HostBehaviour {
             limits: connection_limits::Behaviour::new(limits),
             streams: Streams::new(Arc::clone(peer_table), config.protocols.clone()),
             gossip: gossip(&IdentTopic::new(&config.topic), &config.gossip)?,
-            kademlia: AdaptedBehaviour::new(kademlia(config), AddressFilter::new(dial_filter)),
+            kademlia: AdaptedBehaviour::new(kademlia(config), WithoutBootstrap(AddressFilter::new(dial_filter))),
             identify: AdaptedBehaviour::new(identify::Behaviour::new(identity), Aliases),
             ping: AdaptedBehaviour::new(ping::Behaviour::new(ping::Config::new()), Aliases),
             mdns: mdns.map_err(failure)?.into(),
@@ -76,7 +76,7 @@ impl HostBehaviour {
 }
 
 /// Create Kademlia for finding peers, and nothing else: it stores nothing for anybody.
-fn kademlia(config: &Checked) -> kad::Behaviour<MemoryStore> {
+fn kademlia(config: &Checked) -> Kademlia {
     let me = config.key.public().to_peer_id();
     let nothing = MemoryStoreConfig {
         max_records: 0,
@@ -92,7 +92,37 @@ fn kademlia(config: &Checked) -> kad::Behaviour<MemoryStore> {
         .set_record_filtering(StoreInserts::FilterBoth)
         // Discoveries do as much: see `dialer`.
         .set_periodic_bootstrap_interval(None);
-    let mut kademlia = kad::Behaviour::with_config(me, MemoryStore::with_config(me, nothing), kademlia);
+    let mut kademlia = Kademlia::with_config(me, MemoryStore::with_config(me, nothing), kademlia);
     kademlia.set_mode(Some(Mode::Server));
     kademlia
+}
+
+type Kademlia = kad::Behaviour<MemoryStore>;
+
+/// Kademlia without the queries that it begins by itself: while its table is small, it would look up this host and then
+/// peers in every bucket whenever a peer comes, and connect to all that it asks. `dialer` says when to look for whom.
+pub struct WithoutBootstrap(AddressFilter);
+
+impl BehaviourAdapter<Kademlia> for WithoutBootstrap {
+    type Handler = THandler<Kademlia>;
+
+    fn handler(&mut self, inner: Self::Handler, remote: &Multiaddr) -> Self::Handler {
+        BehaviourAdapter::<Kademlia>::handler(&mut self.0, inner, remote)
+    }
+
+    fn select(&mut self, connection: ConnectionId, given: Vec<Multiaddr>) -> Result<Vec<Multiaddr>, ConnectionDenied> {
+        BehaviourAdapter::<Kademlia>::select(&mut self.0, connection, given)
+    }
+
+    fn dials(&mut self, connection: ConnectionId) {
+        BehaviourAdapter::<Kademlia>::dials(&mut self.0, connection);
+    }
+
+    fn before_poll(&mut self, inner: &mut Kademlia) {
+        for mut query in inner.iter_queries_mut() {
+            if matches!(query.info(), QueryInfo::Bootstrap { .. }) {
+                query.finish();
+            }
+        }
+    }
 }

@@ -24,6 +24,10 @@ pub const FEW_PEERS: usize = 8;
 /// A host dials no more for its buckets while it has dialled so many peers that are connected.
 pub const MAX_DIALLED: usize = 32;
 
+/// A bucket that has peers to find has about as many as all nearer ones together: beside four there, it has two or more
+/// in nine of ten cases.
+const FEW_NEARER: usize = 4;
+
 /// The number of the farthest bucket: peers whose hash differs in the first bit.
 const FARTHEST: u32 = 255;
 
@@ -135,13 +139,12 @@ impl Buckets {
         self.buckets.values().map(|bucket| bucket.connected.min(level)).sum()
     }
 
-    /// Return the buckets that have [`FEW_PEERS`] peers or more nearer than themselves. A bucket has about as many as
-    /// all nearer ones together: beside eight there, it has two or more in 99 of 100 cases.
+    /// Return the buckets that have [`FEW_NEARER`] peers or more nearer than themselves.
     fn far(&self) -> RangeInclusive<u32> {
         let mut nearer = 0;
         for (number, bucket) in &self.buckets {
             nearer += bucket.reachable();
-            if nearer >= FEW_PEERS {
+            if nearer >= FEW_NEARER {
                 return (number + 1).min(FARTHEST)..=FARTHEST;
             }
         }
@@ -160,8 +163,17 @@ impl Buckets {
         taken < FEW_PEERS || !self.lacking().is_empty()
     }
 
-    /// Choose whom to look for next, someone near this identity: one in a bucket that lacks peers, every other time;
-    /// else in any, or the host's own, near which are the peers of all buckets that are too near to be hit by chance.
+    /// Choose near which identity to look for peers in a host's first discoveries: its own, near which are the peers of
+    /// all buckets that are too near to be hit by chance, and then one in each bucket, the farthest first.
+    pub fn first_target(&self, discovery: u32) -> PeerId {
+        match discovery {
+            0 => *self.me.preimage(),
+            _ => self.identity_in(FARTHEST - (discovery - 1).min(FARTHEST)),
+        }
+    }
+
+    /// Choose near which identity to look for peers next: one in a bucket that lacks peers, every other time; else in
+    /// any, or the host's own.
     pub fn target(&self, rng: &mut impl Rng) -> PeerId {
         let lacking = self.lacking();
         // Not always: to an attacked host, near which somebody made identities, the network seems to have millions of
@@ -170,9 +182,13 @@ impl Buckets {
             Some(number) if rng.random_bool(0.5) => Some(*number),
             _ => self.far().map(Some).chain([None]).choose(rng).flatten(),
         };
-        let tried = if number.is_some() { MOST_TRIED } else { 0 };
-        let mut tried = (0..tried).map(|_| PeerId::random());
-        tried.find(|peer| self.number(*peer) == number).unwrap_or(*self.me.preimage())
+        number.map_or(*self.me.preimage(), |number| self.identity_in(number))
+    }
+
+    /// Return an identity that is in a bucket; the host's own if none is found by chance.
+    fn identity_in(&self, number: u32) -> PeerId {
+        let mut tried = (0..MOST_TRIED).map(|_| PeerId::random());
+        tried.find(|peer| self.number(*peer) == Some(number)).unwrap_or(*self.me.preimage())
     }
 }
 
@@ -276,15 +292,15 @@ mod tests {
     fn a_bucket_lacks_peers_where_nearer_ones_have_many() {
         let (mut buckets, [far, _, dial_filter, last]) = network([20, 0, 6, 2]);
         assert!(buckets.lacks());
-        dial_filter[1..].iter().chain(&last).for_each(|peer| buckets.add_connected(*peer));
-        assert_eq!(buckets.lacking(), [FARTHEST]);
+        dial_filter[4..].iter().chain(&last).for_each(|peer| buckets.add_connected(*peer));
+        assert_eq!(buckets.lacking(), [FARTHEST - 1, FARTHEST]);
         far[..2].iter().for_each(|peer| buckets.add_connected(*peer));
+        assert_eq!(buckets.lacking(), [FARTHEST - 1]);
+        let (mut buckets, [far, _, last]) = network([20, 0, 3]);
+        last.iter().chain(&far[..5]).for_each(|peer| buckets.add_connected(*peer));
         // There may be nobody in the one that is empty.
         assert_eq!(buckets.lacking(), [0; 0]);
         assert!(!buckets.lacks());
-        buckets.add_free(dial_filter[0]);
-        assert_eq!(buckets.lacking(), [FARTHEST - 1]);
-        assert!(buckets.lacks());
     }
 
     #[test]
@@ -308,6 +324,13 @@ mod tests {
         assert_eq!(numbers, [None, Some(FARTHEST - 1), Some(FARTHEST)]);
         assert!(counts[&Some(FARTHEST - 1)] > 300, "{counts:?}");
         assert!(counts.values().all(|count| *count > 60), "{counts:?}");
+    }
+
+    #[test]
+    fn the_first_discoveries_are_at_the_host_and_in_the_farthest_buckets() {
+        let buckets = Buckets::new(PeerId::random());
+        let numbers: Vec<_> = (0..4).map(|discovery| buckets.number(buckets.first_target(discovery))).collect();
+        assert_eq!(numbers, [None, Some(FARTHEST), Some(FARTHEST - 1), Some(FARTHEST - 2)]);
     }
 
     #[test]

@@ -17,6 +17,10 @@ use crate::mesh::buckets::FEW_PEERS;
 /// The time between discoveries while there are few peers, at least.
 const DISCOVERY_INTERVAL_FEW_PEERS: Duration = Duration::from_secs(3);
 
+/// Discoveries that follow one another as if there were few peers: a host that knows nobody near it does not know what
+/// it lacks.
+const FIRST_DISCOVERIES: u32 = 4;
+
 /// The time between discoveries with enough peers, and at most.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -70,6 +74,7 @@ pub struct Dialer {
     bootstrap: Vec<BootstrapPeer>,
     backoffs: HashMap<PeerId, Backoff>,
     next_discovery: Instant,
+    discoveries: u32,
     /// From the next discovery to the one after it, if peers are still lacking.
     interval: Duration,
     /// Whether peers were lacking, and how many were found.
@@ -86,6 +91,7 @@ impl Dialer {
             bootstrap: bootstrap.into_iter().map(entry).collect(),
             backoffs: HashMap::new(),
             next_discovery: now,
+            discoveries: 0,
             interval: DISCOVERY_INTERVAL_FEW_PEERS,
             lacked_peers: false,
             found: 0,
@@ -133,6 +139,7 @@ impl Dialer {
     /// Return whether to start a discovery now. `lacks`: there are fewer peers than the host wants. `found`: rises with
     /// each peer that helps.
     pub fn is_discovery_due(&mut self, now: Instant, lacks: bool, found: usize) -> bool {
+        let lacks = lacks || self.discoveries < FIRST_DISCOVERIES;
         if lacks && (!self.lacked_peers || found > self.found) {
             self.interval = DISCOVERY_INTERVAL_FEW_PEERS;
             self.next_discovery = self.next_discovery.min(now + jittered(DISCOVERY_INTERVAL_FEW_PEERS));
@@ -142,8 +149,14 @@ impl Dialer {
         if due {
             self.next_discovery = now + jittered(if lacks { self.interval } else { DISCOVERY_INTERVAL });
             self.interval = DISCOVERY_INTERVAL.min(self.interval * 2);
+            self.discoveries = self.discoveries.saturating_add(1);
         }
         due
+    }
+
+    /// Return which of the first discoveries has just started, from 0 on. None: a later one.
+    pub fn first_discovery(&self) -> Option<u32> {
+        (1..=FIRST_DISCOVERIES).contains(&self.discoveries).then(|| self.discoveries - 1)
     }
 
     /// Record that a connection is established.
@@ -298,8 +311,25 @@ mod tests {
     #[test]
     fn discoveries_go_on_with_enough_peers() {
         let start = Instant::now();
-        let discoveries = discoveries(&mut dialer(start), start, false, |_| 20);
-        assert!((9..=17).contains(&discoveries.len()), "{discoveries:?}");
+        let mut dialer = dialer(start);
+        let discoveries = discoveries(&mut dialer, start, false, |_| 20);
+        let (first, later) = discoveries.split_at(FIRST_DISCOVERIES as usize);
+        assert!(first.last().is_some_and(|second| *second < 30), "{first:?}");
+        assert!((9..=17).contains(&later.len()), "{later:?}");
+    }
+
+    #[test]
+    fn the_first_discoveries_are_numbered() {
+        let mut now = Instant::now();
+        let mut dialer = dialer(now);
+        assert_eq!(dialer.first_discovery(), None);
+        for number in 0..FIRST_DISCOVERIES {
+            assert!(dialer.is_discovery_due(now, false, 0));
+            assert_eq!(dialer.first_discovery(), Some(number));
+            now += DISCOVERY_INTERVAL * 2;
+        }
+        assert!(dialer.is_discovery_due(now, false, 0));
+        assert_eq!(dialer.first_discovery(), None);
     }
 
     #[test]

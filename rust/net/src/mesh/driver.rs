@@ -1,6 +1,7 @@
 //! The task that drives libp2p: executes the caller's commands and handles the swarm's events.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem::take;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,6 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::gossipsub::{self, IdentTopic, MessageAcceptance};
-use libp2p::kad::QueryInfo;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, Swarm, identify, mdns, ping};
@@ -42,7 +42,7 @@ const MAX_PROTOCOLS: usize = 128;
 const MAX_AGENT_LENGTH: usize = 256;
 
 /// Peers that a discovery looks for.
-const DISCOVERED_PEERS: NonZeroUsize = NonZeroUsize::new(6).unwrap();
+const DISCOVERED_PEERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
 /// Peers of the local network that are taken up at once.
 const MAX_NEARBY: usize = 12;
@@ -189,6 +189,10 @@ impl Driver {
         match command {
             Command::Dial(options) => {
                 let (connection, peer_id) = (options.connection_id(), options.get_peer_id());
+                // A discovery may have found it already.
+                if let Some(peer) = peer_id.and_then(|peer_id| self.shared.peer_table.peer(&peer_id)) {
+                    peer.announce();
+                }
                 // `streams` hears of a failure, even of one at once.
                 if self.swarm.dial(options).is_ok() {
                     self.dialled.insert(connection, Dial { own: false, peer_id });
@@ -321,6 +325,8 @@ impl Driver {
                 let now = Instant::now();
                 if self.dialled.remove(&connection_id).is_none() && endpoint.is_dialer() {
                     self.discovered.push_back(DiscoveryConnection { since: now, peer_id, connection: connection_id });
+                } else if let Some(peer) = self.shared.peer_table.peer(&peer_id) {
+                    peer.announce();
                 }
                 self.dialer.connected(now, connection_id, peer_id);
             }
@@ -384,6 +390,9 @@ impl Driver {
                 let metrics = &self.shared.metrics;
                 Counters::add(&metrics.received);
                 let (now, origin) = (Instant::now(), (message_id, propagation_source));
+                if let Some(peer) = self.shared.peer_table.peer(&propagation_source) {
+                    peer.announce();
+                }
                 self.shared.recent.add(&origin.0.0, message.data.len(), now);
                 if self.shared.pending.push(origin.clone(), message.data, now) {
                     // A validator wakes the caller where there is something left for it.
@@ -513,19 +522,11 @@ impl Driver {
         let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
         let idle = kademlia.iter_queries().next().is_none() && kademlia.kbuckets().next().is_some();
         if idle && self.dialer.is_discovery_due(now, buckets.lacks(), buckets.filled()) {
-            kademlia.get_n_closest_peers(buckets.target(&mut rand::rng()), DISCOVERED_PEERS);
+            let first = self.dialer.first_discovery().map(|discovery| buckets.first_target(discovery));
+            let target = first.unwrap_or_else(|| buckets.target(&mut rand::rng()));
+            kademlia.get_n_closest_peers(target, DISCOVERED_PEERS);
         }
-        // While its table is small, Kademlia looks up this host whenever a peer comes, so that it knows those nearest
-        // to it, and then peers in every bucket.
-        if peers + pending >= FEW_PEERS {
-            let own = self.shared.peer_id;
-            for mut query in kademlia.iter_queries_mut() {
-                if matches!(query.info(), QueryInfo::Bootstrap { peer: peer_id, .. } if *peer_id != own) {
-                    query.finish();
-                }
-            }
-        }
-        self.close_surplus(&mut buckets, now);
+        self.judge_discovered(&mut buckets, now);
     }
 
     /// Return what the buckets hold now: who is connected, and who is in Kademlia's table.
@@ -556,19 +557,23 @@ impl Driver {
         buckets
     }
 
-    /// Close connections that discoveries have made, where their buckets have enough without them, once the discovery
-    /// is over and nothing is done on them.
-    fn close_surplus(&mut self, buckets: &mut Buckets, now: Instant) {
-        let over = |visit: &DiscoveryConnection| now.saturating_duration_since(visit.since) > QUERY;
-        while self.discovered.front().is_some_and(over)
-            && let Some(visit) = self.discovered.pop_front()
-        {
+    /// Announce peers that a discovery has found to the caller, once it is over, or close the connections to them where
+    /// their buckets have enough without them. Of those that the caller knows already, close what is not used.
+    fn judge_discovered(&mut self, buckets: &mut Buckets, now: Instant) {
+        let is_discovering = self.swarm.behaviour_mut().kademlia.inner.iter_queries().next().is_some();
+        for visit in take(&mut self.discovered) {
             let Some(peer) = self.shared.peer_table.peer(&visit.peer_id) else { continue };
-            if peer.streams() > IDLE_STREAMS {
+            let is_over = now.saturating_duration_since(visit.since) > QUERY;
+            let waits = if peer.is_announced() { !is_over } else { is_discovering && !is_over };
+            if waits {
+                self.discovered.push_back(visit);
+            } else if peer.streams() > IDLE_STREAMS {
                 self.discovered.push_back(DiscoveryConnection { since: now, ..visit });
             } else if buckets.spare(visit.peer_id) {
                 self.closing.insert(visit.connection, visit.peer_id);
                 self.swarm.close_connection(visit.connection);
+            } else {
+                peer.announce();
             }
         }
     }
@@ -599,6 +604,7 @@ impl Driver {
                 (status.in_mesh, status.score) = (in_mesh, score);
             });
             if changed {
+                peer.announce();
                 self.shared.notify_peer(remote.peer_id);
             }
         }

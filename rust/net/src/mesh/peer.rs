@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -52,6 +52,8 @@ struct State {
     connections: HashMap<ConnectionId, Arc<PeerConnection>>,
     streams: HashMap<Handle, Arc<Slot>>,
     status: PeerStatus,
+    /// The caller knows it.
+    announced: bool,
     /// No further connection is added.
     closing: bool,
     /// The caller released it.
@@ -112,8 +114,8 @@ impl Peer {
         change(&mut lock(&self.state).status);
     }
 
-    /// Add a connection. None: the caller has released the peer, closes it, or closed the connection before it was
-    /// established.
+    /// Add a connection, which the caller learns of by [`Self::announce`]. None: the caller has released the peer,
+    /// closes it, or closed the connection before it was established.
     pub fn add_connection(
         self: &Arc<Self>,
         connection: ConnectionId,
@@ -137,9 +139,22 @@ impl Peer {
         drop(state);
         if first {
             Counters::add(&self.counters.connections);
-            self.inbox.notify(self.handle, |news| news.begun = Some(String::new()));
         }
         Some(peer_connection)
+    }
+
+    /// Report to the caller that the peer is connected, once.
+    pub fn announce(&self) {
+        let mut state = lock(&self.state);
+        if !replace(&mut state.announced, true) {
+            drop(state);
+            self.inbox.notify(self.handle, |news| news.begun = Some(String::new()));
+        }
+    }
+
+    /// Return whether the caller knows the peer.
+    pub fn is_announced(&self) -> bool {
+        lock(&self.state).announced
     }
 
     /// Remove a connection that ended; returns it, and whether it was the last one.
@@ -287,6 +302,7 @@ impl PeerConnection {
     /// Add a stream that the peer opened, once its protocol is agreed on.
     pub fn accept(self: &Arc<Self>, stream: Stream, protocol: String) {
         let Peer { handle: connection, inbox, counters, limits, .. } = &*self.peer;
+        self.peer.announce();
         let Some(permit) = Permit::take(&self.peer.inbound, limits.inbound_streams) else {
             // Dropping it resets it.
             Counters::add(&counters.streams_over_limit);

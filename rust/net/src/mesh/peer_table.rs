@@ -187,7 +187,12 @@ impl PeerTable {
             None => dialled.map_or_else(|| self.add(&mut state), Ok).map_err(unwanted)?,
         };
         let forgotten = || Closed::new(Cause::Local, "this side released the connection");
+        let is_inbound = !remote.dialer;
         let peer_connection = peer.add_connection(connection, account, remote).ok_or_else(forgotten)?;
+        // Whether the caller learns of others that this side dialled depends on what they were dialled for.
+        if is_inbound || is_wanted {
+            peer.announce();
+        }
         let place = source.map(|source| self.addresses.enter(source));
         state.connections.insert(connection, (Arc::clone(&peer), place));
         state.peers.insert(peer_id, peer);
@@ -202,10 +207,17 @@ impl PeerTable {
         if last && state.peers.get(&peer_id).is_some_and(|current| current.handle == peer.handle) {
             state.remove(&peer_id);
         }
+        let is_unknown = last && !peer.is_announced();
+        if is_unknown {
+            state.by_handle.remove(&peer.handle);
+        }
         // Unlocked: this wakes tasks.
         drop(state);
         drop(place);
         peer_connection.ended(closed, last);
+        if is_unknown {
+            peer.forget(closed.clone());
+        }
     }
 
     /// Fail a dial.
@@ -392,6 +404,48 @@ mod tests {
             assert_eq!(peer_table.peer(&peer_id).unwrap().handle, second.handle);
             peer_table.disconnected(peer_id, connection(2), &Closed::new(Cause::Remote, "gone"));
             assert_eq!(second.closed(), None);
+        }
+    }
+
+    fn established(peer_table: &PeerTable) -> Vec<Handle> {
+        let events = peer_table.take().into_iter();
+        let handle = |(event, _)| match event {
+            Event::Connection { connection, established: true, .. } => Some(connection),
+            _ => None,
+        };
+        events.filter_map(handle).collect()
+    }
+
+    #[test]
+    fn the_caller_learns_of_a_peer_that_a_discovery_found_when_it_is_announced() {
+        let (peer_table, peer_id) = (peer_table(), PeerId::random());
+        let remote = |dialer| Remote { peer_id, address: Multiaddr::empty(), dialer };
+        for is_dialled_in_return in [false, true] {
+            peer_table.connected(connection(1), remote(true)).unwrap();
+            assert_eq!(established(&peer_table), []);
+            let peer = peer_table.peer(&peer_id).unwrap();
+            if is_dialled_in_return {
+                peer_table.connected(connection(2), remote(false)).unwrap();
+            } else {
+                peer.announce();
+                peer.announce();
+            }
+            assert_eq!(established(&peer_table), [peer.handle]);
+            peer_table.release(peer.handle);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_was_not_announced_leaves_without_a_trace() {
+        let peer_table = peer_table();
+        for number in 0..2 * Limits::small().connections {
+            let peer_id = PeerId::random();
+            peer_table
+                .connected(connection(number), Remote { peer_id, address: Multiaddr::empty(), dialer: true })
+                .unwrap();
+            let handle = peer_table.peer(&peer_id).unwrap().handle;
+            peer_table.disconnected(peer_id, connection(number), &Closed::new(Cause::Local, "not needed"));
+            assert!(peer_table.take().is_empty() && peer_table.find(handle).is_err());
         }
     }
 

@@ -202,4 +202,11 @@ fn a_host_has_peers_in_every_bucket_and_leaves_those_that_it_needs_no_more() {
         assert!(start.elapsed() < Duration::from_secs(120), "{found:?}");
         sleep(Duration::from_millis(50));
     }
+    // Discoveries visit others, of whom the caller learns nothing where they dialled.
+    let visits: u64 = peers.iter().map(|peer| peer.host.counts().unwrap().network.connections).sum();
+    let reported: usize = peers
+        .iter()
+        .map(|peer| peer.events().filter(|event| matches!(event, Event::Connection { established: true, .. })).count())
+        .sum();
+    assert!((reported as u64) < visits, "{reported} of {visits} connections were reported");
 }
