@@ -150,7 +150,7 @@ def test_a_sync_in_the_queue_is_not_started_when_another_has_brought_what_it_was
 
 def test_syncs_with_peers_that_gossip_reaches_start_one_after_the_other() -> None:
     """Broadcast, 4: one ends, or has had `overlap` for itself, before the next starts; others do not wait for it."""
-    bench = Bench("a", gossiping=["g", "h", "i"], config=BroadcastConfig(overlap=2.0))
+    bench = Bench("a", gossiping=["g", "h", "i"], config=BroadcastConfig(overlap=2.0, spacing=0.5))
     first = bench.sync("g", 1)
     bench.now = 1.0
     assert timers(bench.all(HeadsReceived("h", [key(2)]))) == {OverlapDue(): 2.0}
@@ -177,6 +177,33 @@ def test_what_waits_for_the_end_of_a_sync_may_leave_or_come_to_nothing() -> None
     bench.tell(PeerDisconnected("h"))
     assert bench.tell(SyncEnded(first, SyncResult.FINISHED, [key(1), key(3)])) == []
     assert bench.machine.is_idle
+
+
+def test_heads_gather_before_the_next_sync_with_a_peer_that_gossip_reaches() -> None:
+    """Broadcast, 4: `spacing` after the start of the last one, which has ended; who has the most comes first."""
+    bench = Bench("a", gossiping=["g", "h", "i"], config=BroadcastConfig(overlap=2.0, spacing=0.5))
+    first = bench.sync("g", 1)
+    bench.now = 0.1
+    bench.tell(SyncEnded(first, SyncResult.FINISHED, [key(1)]))
+    assert timers(bench.all(HeadsReceived("h", [key(2)]))) == {OverlapDue(): 0.5}
+    assert bench.all(HeadsReceived("i", [key(2), key(3)])) == []
+    assert bench.sync("a", 4) == 2
+    bench.now = 0.5
+    assert only(StartSync, bench.all(TimerExpired(OverlapDue()))).peer == "i"
+    bench.now = 1.5
+    # What brought the one that waits is there.
+    assert StartSync not in map(type, bench.tell(SyncEnded(3, SyncResult.FINISHED, [key(2), key(3)])))
+
+
+def test_a_source_that_has_waited_for_a_turn_comes_before_those_that_have_more() -> None:
+    """Broadcast, 4."""
+    bench = Bench(gossiping=["g", "h", "i"], config=BroadcastConfig(overlap=100.0, turn=30.0, stall=1000.0))
+    first = bench.sync("g", 1)
+    bench.tell(HeadsReceived("h", [key(2)]))
+    bench.now = 29.0
+    bench.tell(HeadsReceived("i", [key(3), key(4)]))
+    bench.now = 30.0
+    assert only(StartSync, bench.tell(SyncEnded(first, SyncResult.FINISHED, [key(1)]))).peer == "h"
 
 
 def test_a_timer_of_an_overlap_that_comes_too_early_is_set_again() -> None:

@@ -495,18 +495,18 @@ class Peers(RuleBasedStateMachine):
         schedule, refusals, orphans = machine._schedule, machine._rejected, machine._orphans
         assert machine._peers.keys() == schedule._sources.keys() == refusals._sets.keys() == members
         assert machine._out == []
-        queued = [*schedule._queue, *schedule._deferred]
+        queued = [*schedule._queue, *schedule._mesh_queue]
         told = Counter(key for source in schedule._sources.values() for key in source.advertised)
         assert {key: len(by) for key, by in schedule._advertised_by.items()} == told
         for peer, source in schedule._sources.items():
             assert len(source.advertised) <= CONFIG.advertised
             assert all(schedule._advertised_by[key][peer] is source for key in source.advertised)
-            assert source.queued == (source in queued)
+            assert (source.queued_at is not None) == (source in queued)
         assert all(source is schedule._sources[source.peer] for source in queued)
         assert len(queued) == len(set(map(id, queued))) <= len(members)
-        assert all(source.gossips for source in schedule._deferred)
+        assert all(source.gossips for source in schedule._mesh_queue)
         has_room = len(schedule._running) < self.config.syncs
-        assert not (schedule._deferred and has_room) or OverlapDue() in self.timers
+        assert not (schedule._mesh_queue and has_room) or OverlapDue() in self.timers
         assert schedule._running.keys() == self.syncs.keys()
         assert all(len(sync.skipped) <= CONFIG.skipped for sync in schedule._running.values())
         sets = refusals._sets.values()
@@ -553,7 +553,7 @@ class Peers(RuleBasedStateMachine):
             schedule._advertised_by,
             schedule._running,
             len(schedule._queue),
-            len(schedule._deferred),
+            len(schedule._mesh_queue),
         ]
         state += [refusals._sets, refusals._set_of, refusals._tried_by]
         state += [orphans._orphans, orphans._children, orphans._size, self.tickets]

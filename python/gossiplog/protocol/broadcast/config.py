@@ -14,6 +14,7 @@ class BroadcastConfig:
     Attributes:
         syncs: that run at a time, over all peers; a peer has one at most.
         overlap: seconds after which a sync with a peer that gossip reaches is joined by another such one.
+        spacing: seconds from the start of such a sync until the next one starts, when the first has ended before.
         advertised: messages remembered that a peer advertised; any further ones are remembered as "more".
         skipped: messages remembered of each peer that the local application refuses, or that descend from one.
         backoff: seconds to wait after a peer's first failed sync; each further one doubles it.
@@ -33,6 +34,7 @@ class BroadcastConfig:
 
     syncs: int = 4
     overlap: float = 2.0
+    spacing: float = 0.25
     advertised: int = 1024
     skipped: int = 4096
     backoff: float = 1.0
@@ -51,5 +53,6 @@ class BroadcastConfig:
     def __post_init__(self) -> None:
         """Raise ValueError or TypeError for a limit or a delay with which the machine would stand still or spin."""
         check_positive(self)
+        check_order(self, 0, "spacing", "overlap")
         check_order(self, 0, "backoff", "longest_backoff")
         check_order(self, 0, "retry", "longest_retry")

@@ -17,8 +17,9 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
    time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
    more at most, after it, and not at all if the log has come to hold everything by then. Peers that gossip reaches
-   mostly hold the same messages, and each would send them: a sync with one of them has BroadcastConfig.overlap for
-   itself before another starts (ours).
+   mostly hold the same messages, and each would send them (ours): a sync with one of them has
+   `BroadcastConfig.overlap` for itself before another starts, or `BroadcastConfig.spacing` if it has ended; of those
+   that wait, the one that advertised the most comes first, unless another has waited for a turn (7).
 5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
    found nodes below which nothing is missing, since it need not walk them again (ours).
 6. *Back-off* (ours). A sync that fails, or brings nothing of what the peer had advertised, is followed by a pause that

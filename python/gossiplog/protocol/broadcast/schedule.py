@@ -49,7 +49,7 @@ class _Source:
     more: bool = False  # it advertised more than is remembered
     retry: bool = False  # it has what the application is to be asked again for
     syncing: bool = False
-    queued: bool = False
+    queued_at: float | None = None
     timed: bool = False
     failures: int = 0
     broken_promises: int = 0
@@ -100,10 +100,11 @@ class Schedule:
         self._emit = emit
         self._sources: dict[PeerId, _Source] = {}
         self._advertised_by: dict[bytes, dict[PeerId, _Source]] = {}
+        # Those that gossip does not reach, and those that it does.
         self._queue: deque[_Source] = deque()
-        # Those that gossip reaches, taken out of the queue before another such sync might start.
-        self._deferred: deque[_Source] = deque()
-        self._overlap_timer = -math.inf
+        self._mesh_queue: deque[_Source] = deque()
+        self._mesh_timer = -math.inf
+        self._mesh_started = -math.inf
         self._running: dict[int, Sync] = {}
         self._numbers = numbers
 
@@ -123,8 +124,8 @@ class Schedule:
             return
         for key in list(source.advertised):
             self._drop(source, key)
-        if source.queued:
-            (self._queue if source in self._queue else self._deferred).remove(source)
+        if source.queued_at is not None:
+            self._queue_of(source).remove(source)
         for sync in self._running.values():
             if sync.source is source:
                 self._emit(StopSync(sync.number))
@@ -192,7 +193,7 @@ class Schedule:
 
     def overlap_due(self) -> None:
         """Handle the end of the time that a sync with a peer that gossip reaches has for itself."""
-        self._overlap_timer = -math.inf
+        self._mesh_timer = -math.inf
 
     def start(self, now: float, skip: Callable[[], frozenset[bytes]]) -> list[PeerId]:
         """Start as many syncs as there is room for.
@@ -206,7 +207,7 @@ class Schedule:
         """
         started: list[PeerId] = []
         while len(self._running) < self._config.syncs and (source := self._next(now)) is not None:
-            source.queued = False
+            source.queued_at = None
             # An earlier connection's sync may still be ending; its end puts the peer into the queue again.
             if any(sync.peer == source.peer for sync in self._running.values()) or not _has_cause(source):
                 continue
@@ -216,29 +217,34 @@ class Schedule:
             source.more = source.retry = False
             source.syncing = True
             self._running[sync.number] = sync
+            if source.gossips:
+                self._mesh_started = now
             self._emit(StartSync(sync.number, sync.peer, sync.asked, sync.skip))
             self._emit(SetTimer(SyncCheck(sync.number), now + self._config.stall))
             started.append(sync.peer)
-        if self._deferred and (at := self._overlap_at()) > now and at != self._overlap_timer:
-            self._overlap_timer = at
+        if self._mesh_queue and (at := self._mesh_due()) > now and at != self._mesh_timer:
+            self._mesh_timer = at
             self._emit(SetTimer(OverlapDue(), at))
         return started
 
-    def _next(self, now: float) -> _Source | None:
-        """Return the next source; one that gossip reaches only if another such sync may start now."""
-        if self._deferred and self._overlap_at() <= now:
-            return self._deferred.popleft()
-        while self._queue:
-            source = self._queue.popleft()
-            if not source.gossips or self._overlap_at() <= now:
-                return source
-            self._deferred.append(source)
-        return None
+    def _queue_of(self, source: _Source) -> deque[_Source]:
+        return self._mesh_queue if source.gossips else self._queue
 
-    def _overlap_at(self) -> float:
+    def _next(self, now: float) -> _Source | None:
+        """Take the next source out of its queue; one that gossip reaches only if another such sync may start now."""
+        if self._mesh_queue and self._mesh_due() <= now:
+            source = self._mesh_queue[0]
+            if source.queued_at is not None and now - source.queued_at < self._config.turn:
+                source = max(self._mesh_queue, key=lambda each: len(each.advertised))
+            self._mesh_queue.remove(source)
+            return source
+        return self._queue.popleft() if self._queue else None
+
+    def _mesh_due(self) -> float:
         """Return when another sync with a peer that gossip reaches may start."""
         started = [sync.started for sync in self._running.values() if sync.source.gossips]
-        return max(started) + self._config.overlap if started else -math.inf
+        alone = max(started, default=-math.inf) + self._config.overlap
+        return max(alone, self._mesh_started + self._config.spacing)
 
     def check(self, number: int, now: float) -> None:
         """Stop a sync that stalls, or has had its turn while others wait."""
@@ -246,7 +252,7 @@ class Schedule:
         if sync is None:
             return
         sync.stalled = not sync.active
-        if sync.stalled or ((self._queue or self._deferred) and now - sync.started >= self._config.turn):
+        if sync.stalled or ((self._queue or self._mesh_queue) and now - sync.started >= self._config.turn):
             self._emit(StopSync(number))
             return
         sync.active = False
@@ -310,11 +316,11 @@ class Schedule:
         source.not_before = now + max(delay, least)
 
     def _enqueue(self, source: _Source, now: float) -> None:
-        if source.syncing or source.queued or not _has_cause(source):
+        if source.syncing or source.queued_at is not None or not _has_cause(source):
             return
         if now >= source.not_before:
-            source.queued = True
-            self._queue.append(source)
+            source.queued_at = now
+            self._queue_of(source).append(source)
         elif not source.timed:
             source.timed = True
             self._emit(SetTimer(SyncDue(source.peer), source.not_before))
