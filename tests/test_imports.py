@@ -50,7 +50,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__init__",),
     ),
     "net": (
-        ("arguments", "rate_limited_log", "service"),
+        ("arguments", "garbage", "rate_limited_log", "service"),
         ("threads", "transport"),
         ("events",),
         ("replicator",),

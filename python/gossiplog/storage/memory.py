@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -41,7 +42,8 @@ class _Tables:
         self.bytes = 0
         self.keys: list[bytes] = []
         self.leaves: dict[bytes, tuple[bytes, int]] = {}
-        self.children: dict[int, list[int]] = {}
+        # As arrays, which the collector of garbage passes over: there is one for each message that has children.
+        self.children: dict[int, array[int]] = {}
         self.heads: dict[bytes, int] = {}
         self.tree: dict[bytes, bytes] = {}
         self.index_fingerprint: str | None = None
@@ -62,7 +64,11 @@ class _Tables:
 
     def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         for parent, child in plan.children:
-            insort(self.children.setdefault(parent, []), child)
+            children = self.children.get(parent)
+            if children is None:
+                self.children[parent] = array("q", (child,))
+            else:
+                insort(children, child)
         for key in plan.heads_removed:
             self.heads.pop(key, None)
         self.heads.update(plan.heads_added)
@@ -192,7 +198,7 @@ class _MemoryReader(Reader):
     def children(self, parents: Sequence[int], first: int, last: int) -> Sequence[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         for parent in sorted(parents):
-            own = self._tables.children.get(parent, [])
+            own = self._tables.children.get(parent, ())
             found.extend((parent, child) for child in own[bisect_left(own, first) : bisect_right(own, last)])
         return found
 

@@ -23,6 +23,7 @@ from anyio.abc import TaskStatus
 import gossiplog.log
 from gossiplog.errors import GossipLogError, NetworkError, NotALog
 from gossiplog.log import Log
+from gossiplog.net.garbage import collect_rarely
 from gossiplog.net.service import Service, background
 from gossiplog.storage import MemoryStorage
 from gossiplog.testnet.member import Member, random_text
@@ -231,4 +232,5 @@ async def _main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     anyio.run(_main, int(sys.argv[1]), backend="asyncio")

@@ -15,6 +15,7 @@ from rich.table import Table
 from gossiplog.cli.output import Output, fields_table, watching
 from gossiplog.dashboard import events as shown
 from gossiplog.errors import NetworkError
+from gossiplog.net.garbage import collect_rarely
 from gossiplog.net.service import background
 from gossiplog.reprs import counted
 from gossiplog.testnet.connection_graph import measure_graph
@@ -76,6 +77,7 @@ def run_network(plan: NetworkPlan, task: Task, view: View, output: Output) -> No
     Raises:
         NetworkError: it did not converge in time.
     """
+    collect_rarely()
     found = anyio.run(_run, plan, task, view, output, backend="asyncio")
     if output.json:
         output.record(found)

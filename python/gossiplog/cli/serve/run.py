@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -28,6 +27,7 @@ from gossiplog.errors import GossipLogError, KeyFileError
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.events import PeerInfo
+from gossiplog.net.garbage import collect_rarely
 from gossiplog.net.http import server
 from gossiplog.net.http.access import Access, Token
 from gossiplog.net.http.access_log import AccessLog
@@ -309,8 +309,7 @@ async def _serve(
                 async with _served(log, name, access, options, tls, listeners, on_event) as (hub, places, fields):
                     # Modules and settings stay. Each full collection of garbage went through them, for 40 ms in which
                     # nothing else ran, every other second while clients asked for much.
-                    gc.collect()
-                    gc.freeze()
+                    collect_rarely()
                     show(f"serving {name} at {', '.join(places)}, until Ctrl-C", fields)
                     LOGGER.info("serving %s at %s", one_line(name), one_line(", ".join(places)))
                     begun.set()
