@@ -74,6 +74,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("member",),
         ("worker",),
         ("links",),
+        ("browsers",),
         ("network", "schedule"),
         ("controls",),
         ("__init__",),

@@ -66,8 +66,9 @@ def test_it_has_what_spark_looks_for(wheel: Path) -> None:
 
 
 def test_it_has_the_page_of_the_dashboard(wheel: Path) -> None:
-    files = {f"gossiplog/dashboard/page/{path.name}" for path in (ROOT / "python/gossiplog/dashboard/page").iterdir()}
-    assert "gossiplog/dashboard/page/index.html" in files
+    pages = ("gossiplog/dashboard/page", "gossiplog/testnet/page")
+    files = {f"{page}/{path.name}" for page in pages for path in (ROOT / "python" / page).iterdir()}
+    assert {"gossiplog/dashboard/page/index.html", "gossiplog/testnet/page/peer.mjs"} < files
     assert files <= set(zipfile.ZipFile(wheel).namelist())
 
 

@@ -130,13 +130,13 @@ async def test_a_hub_that_is_stopped_comes_back_where_it_was() -> None:
     async with running(NetworkPlan(peers=3, topology="hub")) as network:
         hub, client, other = network.members
         await network.joined()
-        await network.stop(hub)
-        await network.stop(other)
+        for member in (client, other, hub):
+            await network.stop(member)
         with pytest.raises(NetworkError, match="the hub of this client does not run"):
             await network.start(other)
         await network.append(client)
-        await network.start(hub)
-        await network.start(other)
+        for member in (hub, client, other):
+            await network.start(member)
         await network.converged()
 
 

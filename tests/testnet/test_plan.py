@@ -71,6 +71,15 @@ def test_a_hub_has_clients() -> None:
     assert hub.name == author_of(0, 0).did
 
 
+def test_browsers_join_hubs_beside_the_peers() -> None:
+    members = plans(5, "mixed", browsers=4)
+    pages = members[5:]
+    assert [page.kind for page in pages] == ["browser"] * 4
+    assert [page.neighbours for page in pages] == [(2,), (0,), (1,), (2,)]
+    new, changed = added_member(NetworkPlan(5, "mixed", browsers=4), members)
+    assert (new.number, new.kind, changed) == (9, "client", [])
+
+
 def test_hubs_of_a_mixed_network_know_each_other_and_share_the_clients() -> None:
     members = plans(16, "mixed")
     hubs, clients = members[:4], members[4:]

@@ -8,6 +8,8 @@ Its layers, each over those before:
     translation         what peers report, in the words of a dashboard
     member, worker      peers on one event loop, in this process or in one of their own
     links               calls of a worker, wherever it runs
+    browsers            one more worker, whose members are pages with canvas-js; page/ has what they load
     network             the coordinator: starts members, cuts and heals, appends, and knows who has what
     schedule            what happens by itself: appends, churn, a partition
+    controls            what a dashboard's page may have a network do
 """

@@ -16,6 +16,7 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net.bootstrap import Bootstrap
 from gossiplog.net.client import connect
+from gossiplog.net.http.access import Access
 from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import LISTEN, Peer
@@ -26,7 +27,7 @@ from gossiplog.testnet.messages import Append, Start
 from gossiplog.testnet.plan import Kind, identity_of
 from gossiplog.testnet.translation import Translator, payload_of
 
-_NAME = "member"
+NAME = "member"
 """The parameter of a hub's URL by which a client says who it is."""
 
 
@@ -153,7 +154,7 @@ class Member:
         translator.hub = command.hub
         if self._kind == "client":
             (url,) = command.dials
-            url = f"{url}/?{_NAME}={quote(translator.name)}"
+            url = f"{url}/?{NAME}={quote(translator.name)}"
             await stack.enter_async_context(
                 connect(log, url, on_event=translator.hear, on_message=translator.take_message)
             )
@@ -174,10 +175,11 @@ class Member:
             self._remember(peer.addresses)
         if self._kind == "peer" and peer is not None:
             return peer.addresses
+        access = Access(origins=command.origins)
         hub = (
-            _NamingHub(log, peer=peer)
+            _NamingHub(log, access=access, peer=peer)
             if peer is not None
-            else _NamingHub(log, on_event=translator.hear, on_message=translator.take_message)
+            else _NamingHub(log, access=access, on_event=translator.hear, on_message=translator.take_message)
         )
         # The hub takes leave of its clients before its server ends.
         tasks = await stack.enter_async_context(background())
@@ -207,7 +209,7 @@ class _NamingHub(Hub):
     """A hub whose events name clients as these name themselves, so that both ends of a connection are known."""
 
     def _name(self, scope: Scope) -> str:
-        (name, *_) = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(_NAME, [""])
+        (name, *_) = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(NAME, [""])
         return name[:100] or super()._name(scope)
 
 

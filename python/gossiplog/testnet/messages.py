@@ -57,6 +57,7 @@ class Start:
         allowed: names of the only peers to be connected to; none for any.
         blocked: names of peers that it keeps no connections to.
         hub: the name of a client's hub; "" for others.
+        origins: of a hub, from which pages may join.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -65,6 +66,7 @@ class Start:
     allowed: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
     hub: str = ""
+    origins: tuple[str, ...] = ()
     command: Literal["start"] = "start"
 
 

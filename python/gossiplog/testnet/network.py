@@ -17,6 +17,7 @@ from gossiplog.dashboard import events as shown
 from gossiplog.errors import NetworkError
 from gossiplog.net.service import Service, background, leaves
 from gossiplog.net.transport.stream import Signal
+from gossiplog.testnet.browsers import BrowserLink
 from gossiplog.testnet.links import LocalLink, ProcessLink, WorkerLink
 from gossiplog.testnet.messages import (
     Append,
@@ -119,6 +120,7 @@ class LocalNetwork(Service):
         self._members: dict[int, Member] = {}
         self._by_name: dict[str, Member] = {}
         self.links: list[WorkerLink] = []
+        self._browsers: BrowserLink | None = None
         self._link_of: dict[int, WorkerLink] = {}
         self._cut: set[frozenset[int]] = set()
         self._group_of: dict[int, int] = {}
@@ -136,6 +138,8 @@ class LocalNetwork(Service):
         for number in range(count):
             link = ProcessLink(self._take, f"worker {number}") if count > 1 else LocalLink(self._take)
             self.links.append(await stack.enter_async_context(link))
+        if self.plan.browsers:
+            self._browsers = await stack.enter_async_context(BrowserLink(self._take))
         plans = member_plans(self.plan)
         await self._open(plans, self.plan.offline_messages)
         self.total += sum(plan.has_log for plan in plans) * self.plan.offline_messages
@@ -150,7 +154,10 @@ class LocalNetwork(Service):
         by_link: dict[WorkerLink, list[MemberPlan]] = {}
         for plan in plans:
             member = self._members[plan.number] = self._by_name[plan.name] = Member(plan)
-            link = self._link_of[plan.number] = self.links[(len(self._members) - 1) % len(self.links)]
+            link = self.links[(len(self._members) - 1) % len(self.links)]
+            if plan.kind == "browser" and self._browsers is not None:
+                link = self._browsers
+            self._link_of[plan.number] = link
             by_link.setdefault(link, []).append(member.plan)
         calls = [
             (
@@ -188,7 +195,7 @@ class LocalNetwork(Service):
     async def _run(self, member: Member) -> None:
         """Start a member, unless it is a client that is cut from its hub."""
         hub = ""
-        if member.plan.kind == "client":
+        if member.plan.is_client:
             (number,) = member.plan.neighbours
             hub = self._members[number].name
             if member.is_suspended or self._is_cut(member.number, number):
@@ -203,7 +210,7 @@ class LocalNetwork(Service):
         blocked = self._blocked(member)
         member.addresses = await self._call(
             member,
-            Start(member.number, tuple(dials), member.plan.allowed, tuple(sorted(blocked)), hub),
+            Start(member.number, tuple(dials), member.plan.allowed, tuple(sorted(blocked)), hub, self._origins),
         )
         member.blocked, member.runs = blocked, True
         self._changed.set()
@@ -212,6 +219,14 @@ class LocalNetwork(Service):
             for other in neighbours:
                 if other.runs and other not in known and not self._is_cut(member.number, other.number):
                     await self._dial(member, other)
+
+    @property
+    def _origins(self) -> tuple[str, ...]:
+        """Those of pages, which hubs let in."""
+        browsers = self._browsers
+        if browsers is None:
+            return ()
+        return tuple(browsers.origin(number) for number, each in self._members.items() if each.plan.kind == "browser")
 
     async def _halt(self, member: Member) -> None:
         await self._call(member, Stop(member.number))
@@ -254,7 +269,7 @@ class LocalNetwork(Service):
     @property
     def stoppable(self) -> list[Member]:
         """Those that others do not depend on: all with a log but hubs."""
-        return [member for member in self._with_logs if member.plan.kind not in ("hub", "relay")]
+        return [member for member in self._with_logs if member.plan.kind not in ("hub", "relay", "browser")]
 
     @property
     def _with_logs(self) -> list[Member]:
@@ -337,10 +352,10 @@ class LocalNetwork(Service):
         self.total += count
         self._changed.set()
 
-    async def append_anywhere(self, count: int = 1, flow: int = 0) -> None:
+    async def append_anywhere(self, count: int = 1) -> None:
         """Append messages at a running member by chance; do nothing where none runs."""
         if running := [member for member in self._with_logs if member.runs]:
-            await self.append(self._random.choice(running), count, flow)
+            await self.append(self._random.choice(running), count)
 
     async def flow(self, messages: int, rate: float, burst: int = 1) -> list[float]:
         """Wait until all members have joined, append messages at them by chance, and wait until all have them all.
@@ -351,21 +366,22 @@ class LocalNetwork(Service):
             burst: so many at a time, at one member.
 
         Returns:
-            For each message and each member but the one that appended it, the seconds from the call of `append` until
-            the member was notified of it.
+            For each message and each member but the one that appended it, and but browsers, the seconds from the call
+            of `append` until the member was notified of it.
         """
         await self.joined()
         self._flow += 1
         self._latencies = []
         await _call_all((link, Measure(self._flow)) for link in self.links)
-        others = sum(member.runs for member in self._with_logs) - 1
+        # Pages say of no message whether it belongs to a flow.
+        members = [member for member in self._with_logs if member.runs and member.plan.kind != "browser"]
         start = anyio.current_time()
         try:
             for number in range(0, messages, burst):
                 if rate:
                     await anyio.sleep_until(start + number / rate)
-                await self.append_anywhere(min(burst, messages - number), self._flow)
-            while len(self._latencies) < messages * others:
+                await self.append(self._random.choice(members), min(burst, messages - number), self._flow)
+            while len(self._latencies) < messages * (len(members) - 1):
                 await self._changed.wait()
         finally:
             with anyio.CancelScope(shield=True), suppress(NetworkError):
@@ -388,7 +404,7 @@ class LocalNetwork(Service):
         """
         async with self._changing:
             if not member.runs and not member.is_suspended:
-                if member.plan.kind == "client" and not self._members[member.plan.neighbours[0]].runs:
+                if member.plan.is_client and not self._members[member.plan.neighbours[0]].runs:
                     raise NetworkError("the hub of this client does not run: start the hub first")
                 await self._run(member)
                 self.tell(shown.PeerStarted(self.now(), member.name))
@@ -497,7 +513,7 @@ class LocalNetwork(Service):
         """Have all members keep those connections that are not cut."""
         calls: list[tuple[WorkerLink, Command]] = []
         for member in self._members.values():
-            if member.plan.kind == "client":
+            if member.plan.is_client:
                 continue
             blocked = self._blocked(member)
             if not member.runs or blocked == member.blocked:
@@ -509,7 +525,7 @@ class LocalNetwork(Service):
         await _call_all(calls)
         async with _together() as changing:
             for member in self._members.values():
-                if member.plan.kind != "client":
+                if not member.plan.is_client:
                     continue
                 is_cut = self._is_cut(member.number, member.plan.neighbours[0])
                 if is_cut and member.runs:
@@ -522,7 +538,7 @@ class LocalNetwork(Service):
 
 def _address(other: Member, member: Member) -> str:
     """Return where a member finds another: a hub's URL for its clients, and else a multiaddr."""
-    if member.plan.kind != "client" and other.plan.kind == "relay":
+    if not member.plan.is_client and other.plan.kind == "relay":
         return other.addresses[1]
     return other.addresses[0]
 

@@ -127,6 +127,11 @@ class MemberPlan:
         return self.kind != "bootstrap"
 
     @property
+    def is_client(self) -> bool:
+        """Whether it is connected to a hub, and to nobody else."""
+        return self.kind in ("client", "browser")
+
+    @property
     def is_peer(self) -> bool:
         """Whether it has a libp2p host."""
         return self.kind in ("peer", "relay", "bootstrap")
@@ -167,7 +172,7 @@ def name_of(plan: NetworkPlan, number: int, kind: Kind) -> str:
 
 
 def member_plans(plan: NetworkPlan) -> list[MemberPlan]:
-    """Return the members of a network, in the order in which they join; without browsers."""
+    """Return the members of a network, in the order in which they join; browsers come last."""
     kinds = [_kind(plan, number) for number in range(plan.peers)]
     delays = [0.0, *sorted(Random(plan.seed).uniform(0, plan.join_seconds) for _ in kinds[1:])]
     found = []
@@ -175,6 +180,8 @@ def member_plans(plan: NetworkPlan) -> list[MemberPlan]:
         found.append(MemberPlan(-1, "bootstrap", name_of(plan, -1, "bootstrap")))
     for number, (kind, delay) in enumerate(zip(kinds, delays, strict=True)):
         found.append(_planned(plan, number, kind, plan.peers, delay))
+    for number in range(plan.peers, plan.peers + plan.browsers):
+        found.append(_planned(plan, number, "browser", plan.peers, 0.0))
     return found
 
 
@@ -183,7 +190,7 @@ def added_member(plan: NetworkPlan, members: Sequence[MemberPlan]) -> tuple[Memb
     peers = [member for member in members if member.kind not in ("bootstrap", "browser")]
     count = len(peers) + 1
     kind: Kind = "client" if plan.hubs else "peer"
-    new = _planned(plan, count - 1, kind, count, 0.0)
+    new = _planned(plan, 1 + max(member.number for member in members), kind, count, 0.0)
     changed = []
     for member in peers:
         again = _planned(plan, member.number, member.kind, count, member.join_after)

@@ -55,6 +55,15 @@ def network(
     auto_append: Annotated[
         float, typer.Option(min=0, max=10_000, help="Messages to append at random peers in a second, all the time.")
     ] = 0.0,
+    browsers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=100,
+            help="Pages of headless Chromium in which canvas-js joins the hubs, beside --peers. An error names what is"
+            " missing for it, and the command that installs it.",
+        ),
+    ] = 0,
     message_bytes: Annotated[int, typer.Option(min=0, help="Bytes of text in each message.")] = 100,
     join_seconds: Annotated[float, typer.Option(min=0, help="Seconds over which the peers join.")] = 0.0,
     churn: Annotated[
@@ -139,6 +148,7 @@ def network(
             folder=folder,
             seed=seed,
             processes=processes,
+            browsers=browsers,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -132,6 +132,8 @@ async def _enter(
     from gossiplog.dashboard.stream import Dashboard
 
     title = f"{counted(plan.peers, 'peer')}, {_SHAPES[plan.topology]}"
+    if plan.browsers:
+        title += f", {counted(plan.browsers, 'browser')}"
     network = LocalNetwork(plan, lambda event: dashboard.publish(event))
     auto_append = AutoAppend(network.append_anywhere, task.auto_append)
     record = None

@@ -1,0 +1,354 @@
+"""Browser peers: canvas-js in pages of a headless Chromium, as one more worker of a network.
+
+Chromium and canvas-js are the user's: what is missing is named with the command that installs it.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from importlib import resources
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+import anyio.abc
+import platformdirs
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Mount, Route
+
+from gossiplog.dashboard import events as shown
+from gossiplog.errors import NetworkError
+from gossiplog.net.http.server import serve
+from gossiplog.net.service import background
+from gossiplog.net.threads import run_in_thread
+from gossiplog.testnet.links import WorkerLink
+from gossiplog.testnet.member import NAME, random_text
+from gossiplog.testnet.messages import Append, Command, Happened, Open, Report, Start, Stop
+from gossiplog.testnet.plan import author_of
+from gossiplog.testnet.translation import payload_of
+
+FOLDER_VARIABLE = "GOSSIPLOG_CANVAS_JS"
+"""The variable of the environment that names a folder with canvas-js and esbuild in its `node_modules`."""
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_PAGE = "gossiplog.testnet.page"
+_STARTING_SECONDS = 60.0
+_MOST_REPORT_BYTES = 2**20
+_HTML = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script type="module" src="{}"></script>'
+
+
+class BrowserLink(WorkerLink):
+    """Pages in headless Chromium, each a member of the network, for the time of its context, which is entered once.
+
+    Args:
+        report: is called with what the pages report, on the event loop; it must not block.
+
+    Raises:
+        NetworkError: Chromium or canvas-js is missing, or cannot be started.
+    """
+
+    def __init__(self, report: Callable[[Report], None]) -> None:
+        super().__init__(report)
+        # No other page of this machine's browsers knows it.
+        self._token = secrets.token_urlsafe(16)
+        self._pages: dict[int, _Page] = {}
+        self._announced: list[int] = []
+        self._changed = anyio.Event()
+        self._port = 0
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        chromium = find_chromium()
+        self._script = await run_in_thread(bundle)
+        tasks = await stack.enter_async_context(background())
+        self._port = (await tasks.start(serve, self._application())).port
+        folder = tempfile.TemporaryDirectory(prefix="gossiplog-browser-", ignore_cleanup_errors=True)
+        profile = stack.enter_context(folder)
+        process = await anyio.open_process(
+            [
+                chromium,
+                "--headless=new",
+                # Its sandbox needs a user other than root; the pages are this program's alone.
+                *(["--no-sandbox"] if os.geteuid() == 0 else []),
+                "--no-first-run",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                f"--user-data-dir={profile}",
+                f"http://localhost:{self._port}/{self._token}/",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        stack.push_async_callback(_end, process)
+        # Not while it is being ended.
+        watching = await stack.enter_async_context(background())
+        watching.start_soon(_watch, process)
+
+    def origin(self, number: int) -> str:
+        """Return the origin of a page, which a hub has to let in."""
+        return f"http://page-{number}.localhost:{self._port}"
+
+    async def call(self, command: Command) -> tuple[str, ...]:
+        """Have a command executed by the page that it is about."""
+        match command:
+            case Open(members=members):
+                for number, _, name in members:
+                    self._pages[number] = _Page(number, name, command, self._report)
+                    self._announced.append(number)
+                self._changed.set()
+                self._changed = anyio.Event()
+                async with anyio.create_task_group() as tasks:
+                    for number, _, _ in members:
+                        tasks.start_soon(self._pages[number].open)
+            case Start(number, dials=(url,), hub=hub):
+                await self._pages[number].connect(url, hub)
+            case Stop(number):
+                await self._pages[number].disconnect()
+            case Append(number, count):
+                await self._pages[number].append(count)
+            case _:
+                # Pages keep no connections but that to their hub, and always report all that they know.
+                pass
+        return ()
+
+    def _application(self) -> Starlette:
+        number = "/peer/{number:int}"
+        routes = [
+            Route("/", lambda request: Response(_HTML.format("pages.mjs"), media_type="text/html")),
+            Route("/pages.mjs", lambda request: Response(_read("pages.mjs"), media_type="text/javascript")),
+            Route("/pages", self._send_pages),
+            Route("/peer.mjs", lambda request: Response(self._script, media_type="text/javascript")),
+            Route(number, lambda request: Response(_HTML.format("../peer.mjs"), media_type="text/html")),
+            Route(f"{number}/commands", self._send_commands),
+            Route(f"{number}/reports", self._take_report, methods=["POST"]),
+        ]
+        return Starlette(routes=[Mount(f"/{self._token}", routes=routes)])
+
+    async def _send_pages(self, request: Request) -> Response:
+        async def lines() -> AsyncIterator[bytes]:
+            for index in itertools.count():
+                while index >= len(self._announced):
+                    await self._changed.wait()
+                yield _event({"number": self._announced[index]})
+
+        return StreamingResponse(lines(), media_type="text/event-stream")
+
+    async def _send_commands(self, request: Request) -> Response:
+        page = self._pages.get(request.path_params["number"])
+        if page is None:
+            return Response(status_code=404)
+        return StreamingResponse(page.commands(), media_type="text/event-stream")
+
+    async def _take_report(self, request: Request) -> Response:
+        page = self._pages.get(request.path_params["number"])
+        body = await request.body()
+        if page is None or len(body) > _MOST_REPORT_BYTES:
+            return Response(status_code=404)
+        page.take(json.loads(body))
+        return Response(status_code=204)
+
+
+class _Page:
+    """A peer in a page: what it is to do, and what it says of itself."""
+
+    def __init__(self, number: int, name: str, command: Open, report: Callable[[Report], None]) -> None:
+        self._name = name
+        self._topic = command.topic
+        self._key = author_of(command.seed, number).private_key.hex()
+        self._began = command.began
+        self._text = Random(f"text {command.seed} {number}")
+        self._size = command.message_bytes
+        self._offline_messages = command.offline_messages
+        self._report = report
+        self._hub = ""
+        self._appended = 0
+        self._messages = 0
+        self._numbers = itertools.count(1)
+        self._commands: list[Mapping[str, Any]] = []
+        self._more = anyio.Event()
+        self._waiting: dict[int, anyio.Event] = {}
+        self._errors: dict[int, str] = {}
+
+    async def commands(self) -> AsyncIterator[bytes]:
+        """Yield the commands, as events of a stream, as they come."""
+        for index in itertools.count():
+            while index >= len(self._commands):
+                await self._more.wait()
+            yield _event(self._commands[index])
+
+    async def open(self) -> None:
+        """Open its log."""
+        with anyio.move_on_after(_STARTING_SECONDS) as scope:
+            await self._call("open", topic=self._topic, key=self._key)
+            if self._offline_messages:
+                await self.append(self._offline_messages)
+        if scope.cancelled_caught:
+            raise NetworkError(f"a page of Chromium with canvas-js has not started within {_STARTING_SECONDS:g} s")
+
+    async def connect(self, url: str, hub: str) -> None:
+        """Connect it to its hub."""
+        self._hub = hub
+        await self._call("connect", url=f"{url}/?{NAME}={quote(self._name)}")
+
+    async def disconnect(self) -> None:
+        """Disconnect it; its log stays."""
+        await self._call("disconnect")
+
+    async def append(self, count: int) -> None:
+        """Append messages to its log."""
+        sent = self._now()
+        payloads = [
+            payload_of(self._appended + number, random_text(self._text, self._size), sent) for number in range(count)
+        ]
+        self._appended += len(payloads)
+        await self._call("append", payloads=payloads)
+
+    def take(self, report: Mapping[str, Any]) -> None:
+        """Take a report of the page."""
+        at, hub = self._now(), self._hub
+        match report:
+            case {"report": "done", "id": int(id)}:
+                self._answered(id)
+            case {"report": "failed", "id": int(id), "error": str(error)}:
+                self._errors[id] = error
+                self._answered(id)
+            case {"report": "state", "messages": int(count), "root": str(root), "clock": int(clock), "heads": heads}:
+                inserted = max(count - self._messages, 0)
+                self._messages = count
+                event = shown.Committed(at, self._name, count, root, tuple(heads), clock, inserted)
+                self._report(Happened((event,)))
+            case {"report": "message", "id": str(id), "by": str(by), "sent": sent}:
+                way: shown.Way = "sync" if by == "sync" else "push"
+                latency = max(at - sent, 0.0) if isinstance(sent, int | float) else None
+                self._report(Happened((shown.Delivered(at, self._name, id, hub, way, latency),)))
+            case {"report": "published", "id": str(id)}:
+                self._report(Happened((shown.Published(at, self._name, id),)))
+            case {"report": "sync", "messages": int(count)}:
+                self._report(Happened((shown.SyncEnded(at, self._name, hub, count),)))
+            case {"report": "connect"}:
+                self._report(Happened((shown.Connected(at, self._name, hub),)))
+            case {"report": "disconnect"}:
+                self._report(Happened((shown.Disconnected(at, self._name, hub),)))
+            case _:
+                pass
+
+    async def _call(self, command: str, **fields: Any) -> None:
+        id = next(self._numbers)
+        self._waiting[id] = answered = anyio.Event()
+        self._commands.append({"id": id, "command": command} | fields)
+        self._more.set()
+        self._more = anyio.Event()
+        try:
+            await answered.wait()
+        finally:
+            del self._waiting[id]
+        if (error := self._errors.pop(id, None)) is not None:
+            raise NetworkError(f"canvas-js in a page cannot {command}: {error}")
+
+    def _answered(self, id: int) -> None:
+        if (answered := self._waiting.get(id)) is not None:
+            answered.set()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+
+def find_chromium() -> str:
+    """Return the browser that the system has.
+
+    Raises:
+        NetworkError: none; with the command that installs it.
+    """
+    for name in _BROWSERS:
+        if found := shutil.which(name):
+            return found
+    raise NetworkError(
+        f"browser peers need Chromium, and there is none on the PATH ({', '.join(_BROWSERS)}): install it, on Debian by"
+        " `apt-get install --no-install-recommends chromium`"
+    )
+
+
+def canvas_folder() -> Path:
+    """Return the folder in which canvas-js is installed.
+
+    Raises:
+        NetworkError: it is not; with the command that installs it.
+    """
+    given = os.environ.get(FOLDER_VARIABLE)
+    folder = Path(given) if given else Path(platformdirs.user_cache_dir("gossiplog")) / "canvas-js"
+    if (folder / "node_modules" / "@canvas-js" / "gossiplog").is_dir() and _esbuild(folder) is not None:
+        return folder
+    if given:
+        raise NetworkError(f"{FOLDER_VARIABLE} names {given}, whose node_modules lacks @canvas-js/gossiplog or esbuild")
+    (folder / "absent").mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_bytes(_read("package.json"))
+    # Stands for dependencies of canvas-js that nothing here imports.
+    (folder / "absent" / "package.json").write_text('{"name": "absent", "version": "0.0.0"}\n')
+    raise NetworkError(
+        f"browser peers need canvas-js, which npm installs: run `npm install --ignore-scripts --prefix '{folder}'`"
+    )
+
+
+def bundle() -> bytes:
+    """Return the script of a page: a peer, with all of canvas-js that it needs.
+
+    Raises:
+        NetworkError: canvas-js is not installed, or it cannot be bundled.
+    """
+    folder = canvas_folder()
+    esbuild = _esbuild(folder)
+    with resources.as_file(resources.files(_PAGE) / "peer.mjs") as source:
+        run = subprocess.run(
+            [str(esbuild), str(source), "--bundle", "--format=esm", "--minify", "--log-level=error"],
+            env=os.environ | {"NODE_PATH": str(folder / "node_modules")},
+            capture_output=True,
+            check=False,
+        )
+    if run.returncode:
+        raise NetworkError(f"canvas-js in {folder} cannot be bundled: {run.stderr.decode(errors='replace')[:500]}")
+    return run.stdout
+
+
+def _esbuild(folder: Path) -> str | None:
+    # The program itself: what npm puts into .bin is a script for Node.js.
+    found = glob.glob("node_modules/@esbuild/*/bin/esbuild", root_dir=folder)
+    return str(folder / found[0]) if found else None
+
+
+def _read(name: str) -> bytes:
+    return (resources.files(_PAGE) / name).read_bytes()
+
+
+def _event(fields: Mapping[str, Any]) -> bytes:
+    return b"data: %b\n\n" % json.dumps(fields).encode()
+
+
+async def _watch(process: anyio.abc.Process) -> None:
+    status = await process.wait()
+    raise NetworkError(f"Chromium has ended by itself, with status {status}: its peers are gone")
+
+
+async def _end(process: anyio.abc.Process) -> None:
+    with anyio.CancelScope(shield=True), suppress(ProcessLookupError):
+        process.terminate()
+        with anyio.move_on_after(10):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

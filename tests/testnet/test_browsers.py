@@ -1,0 +1,110 @@
+"""Browser peers: canvas-js in Chromium's pages, and what is said where one of both is missing."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from gossiplog.dashboard import events as shown
+from gossiplog.errors import NetworkError
+from gossiplog.testnet import browsers
+from gossiplog.testnet.network import LocalNetwork
+from gossiplog.testnet.plan import NetworkPlan
+from tests.integration.javascript import FOLDER, install
+
+PATIENCE = 120
+
+
+@pytest.fixture
+def canvas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """canvas-js, as the other tests have it."""
+    install()
+    monkeypatch.setenv(browsers.FOLDER_VARIABLE, str(FOLDER))
+
+
+@pytest.mark.anyio
+@pytest.mark.integration
+@pytest.mark.usefixtures("canvas")
+async def test_pages_and_peers_come_to_one_root() -> None:
+    heard: list[Any] = []
+    with anyio.fail_after(PATIENCE):
+        async with LocalNetwork(NetworkPlan(3, "mixed", offline_messages=2, browsers=2), heard.append) as network:
+            await network.joined()
+            await network.converged()
+            assert (network.peers, network.total, network.complete) == (5, 10, 5)
+            first, second = (member for member in network.members if member.plan.kind == "browser")
+            await network.append(first)
+            await network.append(network.members[2])
+            await network.converged()
+            assert second.messages == 12
+            # What a page appends while it is not connected comes later.
+            await network.stop(second)
+            await network.append(second)
+            await network.append(first)
+            while not (second.messages == 13 and first.messages == 13):
+                await anyio.sleep(0.01)
+            assert first.root != second.root
+            await network.start(second)
+            await network.converged()
+            assert second.messages == 14
+            assert len(await network.flow(3, 50)) == 3 * 2
+            with pytest.raises(NetworkError, match="the hub of this client does not run"):
+                await _without_hub(network)
+    added = [event.kind for event in heard if isinstance(event, shown.PeerAdded)]
+    assert added.count("browser") == 2
+    hubs = {member.name for member in network.members if member.plan.kind == "relay"}
+    delivered = [event for event in heard if isinstance(event, shown.Delivered) and event.peer == second.name]
+    assert {event.source for event in delivered} < hubs
+    assert any(event.latency for event in delivered)
+
+
+async def _without_hub(network: LocalNetwork) -> None:
+    page = network.members[-1]
+    await network.stop(page)
+    await network.stop(network.members[page.plan.neighbours[0]])
+    await network.start(page)
+
+
+def test_without_chromium(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NetworkError, match="apt-get install --no-install-recommends chromium"):
+        browsers.find_chromium()
+
+
+def test_without_canvas_js(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(browsers.FOLDER_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "gossiplog" / "canvas-js"
+    with pytest.raises(NetworkError, match=f"run `npm install --ignore-scripts --prefix '{folder}'`"):
+        browsers.canvas_folder()
+    wanted = json.loads((folder / "package.json").read_text())
+    assert set(wanted["dependencies"]) == {"@canvas-js/gossiplog", "@canvas-js/signatures", "esbuild"}
+    for path in {value.removeprefix("file:") for value in wanted["overrides"].values() if value.startswith("file:")}:
+        assert (folder / path / "package.json").exists()
+
+
+def test_a_folder_without_canvas_js(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(browsers.FOLDER_VARIABLE, str(tmp_path))
+    with pytest.raises(NetworkError, match="whose node_modules lacks @canvas-js/gossiplog or esbuild"):
+        browsers.canvas_folder()
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("canvas")
+def test_a_page_that_cannot_be_bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "peer.mjs").write_text('import "no-such-package";')
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
+    with pytest.raises(NetworkError, match=r'cannot be bundled: .*Could not resolve "no-such-package"'):
+        browsers.bundle()
+
+
+def test_users_get_the_versions_that_are_tested() -> None:
+    ours = json.loads((resources.files("gossiplog.testnet.page") / "package.json").read_text())
+    tested = json.loads((FOLDER / "package.json").read_text())
+    assert ours["dependencies"].items() <= tested["dependencies"].items()
+    assert ours["overrides"] == tested["overrides"]
