@@ -84,7 +84,7 @@ def prepare(folder: Path) -> None:
         target.append_many(range(10))
     with gossiplog.open(folder / "log.db", _TOPIC, signer=_US) as log:
         bad = log.append("bad")
-        log.append_many(range(300))
+        log.append_many(range(60))
         former = log.root.hash.hex()
     shutil.copytree(folder, folder / "whole")
     rebase(folder / "whole", bad.id)
