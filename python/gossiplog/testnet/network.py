@@ -97,6 +97,8 @@ class LocalNetwork(Service):
         plan: of the network.
         on_event: is called with what happens, on the event loop; it must not block. None reports only what the network
             itself needs to know, which costs less.
+        apart: run members in processes of their own also where they would share this one's event loop, which then is
+            free for a page that many read.
 
     Attributes:
         plan: of the network.
@@ -108,9 +110,12 @@ class LocalNetwork(Service):
         NetworkError: there are logs in the folder, or a member cannot be started.
     """
 
-    def __init__(self, plan: NetworkPlan, on_event: Callable[[shown.Event], None] | None = None) -> None:
+    def __init__(
+        self, plan: NetworkPlan, on_event: Callable[[shown.Event], None] | None = None, *, apart: bool = False
+    ) -> None:
         super().__init__()
         self.plan = plan
+        self._apart = apart
         self.total = 0
         self.started = 0.0
         self._on_event = on_event
@@ -136,7 +141,8 @@ class LocalNetwork(Service):
         self._changing = anyio.Lock()
         count = self.plan.spread(os.cpu_count() or 1)
         for number in range(count):
-            link = ProcessLink(self._take, f"worker {number}") if count > 1 else LocalLink(self._take)
+            is_apart = self._apart or count > 1
+            link = ProcessLink(self._take, f"worker {number}") if is_apart else LocalLink(self._take)
             self.links.append(await stack.enter_async_context(link))
         if self.plan.browsers:
             self._browsers = await stack.enter_async_context(BrowserLink(self._take))

@@ -134,7 +134,7 @@ async def _enter(
     title = f"{counted(plan.peers, 'peer')}, {_SHAPES[plan.topology]}"
     if plan.browsers:
         title += f", {counted(plan.browsers, 'browser')}"
-    network = LocalNetwork(plan, lambda event: dashboard.publish(event))
+    network = LocalNetwork(plan, lambda event: dashboard.publish(event), apart=view.address is not None)
     auto_append = AutoAppend(network.append_anywhere, task.auto_append)
     record = None
     if view.record is not None:
