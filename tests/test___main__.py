@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from importlib import metadata
@@ -164,3 +165,39 @@ def test_a_signal_ends_a_command_that_removes_its_files(
         process.send_signal(number)
         assert process.wait(60) == status
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.integration
+def test_a_command_in_the_background_ends_by_sigterm_alone_and_in_order() -> None:
+    """A shell without job control has what it starts with `&` ignore SIGINT."""
+    code = """if True:
+        import signal, sys
+        import anyio.lowlevel
+        from gossiplog import __main__
+        from gossiplog.cli import main
+        async def work():
+            print(flush=True)
+            try:
+                while True:
+                    await anyio.lowlevel.checkpoint()
+            except anyio.get_cancelled_exc_class():
+                print("cancelled", flush=True)
+                raise
+        def command():
+            try:
+                anyio.run(work)
+            except KeyboardInterrupt:
+                return main.INTERRUPTED
+        main.main = command
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.exit(__main__.main())
+    """
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "cancelled\n"
+        assert process.wait() == 143

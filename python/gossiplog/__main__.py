@@ -24,6 +24,11 @@ class _Interrupt:
 
     def __init__(self) -> None:
         self.received = 0
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and hasattr(signal, "pthread_sigmask"):
+            # A script has started the command in the background. It stays deaf to Ctrl-C, but an event loop handles
+            # SIGINT only where nothing else does, and would be left by an exception from between its callbacks.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         for name in ("SIGTERM", "SIGHUP"):
             # Windows lacks SIGHUP, nohup ignores it, and the start of `serve` handles SIGTERM.
             number = getattr(signal, name, None)
