@@ -1,6 +1,6 @@
 """The page of a dashboard in Chromium: what it shows is the network's state, and what it commands is done.
 
-The network is a script (`tests/dashboard/scripted.py`); that the page stands for real peers is tested with them.
+The network is a script (`tests/dashboard/scripted.py`), but for one test with real peers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from gossiplog.dashboard.state import NetworkState
 from gossiplog.dashboard.stream import Dashboard, player
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
+from gossiplog.testnet.controls import NetworkControls
+from gossiplog.testnet.network import LocalNetwork
+from gossiplog.testnet.plan import NetworkPlan
+from gossiplog.testnet.schedule import AutoAppend
 from tests.dashboard.scripted import ScriptedNetwork
 from tests.integration.javascript import SharedProcess
 from tests.integration.pages import Page
@@ -428,5 +432,48 @@ def test_a_recording_is_played(recording: Path, open_page: Open) -> None:
             page.until("document.getElementById('play').textContent === 'Play'")
             assert page.evaluate("dashboard.state.peers.size") == 6
             assert page.evaluate("[...dashboard.state.peers.values()].filter((peer) => !peer.running).length") == 1
+        finally:
+            future.cancel()
+
+
+def test_real_peers(open_page: Open) -> None:
+    """The page stands for a mesh: a click appends, and a partition shows two colours and then one."""
+
+    async def run(*, task_status: anyio.abc.TaskStatus[tuple[LocalNetwork, Dashboard, str]]) -> None:
+        network = LocalNetwork(NetworkPlan(peers=5, processes=1), lambda event: dashboard.publish(event))
+        auto_append = AutoAppend(network.append_anywhere, 0.0)
+        dashboard = Dashboard("real peers", NetworkControls(network, auto_append), clock=network.now)
+        async with anyio.create_task_group() as tasks:
+            address = await tasks.start(dashboard.serve)
+            async with network:
+                task_status.started((network, dashboard, address.url("http")))
+                await anyio.sleep_forever()
+
+    with start_blocking_portal() as portal:
+        future, (network, dashboard, url) = portal.start_task(run)
+        try:
+            page = open_page(url)
+            page.until(
+                "dashboard.state.peers.size === 6 && [...dashboard.state.others.values()].every((each) => each.size)"
+            )
+            names = [name for name, peer in portal.call(dashboard.snapshot)["peers"].items() if peer["kind"] == "peer"]
+            page.click_at(*place(page, names[0]))
+            page.until(f"{names}.every((name) => dashboard.state.peers.get(name).messages === 1)")
+            page.until("dashboard.isShown && document.getElementById('verdict').textContent === 'all logs are equal'")
+            rows = {row["peer"]: row for row in page.evaluate(ROWS)}
+            (root,) = portal.call(lambda: network.roots)
+            assert {rows[name]["root"] for name in names} == {root}
+            assert len({rows[name]["colour"] for name in names}) == 1
+
+            page.click("#partition")
+            groups = page.until("dashboard.state.groups")
+            apart = [next(name for name in group if name in names) for group in groups]
+            for name in apart:
+                page.click_at(*place(page, name))
+            page.until("document.getElementById('verdict').textContent === '2 different logs'")
+            page.click("#heal")
+            page.until(f"{names}.every((name) => dashboard.state.peers.get(name).messages === 3)")
+            page.until("document.getElementById('verdict').textContent === 'all logs are equal'")
+            assert len(portal.call(lambda: network.roots)) == 1
         finally:
             future.cancel()
