@@ -1,8 +1,9 @@
 """Pictures of recordings, as the page of a dashboard shows them: the stills of docs/network.md.
 
-    .venv/bin/python -m benches.dashboard_stills RECORDING SECONDS PICTURE.png [dark]
+    .venv/bin/python -m benches.dashboard_stills RECORDING SECONDS PICTURE.jpg [dark]
 
-Seeks the recording to the time, plays on for a moment, so that messages are on their way, and writes the page as PNG.
+Seeks the recording to the time, plays on for a moment, so that messages are on their way, and writes the page as PNG or
+JPEG, by the name of the file.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ const [AT, MESSAGES, ROOTS, LAG, P50, P95, BYTES] = [0, 1, 2, 3, 4, 5, 6];
 const seconds = (value) => (value >= 100 ? `${Math.round(value)} s` : `${value.toFixed(1)} s`);
 const milliseconds = (value) => {
   const found = value * 1000;
+  if (found >= 1000) return seconds(value);
   return found >= 10 ? `${Math.round(found)} ms` : `${found.toPrecision(2)} ms`;
 };
 const latest = (samples, field) => samples.findLast((sample) => sample[field] !== null)?.[field];
