@@ -661,7 +661,9 @@ class Host:
         bootstrap: Sequence[str],
         announce: Sequence[str] = (),
         mdns: bool = False,
+        gossips: bool = True,
         gossip: object,
+        idle_streams: int = 1,
         validator: GossipValidator | None = None,
         allowed: Sequence[str] = (),
         limits: object,
@@ -691,6 +693,14 @@ class Host:
 
         Raises:
             NetworkError: a text that is no peer id.
+        """
+    def dial_peer(self, peer_id: str) -> int:
+        """Begin to connect to a peer where Kademlia has it; return the connection's handle, as `dial` does.
+
+        A peer that Kademlia does not have is looked up, and the handle closed: dial again.
+
+        Raises:
+            NetworkError: too many connections, an id that is none, or this host's.
         """
     def publish(self, data: bytes) -> bool:
         """Publish a message to the peers that subscribed to the topic.

@@ -26,6 +26,7 @@ from gossiplog.net.http.access import EVERY, Access
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
 from gossiplog.net.replicator import driver
+from gossiplog.net.routing.kinds import RouterName
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import InEvent, Judged, OutEvent, SyncBrought, Verdict
 from gossiplog.protocol.broadcast.machine import Broadcast
@@ -45,6 +46,7 @@ class OwnPeer(LogReplica):
         broadcast: limits and delays of the broadcast machine.
         abort_after: after how many milliseconds its sync server sends Abort; None leaves the default.
         payload: checks payloads; None accepts all.
+        router: of a peer of a mesh.
 
     Attributes:
         directory: as given.
@@ -61,7 +63,9 @@ class OwnPeer(LogReplica):
         broadcast: BroadcastConfig | None = None,
         abort_after: int | None = None,
         payload: Callable[[Any], object] | None = None,
+        router: RouterName = "libp2p",
     ) -> None:
+        self._router: RouterName = router
         directory.mkdir(exist_ok=True)
         self.directory = directory
         self.events: list[events.Event] = []
@@ -153,6 +157,7 @@ class OwnPeer(LogReplica):
             bootstrap,
             broadcast=self._broadcast,
             sync_server=self._sync_server,
+            router=self._router,
             on_event=self._take,
         )
         make_driver = joined._make_driver

@@ -144,3 +144,44 @@ def test_a_floodsub_peer_gets_what_is_appended_and_publishes_what_is_delivered(
         id = peer.append({"text": "to floodsub"})
         flood.wait_for_data(gossip.encode(core.decode_id(id), peer.log.get(id).value))
     assert id_of(address) in flood.peers()
+
+
+def test_gossipsub_of_ours_is_in_one_mesh_with_canvas_js_and_rust_libp2p(start: Start) -> None:
+    ours, javascript, rust = start("asyncio", router="gossipsub"), start("javascript"), start("trio")
+    (address,) = ours.join()
+    for other in (javascript, rust):
+        (own,) = other.join([address])
+        ours.wait_for_graft(id_of(own))
+        other.wait_for_graft(id_of(address))
+    # The first ones may come by a sync. None of the others has dialled the other: ours passes on what they write.
+    peers = (ours, javascript, rust)
+    for turn in range(2):
+        for peer in peers:
+            id = peer.append({"turn": turn})
+            came = [other.wait_for_message(id) for other in peers if other is not peer]
+            if turn:
+                assert came == ["pubsub", "pubsub"]
+    assert len({tuple(peer.ids()) for peer in peers}) == 1
+
+
+@pytest.mark.parametrize("router", ["gossipsub", "floodsub"])
+def test_own_routers_speak_with_floodsub_of_js_libp2p(start: Start, topic: str, router: str) -> None:
+    flood, ours, far = start("floodsub"), start("asyncio", router=router), start("trio")
+    (there,) = flood.addresses()
+    (address,) = ours.join([there])
+    (other,) = far.join([address])
+    for peer, name in ((ours, other), (ours, there), (far, address)):
+        peer.wait_for_event(events.Subscribed, lambda event, name=name: event.peer == id_of(name))
+    flood.wait_for_subscription(id_of(address))
+    # Nobody has the author's log, so no sync could bring the message to ours.
+    key, value = Signer(bytes([99]) * 32).sign(topic, 1, [], {"text": "by floodsub"})
+    assert flood.publish(gossip.encode(key, value)) >= 1
+    assert ours.wait_for_message(core.encode_id(key)) == "pubsub"
+    far.wait_for_message(core.encode_id(key))
+    for peer in (ours, far):
+        id = peer.append({"text": "to floodsub"})
+        flood.wait_for_data(gossip.encode(core.decode_id(id), peer.log.get(id).value))
+    # What is invalid goes nowhere.
+    assert flood.publish(gossip.encode(key, value)[:-1] + b"?") >= 1
+    far.wait_for_message(ours.append({"text": "after"}))
+    assert len(far.ids()) == len(ours.ids()) == 4

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from random import SystemRandom
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -29,6 +30,8 @@ from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import SETTLED_SECONDS
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.routing.kinds import RouterName, kind_named
+from gossiplog.net.routing.router_host import LinkChange, RouterHost
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.host import Arrival, Host, News, open_host
 from gossiplog.net.transport.limits import Limits
@@ -95,7 +98,12 @@ class Peer(Service):
         broadcast: limits and delays of the exchange with peers, a BroadcastConfig; None for the usual ones.
         sync_server: limits of the sync streams that are served, a SyncServerConfig; likewise.
         forward: pass gossip on once it is "verified", or only once it is "stored". None for "stored" if the log has
-            `payload` or `apply`, which may refuse messages, otherwise "verified".
+            `payload` or `apply`, which may refuse messages, or where `router` is another than "libp2p"; otherwise
+            "verified".
+        router: what spreads messages among peers: "libp2p" is gossipsub 1.1 of rust-libp2p, and can pass messages on
+            once they are verified; "gossipsub", "floodsub" and "episub" are the routers of this package, which are
+            simulated, too. Peers with "episub" exchange messages with others by syncs alone; all others are in one
+            mesh.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
 
@@ -105,7 +113,8 @@ class Peer(Service):
     Raises:
         KeyFileError: the file of the identity cannot be read or made, is damaged, or open to others than its owner.
         ValueError: an address or an id that a host cannot use, an identity of another length than 32 bytes, or a log
-            that was opened read-only; or a `forward` that is neither.
+            that was opened read-only; a `forward` or `router` that is none, or what cannot go together: "verified" with
+            another router than "libp2p", or `gossip` with one that has no such parameters.
         TypeError: a log, limits or settings that are none, such as a path; a single address where several may be given;
             or a coroutine or generator function, whose body would not run, as a callback.
     """
@@ -127,6 +136,7 @@ class Peer(Service):
         broadcast: BroadcastConfig | None = None,
         sync_server: SyncServerConfig | None = None,
         forward: Literal["verified", "stored"] | None = None,
+        router: RouterName = "libp2p",
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
@@ -137,6 +147,12 @@ class Peer(Service):
         check_settings(gossip=(gossip, GossipConfig), limits=(limits, Limits))
         if forward not in (None, "verified", "stored"):
             raise ValueError(f"forward is {forward!r}; it must be 'verified', 'stored' or None")
+        kind = kind_named(router, log.topic, gossip)
+        if forward == "verified" and kind is not None:
+            raise ValueError(
+                f"forward is 'verified', and the router {router!r}: only 'libp2p' passes messages on before they are"
+                " stored"
+            )
         listen = check_texts("listen", listen, _ADDRESS, check_address)
         bootstrap = check_texts("bootstrap", bootstrap, _ADDRESS, check_address)
         announce = check_texts("announce", announce, _ADDRESS, check_address)
@@ -146,12 +162,14 @@ class Peer(Service):
             open_host,
             identity=identity_seed(identity),
             topic=log.topic,
-            protocols=Protocols(log.topic).all,
+            protocols=(*Protocols(log.topic).all, *(kind.protocols if kind is not None else ())),
             listen=listen,
             bootstrap=bootstrap,
             announce=announce,
             mdns=mdns,
+            gossips=kind is None,
             gossip=gossip or GossipConfig(),
+            idle_streams=kind.idle_streams if kind is not None else 1,
             allow_peers=allow_peers,
             limits=limits,
             notify=self._hear,
@@ -165,7 +183,10 @@ class Peer(Service):
             on_event=on_event,
             on_message=on_message,
         )
-        self._is_forwarded_early = not log.replica.may_refuse if forward is None else forward == "verified"
+        self._router_kind = kind
+        if forward is None:
+            forward = "stored" if log.replica.may_refuse or kind is not None else "verified"
+        self._is_forwarded_early = forward == "verified"
         self._blocked: set[str] = set()
         self._bootstrap = bootstrap
         self._announce = announce
@@ -181,7 +202,11 @@ class Peer(Service):
         is_possible = core.GossipValidator is GossipValidator
         validator = GossipValidator(self.log.topic) if self._is_forwarded_early and is_possible else None
         host = self._open_host(validator=validator)
-        self._running = running = _Running(host, self._make_driver(router=host, validator=validator))
+        router = None
+        if self._router_kind is not None:
+            router = RouterHost(self._router_kind, self.log.topic, host, SystemRandom(), self._note_link)
+        driver = self._make_driver(router=router or host, gossip_streams=router, validator=validator)
+        self._running = running = _Running(host, driver, router)
         stack.callback(self._end)
         await stack.enter_async_context(host)
         await stack.enter_async_context(running.driver)
@@ -190,6 +215,8 @@ class Peer(Service):
         for peer_id in self._blocked:
             host.block(peer_id)
         tasks = await stack.enter_async_context(background())
+        if router is not None:
+            tasks.start_soon(router.run)
         tasks.start_soon(self._accept, running, tasks)
         tasks.start_soon(_take_gossip, running)
         if validator is not None:
@@ -243,11 +270,10 @@ class Peer(Service):
     def peers(self) -> tuple[PeerInfo, ...]:
         """Those that are connected now, the oldest connections first; none while the peer is not running."""
         running = self._running
-        return (
-            PeerInfo.of_mesh(running.host.peers, {each.name for each in running.driver.peers})
-            if running is not None
-            else ()
-        )
+        if running is None:
+            return ()
+        infos = PeerInfo.of_mesh(running.host.peers, {each.name for each in running.driver.peers})
+        return tuple(running.with_links(info) for info in infos)
 
     @property
     def unready(self) -> str:
@@ -406,6 +432,9 @@ class Peer(Service):
         if self._failures:
             raise NetworkError("; ".join(self._failures))
 
+    def _note_link(self, peer_id: str, change: LinkChange) -> None:
+        self._there.driver.telemetry.emit(_MESH_EVENTS[change](peer_id))
+
     def _hear(self, news: News) -> None:
         telemetry = self._there.driver.telemetry
         if isinstance(news, MeshEvent):
@@ -460,24 +489,43 @@ class _Running:
     """What there is of a peer while it runs.
 
     Attributes:
+        host: that has the connections.
+        driver: that replicates the log.
+        router: that this process runs; None where the host has its own.
         shunned: peers that broke a rule, and until when they are not let in again.
         exchange_locks: by peer id, the lock that the peer's running exchange holds.
     """
 
     host: Host
     driver: Driver
+    router: RouterHost | None = None
     shunned: dict[str, float] = field(default_factory=dict)
     exchange_locks: dict[str, anyio.Lock] = field(default_factory=dict)
 
     @property
     def counters(self) -> Counters:
         peers = self.host.peers
+        held, counts, mesh = self.host.held(), self.host.counts(), sum(peer.in_mesh for peer in peers)
+        if self.router is not None:
+            held, counts, mesh = held + self.router.held, {**counts, **self.router.counts}, len(self.router.links.mesh)
         return replace(
             self.driver.counters,
-            held=self.host.held(),
-            network=self.host.counts(),
-            mesh=sum(peer.in_mesh for peer in peers),
+            held=held,
+            network=counts,
+            mesh=mesh,
             open_connections=MappingProxyType({"mesh": len(peers)}),
+        )
+
+    def with_links(self, info: PeerInfo) -> PeerInfo:
+        """Return what is known of a peer, with how the router stands with it, where this process runs one."""
+        if self.router is None:
+            return info
+        links = self.router.links
+        return replace(
+            info,
+            subscribed=info.name in links.subscribed,
+            in_mesh=info.name in links.mesh,
+            score=self.router.score(info.name),
         )
 
     def shun(self, peer_id: str) -> None:
@@ -543,8 +591,9 @@ async def _store_accepted(running: _Running) -> None:
 
 
 async def _take_gossip(running: _Running) -> None:
+    source = running.host if running.router is None else running.router
     while True:
-        await running.driver.take_gossip(await running.host.gossip())
+        await running.driver.take_gossip(await source.gossip())
         # Where there is always more of it, neither of these waits.
         await anyio.lowlevel.checkpoint()
 

@@ -139,9 +139,9 @@ impl TryFrom<GossipParameters> for GossipConfig {
 impl Host {
     #[new]
     #[pyo3(signature = (*, identity, topic, protocols, listen, bootstrap, announce = Vec::new(), mdns = false,
-        gossip, validator = None, allowed = Vec::new(), limits),
-        text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, gossip, \
-        validator=None, allowed=(), limits)")]
+        gossips = true, gossip, idle_streams = 1, validator = None, allowed = Vec::new(), limits),
+        text_signature = "(*, identity, topic, protocols, listen, bootstrap, announce=(), mdns=False, \
+        gossips=True, gossip, idle_streams=1, validator=None, allowed=(), limits)")]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
@@ -152,7 +152,9 @@ impl Host {
         bootstrap: Vec<String>,
         announce: Vec<String>,
         mdns: bool,
+        gossips: bool,
         gossip: GossipParameters,
+        idle_streams: usize,
         validator: Option<&GossipValidator>,
         allowed: Vec<String>,
         limits: LimitParameters,
@@ -171,7 +173,9 @@ impl Host {
             bootstrap,
             announce,
             mdns,
+            gossips,
             gossip,
+            idle_streams,
             validator: validator.map(|validator| Arc::clone(&validator.0) as Arc<dyn gossiplog_net::Validator>),
             control_bytes,
             limits,
@@ -201,6 +205,10 @@ impl Host {
 
     fn unblock(&self, peer_id: &str) -> PyResult<bool> {
         self.inner.unblock(peer_id).map_err(convert)
+    }
+
+    fn dial_peer(&self, peer_id: &str) -> PyResult<u64> {
+        self.inner.dial_peer(peer_id).map_err(convert)
     }
 
     fn publish(&self, data: &[u8]) -> PyResult<bool> {

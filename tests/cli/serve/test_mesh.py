@@ -9,9 +9,12 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from gossiplog.cli.serve.command import serve
+from gossiplog.net.routing.kinds import ROUTERS
 from tests.cli.support import PATIENCE, Program, Server
 
 LISTEN = ("--listen", "/ip4/127.0.0.1/tcp/0/ws")
@@ -145,6 +148,9 @@ def test_a_peer_of_another_topic_is_said(program: Program, log: Path) -> None:
         (["serve", "notes.db", "--allow-peer", "12D3"], "are for a mesh"),
         (["serve", "notes.db", "--metrics-port", "65536"], "--metrics-port"),
         (["serve", "notes.db", "--gossip", "d=8"], "are for a mesh"),
+        (["serve", "notes.db", "--router", "episub"], "are for a mesh"),
+        (["serve", "notes.db", *LISTEN, "--router", "episub", "--gossip", "d=8"], "--router episub does not have"),
+        (["serve", "notes.db", *LISTEN, "--router", "simsub"], "episub"),
         (["serve", "notes.db", *LISTEN, "--gossip", "degree=8"], "expected one of d, d_low,"),
         (["serve", "notes.db", *LISTEN, "--gossip", "d=many"], "d is 'many'; expected a whole number"),
         (["serve", "notes.db", *LISTEN, "--gossip", "d=2"], "expected 0 <= d_low <= d <= d_high"),
@@ -176,3 +182,22 @@ def test_an_address_that_is_none_is_refused(program: Program, log: Path) -> None
     result = program("serve", log, "--listen", "nonsense")
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert "nonsense" in result.err
+
+
+def test_the_option_has_all_routers() -> None:
+    hint = get_type_hints(serve, include_extras=True)["router"]
+    assert get_args(get_args(hint)[0]) == ROUTERS
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("router", ["gossipsub", "floodsub", "episub"])
+def test_peers_with_another_router_get_what_the_other_appends(program: Program, log: Path, router: str) -> None:
+    with (
+        Served(log, *LISTEN, "--router", router) as one,
+        Served("two.db", "--topic", "notes", "--bootstrap", one.address, "--router", router) as two,
+    ):
+        assert two.record("grafted")["peer"] == one.ready["peer"]
+        assert one.record("grafted")["peer"] == two.ready["peer"]
+        program("append", "two.db", '"live"')
+        found = program("read", log, "--follow", "--limit", "1").records
+        assert [record["payload"] for record in found] == ["live"]

@@ -15,7 +15,7 @@ from gossiplog._core import PanicException
 from gossiplog.net import events
 from gossiplog.net.replicator import defects
 from gossiplog.net.replicator.defects import Defects
-from gossiplog.net.replicator.machine import MOST_REBUILDS, SharedMachine, Timers
+from gossiplog.net.replicator.machine import MOST_REBUILDS, SharedMachine
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.protocol.broadcast import events as broadcast
@@ -32,10 +32,8 @@ from gossiplog.protocol.broadcast.events import (
     SendUpdate,
     StartSync,
     SyncBrought,
-    SyncDue,
     SyncEnded,
     SyncResult,
-    Timer,
     TimerExpired,
     Verdict,
 )
@@ -239,32 +237,3 @@ async def test_what_is_no_defect_goes_its_way(monkeypatch: pytest.MonkeyPatch) -
         bench.tell(HeadsReceived(1, (MARK,)))
     assert bench.told_of() == []
     assert defects.defect_in(SystemExit(3)) is None
-
-
-async def test_timers_expire_in_order_and_once_when_set_anew() -> None:
-    first, second, third = (SyncDue(number) for number in range(3))
-    expired: list[Timer] = []
-    done = anyio.Event()
-
-    def expire(timer: Timer) -> None:
-        expired.append(timer)
-        if timer == third:
-            done.set()
-
-    timers = Timers(expire)
-    now = anyio.current_time()
-    timers.set(first, now - 2)
-    timers.set(second, now - 3)
-    # Later than it was, so that the others come before it.
-    timers.set(second, now - 1)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(timers.run)
-        await anyio.wait_all_tasks_blocked()
-        assert expired == [first, second]
-        # While it waits for none.
-        timers.set(third, anyio.current_time() + 3600)
-        await anyio.wait_all_tasks_blocked()
-        timers.set(third, anyio.current_time() + 0.01)
-        await done.wait()
-        tasks.cancel_scope.cancel()
-    assert expired == [first, second, third]

@@ -70,6 +70,14 @@ def serve(
         ),
     ] = None,
     gossip: Gossip = None,
+    router: Annotated[
+        Literal["libp2p", "gossipsub", "floodsub", "episub"],
+        typer.Option(
+            help="What spreads messages in the mesh: gossipsub of rust-libp2p, which passes them on once they are"
+            " verified, or a router of this package, which does once they are stored. Those with episub get others'"
+            " messages by syncs, and these theirs."
+        ),
+    ] = "libp2p",
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -174,10 +182,14 @@ def serve(
     mesh = None
     if listen or bootstrap or mdns:
         mesh = (tuple(listen or ()), tuple(bootstrap or ()), tuple(announce or ()), mdns)
-    elif announce or allow_peer or gossip or identity is not None:
+    elif announce or allow_peer or gossip or identity is not None or router != "libp2p":
         raise typer.BadParameter(
-            "--announce, --allow-peer, --gossip and --identity are for a mesh: give --listen, --bootstrap or --mdns,"
-            " too"
+            "--announce, --allow-peer, --gossip, --router and --identity are for a mesh: give --listen, --bootstrap or"
+            " --mdns, too"
+        )
+    if gossip and router in ("floodsub", "episub"):
+        raise typer.BadParameter(
+            f"--gossip sets parameters of gossipsub, which --router {router} does not have: leave one of them out"
         )
     try:
         for name, addresses in (("listen", listen), ("bootstrap", bootstrap), ("announce", announce)):
@@ -229,7 +241,7 @@ def serve(
     own_identity = identity or path.with_name(f"{path.name}.identity")
     options = Options(
         hub=None if hub is None else read_address("--hub", hub, _DEFAULT),
-        mesh=None if mesh is None else Mesh(*mesh, own_identity, parameters, tuple(allow_peer or ())),
+        mesh=None if mesh is None else Mesh(*mesh, own_identity, parameters, tuple(allow_peer or ()), router),
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),

@@ -39,6 +39,7 @@ from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
 from gossiplog.net.replicator.telemetry import LOGGER, Counters, log_level_of
+from gossiplog.net.routing.kinds import RouterName
 from gossiplog.net.service import background
 from gossiplog.net.transport.limits import Limits
 from gossiplog.pubsub.gossipsub.config import GossipConfig
@@ -70,6 +71,7 @@ class Mesh:
         identity: the file with the key by which others know it; made if it is not there.
         gossip: the parameters of gossip; None for the defaults.
         allow_peers: ids of the only peers to be connected to, beside those that `bootstrap` names; none for any.
+        router: what spreads messages.
     """
 
     listen: tuple[str, ...]
@@ -79,6 +81,7 @@ class Mesh:
     identity: Path
     gossip: GossipConfig | None
     allow_peers: tuple[str, ...]
+    router: RouterName
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +414,7 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
         gossip=mesh.gossip,
         allow_peers=mesh.allow_peers,
         limits=limits,
+        router=mesh.router,
         on_event=on_event,
     )
 

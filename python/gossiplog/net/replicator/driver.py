@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
+from typing import Protocol
 
 import anyio
 import anyio.abc
@@ -42,7 +43,7 @@ from gossiplog.net.replicator.fairness import MESH, Shares
 from gossiplog.net.replicator.gossip import NOBODY, GossipAdapter
 from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.log_writer import LogWriter
-from gossiplog.net.replicator.machine import SharedMachine, Timers
+from gossiplog.net.replicator.machine import SharedMachine
 from gossiplog.net.replicator.push import Pushes
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
@@ -50,6 +51,7 @@ from gossiplog.net.replicator.sync import Syncs, query_root, serve_sync
 from gossiplog.net.replicator.telemetry import Counters, Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import Service, background
+from gossiplog.net.timers import Timers
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.host import Publication, Router
 from gossiplog.net.transport.stream import Signal, Stream
@@ -67,6 +69,22 @@ _RESUMPTION_SECONDS = 2.0
 """Within which a peer whose sync was aborted begins another, if it does so by itself."""
 
 
+class GossipStreams(Protocol):
+    """The streams of a router that this process runs.
+
+    Attributes:
+        protocols: that they speak.
+    """
+
+    protocols: Sequence[str]
+
+    async def attend(self, connection: Connection, name: str, blame: Callable[[str], object]) -> None:
+        """Speak with a peer, for as long as the connection stands; `blame` is called with a rule that it broke."""
+
+    def accept(self, name: str, stream: Stream) -> None:
+        """Take a stream that a peer has opened."""
+
+
 class Driver(Service):
     """Replicates one log with the peers that it is connected to, for the time of its context, which is entered once.
 
@@ -79,6 +97,7 @@ class Driver(Service):
         sync_server: limits of the sync streams that are served.
         push_timeout: seconds in which a peer must have opened its push stream.
         router: of gossip, for peers that it reaches (see `exchange`); None where there are none.
+        gossip_streams: the router's, which it has with peers that it reaches; None where another layer has them.
         validator: with which the router accepts messages before they are stored; None where it accepts none.
         rebase_command: returns the command that rebases the log without what a peer refuses; "" if there is none.
         random: for the jitter of delays.
@@ -101,6 +120,7 @@ class Driver(Service):
         sync_server: SyncServerConfig | None = None,
         push_timeout: float = 30.0,
         router: Router | None = None,
+        gossip_streams: GossipStreams | None = None,
         validator: GossipValidator | None = None,
         rebase_command: Callable[[PeerSession], str] = lambda peer: "",
         random: Random | None = None,
@@ -118,6 +138,7 @@ class Driver(Service):
         self._feed = ChangeFeed(
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message, validator
         )
+        self._gossip_streams = gossip_streams
         self._validator = validator
         self._writer = LogWriter(self.replica, self._workers, self.telemetry, self._feed)
         self._shares = Shares()
@@ -302,6 +323,8 @@ class Driver(Service):
                 tasks.start_soon(partial(self._pushes.keep, peer, self.protocols.push, at_once=dialer))
             else:
                 tasks.start_soon(self._expect_push, peer)
+            if peer.gossips and self._gossip_streams is not None:
+                tasks.start_soon(self._attend_gossip, peer, self._gossip_streams)
             tasks.start_soon(self._accept, peer, tasks)
             try:
                 await peer.connection.wait_closed()
@@ -463,8 +486,20 @@ class Driver(Service):
                 tasks.start_soon(self._pushes.exchange, peer, stream)
             elif protocol == self.protocols.refusals:
                 tasks.start_soon(self._hear_refusals, peer, stream)
+            elif self._gossip_streams is not None and protocol in self._gossip_streams.protocols:
+                self._gossip_streams.accept(peer.name, stream)
             else:
                 tasks.start_soon(self._serve, peer, stream)
+
+    async def _attend_gossip(self, peer: PeerSession, streams: GossipStreams) -> None:
+        try:
+            await streams.attend(peer.connection, peer.name, peer.blame)
+        except NetworkError:
+            # The connection's end says why.
+            pass
+        except BaseException as error:
+            if not self.defects.catch("gossip", peer.number, "exchanging gossip with it", error):
+                raise
 
     async def _hear_refusals(self, peer: PeerSession, stream: Stream) -> None:
         try:

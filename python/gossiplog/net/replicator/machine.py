@@ -1,4 +1,4 @@
-"""The broadcast machine of a driver and its timers; a new machine takes the place of one that has a defect.
+"""The broadcast machine of a driver; a new machine takes the place of one that has a defect.
 
 A machine that raised halfway through an event cannot be trusted. The next one learns of the peers as if they had just
 connected, but for the one whose doing the event was, which is disconnected. Nothing is lost: each peer is sent the
@@ -8,8 +8,6 @@ machine are stopped; they keep what they brought.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -18,7 +16,6 @@ import anyio
 from gossiplog.net.replicator.defects import Defects, defect_in
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.protocol.broadcast import events as broadcast
-from gossiplog.protocol.broadcast.events import Timer
 from gossiplog.protocol.broadcast.machine import Broadcast
 
 MOST_REBUILDS = 10
@@ -179,38 +176,3 @@ def _joining(peer: PeerSession) -> Iterator[broadcast.InEvent]:
     if peer.may_write:
         # What it had advertised is forgotten: a sync finds out.
         yield broadcast.HeadsReceived(peer.number, (), 1)
-
-
-class Timers:
-    """The timers of a machine, which may be set anew before they expire.
-
-    Args:
-        expired: is called with each that expires.
-    """
-
-    def __init__(self, expired: Callable[[Timer], None]) -> None:
-        self._expired = expired
-        # The time of each, and a heap that may hold some that were set anew since.
-        self._times: dict[Timer, float] = {}
-        self._order: list[tuple[float, int, Timer]] = []
-        self._numbers = itertools.count()
-        self._changed = anyio.Event()
-
-    def set(self, timer: Timer, at: float) -> None:
-        """Set a timer to a time of the event loop's clock, instead of the one that it was set to before."""
-        self._times[timer] = at
-        heapq.heappush(self._order, (at, next(self._numbers), timer))
-        self._changed.set()
-
-    async def run(self) -> None:
-        """Wait for the timers, without end."""
-        while True:
-            now = anyio.current_time()
-            while self._order and self._order[0][0] <= now:
-                at, _, timer = heapq.heappop(self._order)
-                if self._times.get(timer) == at:
-                    del self._times[timer]
-                    self._expired(timer)
-            with anyio.move_on_at(self._order[0][0] if self._order else float("inf")):
-                await self._changed.wait()
-            self._changed = anyio.Event()

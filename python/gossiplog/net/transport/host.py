@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import anyio.lowlevel
 
@@ -137,8 +137,26 @@ class Host(Transport):
             NetworkError: too many connections, or an address that is none.
         """
         await anyio.lowlevel.checkpoint()
-        handle = self._host.dial(address)
-        connection = self._add(handle, f"to {address}")
+        await self._establish(self._host.dial(address), address)
+
+    async def dial_peer(self, peer_id: str) -> None:
+        """Connect to a peer by its id, as `dial` does, where Kademlia has addresses of it.
+
+        Where it has none, it looks the peer up, which this does not wait for: try again.
+
+        Raises:
+            ConnectionLost: it is not known, or cannot be reached.
+            NetworkError: too many connections, or an id that is none, or this host's.
+        """
+        await anyio.lowlevel.checkpoint()
+        await self._establish(self._host.dial_peer(peer_id), peer_id)
+
+    def rtt(self, peer_id: str) -> float | None:
+        """Return the last round trip to a connected peer in seconds; None where there was none."""
+        return next((peer.rtt for peer in self.peers if peer.peer_id == peer_id), None)
+
+    async def _establish(self, handle: int, name: str) -> None:
+        connection = self._add(handle, f"to {name}")
         try:
             await connection.wait_established()
         except ConnectionLost:
@@ -287,7 +305,9 @@ def open_host(
     bootstrap: Sequence[str] = (),
     announce: Sequence[str] = (),
     mdns: bool = False,
+    gossips: bool = True,
     gossip: GossipConfig | None = None,
+    idle_streams: int = 1,
     allow_peers: Sequence[str] = (),
     limits: Limits | None = None,
     validator: _core.GossipValidator | None = None,
@@ -306,7 +326,10 @@ def open_host(
         bootstrap: multiaddrs of peers that know others; dialled again while there are few connections.
         announce: multiaddrs under which others reach it, beside those that it listens on.
         mdns: whether to look for peers in the local network.
+        gossips: whether it spreads messages by gossip itself. Otherwise `protocols` may name those of gossip.
         gossip: the parameters of gossip; None for those of the specification.
+        idle_streams: streams to a peer that stay open as long as the connection does, and do not show that it is used,
+            where it does not spread messages itself.
         allow_peers: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for
             any peer.
         limits: None for the usual ones.
@@ -317,6 +340,7 @@ def open_host(
     Raises:
         NetworkError: an argument that cannot be used, or the system refuses a thread or a socket.
     """
+    without_gossip: dict[str, Any] = {} if gossips else {"gossips": False, "idle_streams": idle_streams}
     core = _core.Host(
         identity=identity,
         topic=topic,
@@ -329,5 +353,6 @@ def open_host(
         validator=validator,
         allowed=allow_peers,
         limits=limits or Limits(),
+        **without_gossip,
     )
     return Host(core, notify, validator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +14,6 @@ from gossiplog.protocol import gossip
 from gossiplog.protocol.broadcast.events import Delivery, GossipAnswer
 from gossiplog.protocol.wire import MAX_FRAME, FrameReader
 from gossiplog.pubsub import wire
-from gossiplog.pubsub.authorship import Anonymous
 from gossiplog.pubsub.events import (
     Deliver,
     GossipAnswered,
@@ -30,13 +28,11 @@ from gossiplog.pubsub.events import (
     SetTimer,
     TimerExpired,
 )
-from gossiplog.pubsub.gossipsub import Config, GossipConfig, GossipSub, Unsent
-from gossiplog.pubsub.rpc import GOSSIPSUB, Message, Rpc
+from gossiplog.pubsub.gossipsub import GossipConfig, Unsent
+from gossiplog.pubsub.log_routers import REJECTIONS, Penalties, make_gossipsub
+from gossiplog.pubsub.rpc import GOSSIPSUB, Rpc
 from gossiplog.sim.whole.network import Network, StreamEnd
 from gossiplog.sim.whole.syncs import TOPIC
-
-REJECTIONS = 7
-"""Rejected messages after which a peer is dropped, as by the score of a host's (rust/net/src/mesh/gossip.rs)."""
 
 
 @lru_cache(maxsize=1024)
@@ -94,10 +90,9 @@ class MeshGossip:
         self._forwards = forwards
         self._drop = drop
         self._sessions: dict[PeerId, _Session] = {}
-        self._rejected: dict[PeerId, int] = {}
+        self._penalties = Penalties()
         self._alive = True
-        # Ids and authorship are those of the hosts, which publish to one topic (rust/net/src/mesh/gossip.rs).
-        self._router = GossipSub(number, random, Anonymous(), Config.of(config), id_of=_content_id, validation=True)
+        self._router = make_gossipsub(number, random, config)
         self._perform(self._router.start(self._kernel.now))
         self._handle(Join(TOPIC))
 
@@ -219,10 +214,5 @@ class MeshGossip:
             self._handle(TimerExpired(timer))
 
     def _penalise(self, peer: PeerId) -> None:
-        self._rejected[peer] = self._rejected.get(peer, 0) + 1
-        if self._rejected[peer] == REJECTIONS:
+        if self._penalties.add(peer, self._kernel.now):
             self._drop(peer, f"it sent {REJECTIONS} invalid messages by gossip")
-
-
-def _content_id(message: Message) -> bytes:
-    return hashlib.sha256(message.data).digest()

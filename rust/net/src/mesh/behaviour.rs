@@ -42,7 +42,7 @@ pub const QUERY: Duration = Duration::from_secs(20);
 pub struct HostBehaviour {
     limits: connection_limits::Behaviour,
     pub streams: Streams,
-    pub gossip: Gossip,
+    pub gossip: Toggle<Gossip>,
     pub kademlia: AdaptedBehaviour<Kademlia, WithoutBootstrap>,
     identify: AdaptedBehaviour<identify::Behaviour, Aliases>,
     ping: AdaptedBehaviour<ping::Behaviour, Aliases>,
@@ -61,12 +61,13 @@ impl HostBehaviour {
         let limits = ConnectionLimits::default()
             .with_max_established_per_peer(Some(MOST_CONNECTIONS))
             .with_max_pending_outgoing(Some(MOST_PENDING));
+        let gossip = config.gossips.then(|| gossip(&IdentTopic::new(&config.topic), &config.gossip)).transpose()?;
         let failure = |error| Error::system("no peers can be looked for in the local network", error);
         let mdns = config.mdns.then(|| mdns::tokio::Behaviour::new(mdns::Config::default(), me)).transpose();
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),
             streams: Streams::new(Arc::clone(peer_table), config.protocols.clone()),
-            gossip: gossip(&IdentTopic::new(&config.topic), &config.gossip)?,
+            gossip: gossip.into(),
             kademlia: AdaptedBehaviour::new(kademlia(config), WithoutBootstrap(AddressFilter::new(dial_filter))),
             identify: AdaptedBehaviour::new(identify::Behaviour::new(identity), Aliases),
             ping: AdaptedBehaviour::new(ping::Behaviour::new(ping::Config::new()), Aliases),

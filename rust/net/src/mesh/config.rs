@@ -121,8 +121,13 @@ pub struct Config {
     pub announce: Vec<String>,
     /// Whether to look for peers in the local network.
     pub mdns: bool,
+    /// Whether the host spreads messages by gossip. Where not, it publishes and receives none, and the caller may speak
+    /// gossip's protocols.
+    pub gossips: bool,
     /// The parameters of gossip.
     pub gossip: GossipConfig,
+    /// Streams of the caller's that stay open on a connection for as long as it does, and do not show that it is used.
+    pub idle_streams: usize,
     /// Decides about messages of gossip without the caller, where it can. None: the caller decides about all.
     pub validator: Option<Arc<dyn Validator>>,
     /// Bytes that a peer may say by gossip at once and that are no message: usually [`crate::CONTROL_BYTES`]. A
@@ -148,7 +153,9 @@ pub struct Checked {
     pub bootstrap: Vec<(Multiaddr, Option<PeerId>)>,
     pub announce: Vec<Multiaddr>,
     pub mdns: bool,
+    pub gossips: bool,
     pub gossip: GossipConfig,
+    pub idle_streams: usize,
     pub validator: Option<Arc<dyn Validator>>,
     pub control_bytes: usize,
     pub limits: Limits,
@@ -186,7 +193,9 @@ impl Config {
             bootstrap,
             announce: addresses(&self.announce)?,
             mdns: self.mdns,
+            gossips: self.gossips,
             gossip: self.gossip,
+            idle_streams: self.idle_streams,
             validator: self.validator,
             control_bytes: self.control_bytes,
             limits: self.limits,

@@ -44,11 +44,11 @@ const MAX_AGENT_LENGTH: usize = 256;
 /// Peers that a discovery looks for.
 const DISCOVERED_PEERS: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 
+/// Queries of Kademlia at a time, beyond which no peers are looked up.
+const MAX_LOOKUPS: usize = 4;
+
 /// Peers of the local network that are taken up at once.
 const MAX_NEARBY: usize = 12;
-
-/// Streams of a connection that is idle: one stays open as long as it does.
-const IDLE_STREAMS: usize = 1;
 
 /// Pings in a row that may go unanswered.
 const MAX_MISSED_PINGS: u32 = 2;
@@ -77,6 +77,8 @@ enum Outgoing {
 pub enum Command {
     /// To connect.
     Dial(DialOpts),
+    /// To connect to a peer where Kademlia has it; where it does not, to look it up, for the next time.
+    DialPeer(PeerId, DialOpts),
     /// To open a stream.
     Open(Opening),
     /// To close connections to a peer.
@@ -103,6 +105,8 @@ pub struct Driver {
     /// For how long the sizes of messages are known.
     sizes_ttl: Duration,
     tick_interval: Duration,
+    /// Streams of a connection that is idle.
+    idle_streams: usize,
     /// Messages for gossip, in order.
     outgoing: VecDeque<Outgoing>,
     backpressure: Backpressure,
@@ -121,6 +125,8 @@ pub struct Driver {
 struct Dial {
     /// By the host itself, not because the caller said so.
     own: bool,
+    /// Whether Kademlia gave the address.
+    by_id: bool,
     /// The peer that is to answer, if it is known.
     peer_id: Option<PeerId>,
 }
@@ -135,7 +141,7 @@ struct DiscoveryConnection {
 
 impl Driver {
     /// Create the task's state. `sizes_ttl`: for how long the sizes of messages are known. `tick_interval`: the time
-    /// between two ticks.
+    /// between two ticks. `idle_streams`: those of a connection that is idle.
     #[expect(clippy::too_many_arguments, reason = "the parts of one whole")]
     pub fn new(
         swarm: Swarm<HostBehaviour>,
@@ -146,6 +152,7 @@ impl Driver {
         dialer: Dialer,
         sizes_ttl: Duration,
         tick_interval: Duration,
+        idle_streams: usize,
     ) -> Self {
         let (topic, kademlia) = (IdentTopic::new(topic), kademlia.to_owned());
         Self {
@@ -157,6 +164,7 @@ impl Driver {
             kademlia,
             sizes_ttl,
             tick_interval,
+            idle_streams,
             outgoing: VecDeque::new(),
             backpressure: Backpressure::new(Instant::now()),
             missed_pings: HashMap::new(),
@@ -195,7 +203,24 @@ impl Driver {
                 }
                 // `streams` hears of a failure, even of one at once.
                 if self.swarm.dial(options).is_ok() {
-                    self.dialled.insert(connection, Dial { own: false, peer_id });
+                    self.dialled.insert(connection, Dial { own: false, by_id: false, peer_id });
+                }
+            }
+            Command::DialPeer(peer_id, options) => {
+                let connection = options.connection_id();
+                // A discovery may have found it already.
+                if let Some(peer) = self.shared.peer_table.peer(&peer_id) {
+                    peer.announce();
+                }
+                let known = self.swarm.behaviour_mut().kademlia.inner.kbucket(peer_id);
+                let known =
+                    known.is_some_and(|bucket| bucket.iter().any(|entry| entry.node.key.preimage() == &peer_id));
+                if !known && self.shared.peer_table.peer(&peer_id).is_none() {
+                    let reason = "no address of the peer is known yet: it is being looked up";
+                    self.shared.peer_table.unreachable(connection, Closed::new(Cause::Transport, reason));
+                    self.look_up(peer_id);
+                } else if self.swarm.dial(options).is_ok() {
+                    self.dialled.insert(connection, Dial { own: false, by_id: true, peer_id: Some(peer_id) });
                 }
             }
             Command::Open(opening) => self.swarm.behaviour_mut().streams.open(opening),
@@ -226,9 +251,18 @@ impl Driver {
         }
     }
 
+    /// Return the members of the mesh.
+    fn mesh(&self) -> Vec<PeerId> {
+        let topic = self.topic.hash();
+        let gossip = self.swarm.behaviour().gossip.as_ref();
+        gossip.map(|gossip| gossip.mesh_peers(&topic).copied().collect()).unwrap_or_default()
+    }
+
     fn answer(&mut self, (id, source): &Origin, acceptance: MessageAcceptance) {
         // False: gossipsub has forgotten the message, and will not forward it.
-        let _ = self.swarm.behaviour_mut().gossip.report_message_validation_result(id, source, acceptance);
+        if let Some(gossip) = self.swarm.behaviour_mut().gossip.as_mut() {
+            let _ = gossip.report_message_validation_result(id, source, acceptance);
+        }
     }
 
     /// Hand messages to gossip, as fast as peers take them: of what comes faster, gossipsub would queue any number of
@@ -238,12 +272,11 @@ impl Driver {
             return false;
         }
         let (now, mut bytes) = (Instant::now(), 0);
-        let topic = self.topic.hash();
         let peer_table = Arc::clone(&self.shared.peer_table);
         let mesh = |driver: &Self| -> Vec<(PeerId, Arc<PeerAccount>)> {
             let account =
                 |peer_id: &PeerId| Some((*peer_id, peer_table.peer(peer_id)?.account().filter(PeerAccount::is_open)?));
-            driver.swarm.behaviour().gossip.mesh_peers(&topic).filter_map(account).collect()
+            driver.mesh().iter().filter_map(account).collect()
         };
         let (mesh, mut subscribers) = (mesh(self), None);
         while bytes < MAX_BATCH_BYTES
@@ -294,12 +327,14 @@ impl Driver {
                     return false;
                 }
                 // A duplicate, or nobody is left to send it to: the caller knows all that was known.
-                let published = self.swarm.behaviour_mut().gossip.publish(self.topic.clone(), data);
-                if let Ok(id) = &published {
+                let topic = self.topic.clone();
+                let gossip = self.swarm.behaviour_mut().gossip.as_mut();
+                let published = gossip.and_then(|gossip| gossip.publish(topic, data).ok());
+                if let Some(id) = &published {
                     Counters::add(&self.shared.metrics.published);
                     self.shared.recent.add(&id.0, length, now);
                 }
-                published.is_ok()
+                published.is_some()
             }
             Outgoing::Forward(origin) => {
                 let acceptance = if fits { MessageAcceptance::Accept } else { MessageAcceptance::Ignore };
@@ -323,9 +358,14 @@ impl Driver {
             SwarmEvent::ListenerError { listener_id, error } => self.report_listener_error(listener_id, &[], &error),
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 let now = Instant::now();
-                if self.dialled.remove(&connection_id).is_none() && endpoint.is_dialer() {
+                let dial = self.dialled.remove(&connection_id);
+                // What was dialled where Kademlia had it is kept while it is used, as what a discovery has made.
+                if dial.as_ref().is_none_or(|dial| dial.by_id) && endpoint.is_dialer() {
                     self.discovered.push_back(DiscoveryConnection { since: now, peer_id, connection: connection_id });
-                } else if let Some(peer) = self.shared.peer_table.peer(&peer_id) {
+                }
+                if (dial.is_some() || !endpoint.is_dialer())
+                    && let Some(peer) = self.shared.peer_table.peer(&peer_id)
+                {
                     peer.announce();
                 }
                 self.dialer.connected(now, connection_id, peer_id);
@@ -419,7 +459,7 @@ impl Driver {
                 account.changed_subscription(Instant::now());
             }
             // Of this peer alone: frequent subscriptions must not cost what all peers together do.
-            let in_mesh = self.swarm.behaviour().gossip.mesh_peers(&self.topic.hash()).any(|member| *member == peer_id);
+            let in_mesh = self.mesh().contains(&peer_id);
             peer.update_status(|status| status.in_mesh = in_mesh);
         }
         self.shared.notify_peer(peer_id);
@@ -567,7 +607,7 @@ impl Driver {
             let waits = if peer.is_announced() { !is_over } else { is_discovering && !is_over };
             if waits {
                 self.discovered.push_back(visit);
-            } else if peer.streams() > IDLE_STREAMS {
+            } else if peer.streams() > self.idle_streams {
                 self.discovered.push_back(DiscoveryConnection { since: now, ..visit });
             } else if buckets.spare(visit.peer_id) {
                 self.closing.insert(visit.connection, visit.peer_id);
@@ -581,9 +621,8 @@ impl Driver {
     /// Update the peers' scores. Drop those below the minimum and those that take nothing; suspend those that are slow
     /// for too long is left out for a while.
     fn refresh_scores(&mut self, now: Instant) {
-        let gossip = &mut self.swarm.behaviour_mut().gossip;
-        let topic = self.topic.hash();
-        let mesh: Vec<_> = gossip.mesh_peers(&topic).copied().collect();
+        let mesh = self.mesh();
+        let Some(gossip) = self.swarm.behaviour_mut().gossip.as_mut() else { return };
         for peer in self.shared.peer_table.peers() {
             let (Some(remote), Some(account)) = (peer.remote(), peer.account()) else { continue };
             let in_mesh = mesh.contains(&remote.peer_id);
@@ -610,11 +649,19 @@ impl Driver {
         }
     }
 
+    /// Look a peer up, unless as many are being looked up as may be. Kademlia connects to those that it asks.
+    fn look_up(&mut self, peer_id: PeerId) {
+        let kademlia = &mut self.swarm.behaviour_mut().kademlia.inner;
+        if kademlia.iter_queries().count() < MAX_LOOKUPS && kademlia.kbuckets().next().is_some() {
+            kademlia.get_n_closest_peers(peer_id.to_bytes(), DISCOVERED_PEERS);
+        }
+    }
+
     fn dial(&mut self, options: DialOpts) {
         let (connection, peer_id) = (options.connection_id(), options.get_peer_id());
         Counters::add(&self.shared.metrics.dials);
         if self.swarm.dial(options).is_ok() {
-            self.dialled.insert(connection, Dial { own: true, peer_id });
+            self.dialled.insert(connection, Dial { own: true, by_id: false, peer_id });
         } else {
             self.dialer.failed(Instant::now(), connection);
             self.shared.peer_table.unreachable(connection, Closed::new(Cause::Transport, "it was not dialled"));

@@ -70,10 +70,11 @@ impl Frames {
             bytes = rest;
             let Some(line) = lines.advance(*first) else { continue };
             let name = line.strip_suffix(b"\n").unwrap_or(&line);
-            if GOSSIP.iter().any(|prefix| name.starts_with(prefix)) {
-                self.state = State::Gossip(Frame::default());
-            } else if line.is_empty() || self.others.iter().any(|other| other.as_ref().as_bytes() == name) {
+            // The caller's first: it may speak gossip, and then counts itself what that costs.
+            if line.is_empty() || self.others.iter().any(|other| other.as_ref().as_bytes() == name) {
                 self.state = State::Other;
+            } else if GOSSIP.iter().any(|prefix| name.starts_with(prefix)) {
+                self.state = State::Gossip(Frame::default());
             }
         }
         match &mut self.state {

@@ -143,6 +143,7 @@ impl Host {
             dialer,
             config.gossip.sizes_ttl(),
             tick_interval,
+            config.idle_streams,
         );
         if let Some(validator) = &shared.validator {
             let (shared, validator, commands) = (Arc::clone(&shared), Arc::clone(validator), commands.clone());
@@ -267,6 +268,20 @@ impl Host {
         let options = DialOpts::from(address);
         let handle = self.shared.peer_table.dialled(options.connection_id())?;
         self.command(Command::Dial(options));
+        Ok(handle)
+    }
+
+    /// Begin to connect to a peer by its id, where Kademlia has it. It is looked up where it is not known, which this
+    /// call does not wait for: dial again.
+    pub fn dial_peer(&self, text: &str) -> Result<Handle, Error> {
+        self.alive()?;
+        let peer_id = peer_id(text)?;
+        if peer_id == self.shared.peer_id {
+            return Err(Error::Invalid(format!("{peer_id} is this host itself")));
+        }
+        let options = DialOpts::peer_id(peer_id).build();
+        let handle = self.shared.peer_table.dialled(options.connection_id())?;
+        self.command(Command::DialPeer(peer_id, options));
         Ok(handle)
     }
 
@@ -467,7 +482,9 @@ mod tests {
             bootstrap: Vec::new(),
             announce: Vec::new(),
             mdns: false,
+            gossips: true,
             gossip: GossipConfig::default(),
+            idle_streams: 1,
             validator: None,
             control_bytes: CONTROL_BYTES,
             limits: Limits::small(),

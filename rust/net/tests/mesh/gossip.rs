@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use gossiplog_net::{Answer, Cause, Config, Error, Event, LARGEST_MESSAGE, Notice, Publication, Validator};
+use gossiplog_net::{
+    Answer, Cause, Config, Error, Event, LARGEST_MESSAGE, Notice, Publication, StreamTable, Validator,
+};
 
 use crate::support::{Peer, bytes, config, pair};
 
@@ -192,4 +194,27 @@ fn a_host_whose_validator_panics_reports_it() {
     };
     assert_eq!(error, Error::Stopped("a defect of gossiplog-net: the validator of gossip panicked"));
     second.host.stop().unwrap();
+}
+
+#[test]
+fn a_caller_speaks_gossip_where_the_host_does_not() {
+    const GOSSIP: &str = "/meshsub/1.0.0";
+    let quiet = || Config { gossips: false, protocols: vec![GOSSIP.to_owned()], ..config() };
+    let (mut first, mut second) = pair(quiet(), quiet());
+    let handle = second.connection(&first);
+    assert!(!second.host.publish(b"to nobody".to_vec()).unwrap());
+    let ours = second.host.open(handle, GOSSIP).unwrap();
+    let (theirs, protocol) = first.inbound();
+    assert_eq!(protocol, GOSSIP);
+    second.until("the stream is open", |peer| {
+        let open = |event: &Event| matches!(event, Event::Stream { stream, protocol: Some(_), .. } if *stream == ours);
+        peer.events().any(open).then_some(())
+    });
+    // Half of a frame, which gossipsub would wait for.
+    second.write(ours, &[200, 1, 18]);
+    assert_eq!(first.read(theirs), Ok(vec![200, 1, 18]));
+    assert_eq!(first.host.held(), Ok(0));
+    assert!(first.host.peers().unwrap().iter().all(|info| !info.status.subscribed && !info.status.in_mesh));
+    let counts = first.host.counts().unwrap();
+    assert_eq!((counts.gossip_received, counts.published), (0, 0));
 }

@@ -210,3 +210,35 @@ fn a_host_has_peers_in_every_bucket_and_leaves_those_that_it_needs_no_more() {
         .sum();
     assert!((reported as u64) < visits, "{reported} of {visits} connections were reported");
 }
+
+#[test]
+fn a_peer_that_kademlia_has_is_dialled_by_its_id() {
+    let (mut bootstrap, address) = Peer::listening(config());
+    let (mut other, _) = Peer::listening(Config { bootstrap: vec![address.clone()], ..config() });
+    let mut peer = Peer::start(Config { listen: Vec::new(), ..config() });
+    let id = other.host.peer();
+    // Nobody is known yet, so nobody can be asked.
+    let unknown = peer.host.dial_peer(&id).unwrap();
+    let closed = peer.closed(unknown);
+    assert_eq!((closed.cause, closed.reason.contains("is being looked up")), (Cause::Transport, true), "{closed:?}");
+    assert!(peer.host.dial_peer(&peer.host.peer()).is_err());
+    assert!(peer.host.dial_peer("12D3").is_err());
+    bootstrap.connection(&other);
+    peer.host.dial(&address).unwrap();
+    let start = Instant::now();
+    loop {
+        for each in [&mut peer, &mut other, &mut bootstrap] {
+            each.poll();
+        }
+        let handle = peer.host.dial_peer(&id).unwrap();
+        if peer.host.peers().unwrap().iter().any(|info| info.peer_id == id) {
+            break;
+        }
+        sleep(Duration::from_millis(100));
+        peer.poll();
+        if peer.host.peers().unwrap().iter().all(|info| info.connection != handle) {
+            peer.host.release(handle).unwrap();
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "{:?}", peer.notices);
+    }
+}
