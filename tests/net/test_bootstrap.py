@@ -29,6 +29,8 @@ async def test_peers_that_know_a_bootstrap_exchange_messages(opened: Open, signe
                 await until_equal(first, second)
                 while {one.peer_id, other.peer_id} != set(node.peers):
                     await anyio.sleep(0.01)
+                # It takes nobody's place in gossip's mesh.
+                assert not any(peer.subscribed for peer in one.peers if peer.name == node.peer_id)
             while len(heard) < 4:
                 await anyio.sleep(0.01)
         assert node.peers == ()

@@ -78,6 +78,8 @@ class Bootstrap(Service):
             listen=self._listen,
             bootstrap=self._bootstrap,
             limits=self._limits,
+            # In the mesh of gossipsub it would take the place of a peer that passes messages on.
+            gossips=False,
             notify=self._hear,
         )
         stack.callback(self._end)
@@ -86,7 +88,6 @@ class Bootstrap(Service):
             host.block(peer_id)
         tasks = await stack.enter_async_context(background())
         tasks.start_soon(self._accept, host, tasks)
-        tasks.start_soon(self._ignore_gossip, host)
         with anyio.move_on_after(_LISTENING_SECONDS) as scope:
             while len(host.addresses) < len(self._listen) and not self._failures:
                 await self._listening.wait()
@@ -174,10 +175,6 @@ class Bootstrap(Service):
     async def _accept(self, host: Host, tasks: anyio.abc.TaskGroup) -> None:
         async for arrival in host:
             tasks.start_soon(self._hold, arrival)
-
-    async def _ignore_gossip(self, host: Host) -> None:
-        while True:
-            host.validate([(message.ticket, "ignore") for message in await host.gossip()])
 
     async def _hold(self, arrival: Arrival) -> None:
         """Release a connection once it has ended: no streams are spoken on it."""

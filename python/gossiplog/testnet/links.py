@@ -28,6 +28,7 @@ from gossiplog.testnet.messages import (
     Report,
     command_line,
     read_answer,
+    receive,
 )
 from gossiplog.testnet.worker import EXPECTED, Worker
 
@@ -102,7 +103,7 @@ class ProcessLink(WorkerLink):
         self._answers: dict[int, Done | Failed] = {}
         self._waiting: dict[int, anyio.Event] = {}
         self._lock: anyio.Lock
-        self._stream: anyio.abc.ByteStream
+        self._stream: anyio.abc.UNIXSocketStream
 
     @property
     def pid(self) -> int:
@@ -152,7 +153,7 @@ class ProcessLink(WorkerLink):
         lines = Lines()
         try:
             while True:
-                for line in lines.feed(await self._stream.receive()):
+                for line in lines.feed(await receive(self._stream)):
                     self._take(line)
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             status = await self._process.wait()

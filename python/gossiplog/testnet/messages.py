@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
+import anyio
+import anyio.abc
+from anyio.abc import SocketAttribute
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from gossiplog.dashboard.events import Event
@@ -268,6 +271,18 @@ class Lines:
         *lines, rest = bytes(self._rest).split(b"\n")
         self._rest = bytearray(rest)
         return lines
+
+
+async def receive(stream: anyio.abc.UNIXSocketStream) -> bytes:
+    """Return the next bytes of a stream.
+
+    Raises:
+        EndOfStream: there are no more.
+        BrokenResourceError: the other end has failed.
+    """
+    # The stream's own wait, cancelled as bytes come, logs an InvalidStateError (anyio 4.16 on asyncio).
+    await anyio.wait_readable(stream.extra(SocketAttribute.raw_socket))
+    return await stream.receive()
 
 
 def _wrong(what: str, line: bytes, error: ValidationError) -> ProtocolError:

@@ -47,6 +47,7 @@ from gossiplog.testnet.messages import (
     Stop,
     answer_line,
     read_command,
+    receive,
 )
 from gossiplog.testnet.plan import author_of
 from gossiplog.testnet.translation import Translator
@@ -194,7 +195,7 @@ def _open_log(command: Open, number: int) -> Log:
     return gossiplog.log.open(MemoryStorage() if path is None else path, topic=command.topic)
 
 
-async def serve_commands(stream: anyio.abc.ByteStream) -> None:
+async def serve_commands(stream: anyio.abc.UNIXSocketStream) -> None:
     """Execute the commands that come on a stream, until it ends.
 
     Raises:
@@ -221,7 +222,7 @@ async def serve_commands(stream: anyio.abc.ByteStream) -> None:
             tasks.start_soon(write)
             with suppress(anyio.EndOfStream):
                 while True:
-                    for line in lines.feed(await stream.receive()):
+                    for line in lines.feed(await receive(stream)):
                         tasks.start_soon(execute, worker, read_command(line))
 
 
