@@ -76,7 +76,7 @@ def test_options_and_arguments_say_what_they_take() -> None:
             if isinstance(each, typer.core.TyperOption) and (each.is_flag or each.name == "help"):
                 continue
             assert each.metavar, (words, each.name)
-            assert re.fullmatch(r"[A-Z][][A-Z:|=.,]*|[a-z0-9]+(\|[a-z0-9]+)+", each.metavar), (words, each.name)
+            assert re.fullmatch(r"\[?[A-Z][][A-Z:|=.,]*|[a-z0-9]+(\|[a-z0-9]+)+", each.metavar), (words, each.name)
 
 
 def test_one_thing_has_one_word() -> None:
