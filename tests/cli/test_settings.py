@@ -69,6 +69,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "mdns": (True, "true"),
     "identity": ("an identity", "an identity"),
     "gossip": (["d=8", "d_low=6"], "d=8 d_low=6"),
+    "router": ("gossipsub", "gossipsub"),
     "metrics_port": (9100, "9100"),
     "metrics_host": ("0.0.0.0", "0.0.0.0"),
     "topic": ('"quoted"\t\x7fé', '"quoted"\t\x7fé'),

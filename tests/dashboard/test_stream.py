@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from starlette.types import ASGIApp, Message
 
 from gossiplog.dashboard import stream
 from gossiplog.dashboard.events import Committed, Delivered, Event, Noted
+from gossiplog.dashboard.feed import MOST_PENDING
 from gossiplog.dashboard.stream import Dashboard, player
 from gossiplog.errors import NetworkError
 from tests.dashboard.reading import Sent, read
@@ -346,3 +350,39 @@ async def test_over_a_socket() -> None:
                 text += await client.receive()
             assert text.startswith(b"HTTP/1.1 200")
         tasks.cancel_scope.cancel()
+
+
+async def test_a_recording_has_what_a_snapshot_or_a_full_batch_has_taken() -> None:
+    recorded: list[Event] = []
+    dashboard = Dashboard(record=recorded.extend)
+    published = [Noted(0.0, str(number)) for number in range(MOST_PENDING + 10)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(dashboard.run)
+        for event in published:
+            dashboard.publish(event)
+        dashboard.snapshot()
+        await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert recorded == published
+
+
+async def test_a_write_that_is_under_way_at_the_end_comes_first_and_whole() -> None:
+    recorded: list[Event] = []
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def record(events: list[Event]) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert goes_on.wait(60)
+        recorded.extend(events)
+
+    dashboard = Dashboard(record=record)
+    published = [Noted(0.0, "first"), Noted(0.0, "second")]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(dashboard.run)
+        dashboard.publish(published[0])
+        await anyio.to_thread.run_sync(begun.wait)
+        dashboard.publish(published[1])
+        tasks.cancel_scope.cancel()
+        asyncio.get_running_loop().call_later(0.05, goes_on.set)
+    assert recorded == published

@@ -162,6 +162,7 @@ class Dashboard:
         self._controls = controls
         self._clock = clock
         self._record = record
+        self._unrecorded: list[Event] = []
         self._title = title
         self._readers = 0
         self._flushed = anyio.Event()
@@ -172,6 +173,8 @@ class Dashboard:
         It is to be called on the event loop that `serve` or `run` runs on.
         """
         self._feed.publish(event)
+        if self._record is not None:
+            self._unrecorded.append(event)
 
     @property
     def readers(self) -> int:
@@ -220,12 +223,14 @@ class Dashboard:
         return _site(routes, access)
 
     async def _flush(self) -> None:
-        events = self._feed.flush()
-        if events:
+        if self._feed.flush():
             self._flushed.set()
             self._flushed = anyio.Event()
-            if self._record is not None:
-                await run_in_thread(self._record, list(events))
+        if self._record is not None and self._unrecorded:
+            events, self._unrecorded = self._unrecorded, []
+            # A thread that was left alone would write after the end of the file, or what comes next before this.
+            with anyio.CancelScope(shield=True):
+                await run_in_thread(self._record, events)
 
     async def _about(self, request: Request) -> Response:
         commands = [] if self._controls is None else list(_COMMANDS)

@@ -12,10 +12,11 @@ import pytest
 
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
+from gossiplog.pubsub import log_routers
 from gossiplog.pubsub.gossipsub import GossipSub
 from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
-from gossiplog.sim.whole import gossip, peer
+from gossiplog.sim.whole import peer
 from gossiplog.sim.whole import run as module
 from gossiplog.sim.whole.checks import BrokenInvariantError
 from gossiplog.sim.whole.run import Failure, Run, RunResult, replay_command, run_seed, soak
@@ -124,7 +125,7 @@ def test_a_router_that_does_not_wait_for_answers_is_caught(monkeypatch: pytest.M
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options | {"validation": False})
 
-    monkeypatch.setattr(gossip, "GossipSub", Hasty)
+    monkeypatch.setattr(log_routers, "GossipSub", Hasty)
     with pytest.raises(BrokenInvariantError, match="which it does not hold"):
         run_seed(1, PEERS)
 
