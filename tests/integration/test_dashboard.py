@@ -91,6 +91,11 @@ def shown() -> Iterator[Shown]:
 Open = Callable[..., Page]
 
 
+_SERVER_ENDED = tuple(
+    f"net::ERR_{reason}" for reason in ("INCOMPLETE_CHUNKED_ENCODING", "CONNECTION_REFUSED", "CONNECTION_RESET")
+)
+
+
 @pytest.fixture
 def open_page(browser: SharedProcess) -> Iterator[Open]:
     """Opens pages; none may have complained at the end."""
@@ -103,7 +108,9 @@ def open_page(browser: SharedProcess) -> Iterator[Open]:
             return pages[-1]
 
         yield open_one
-        assert [page.complaints for page in pages] == [[]] * len(pages)
+        # A server that ends before its page leaves an answer without its end, of which Chromium complains.
+        found = [complaint for page in pages for complaint in page.complaints]
+        assert [complaint for complaint in found if not complaint.endswith(_SERVER_ENDED)] == []
 
 
 def place(page: Page, name: str) -> tuple[float, float]:
