@@ -107,21 +107,12 @@ def gossipsub(config: GossipConfig) -> RouterKind:
         full = (name for name, peering in found.items() if peering is Peering.FULL_MESSAGE)
         return Links(frozenset(found), frozenset(full))
 
-    return RouterKind(
-        name="gossipsub",
-        protocols=(GOSSIPSUB, FLOODSUB),
-        make=lambda own, random, topic: make_gossipsub(own, random, config),
-        encode=_encode_rpc,
-        decode=_decode_rpc,
-        links=links,
-        peer_of=lambda name: name,
-        name_of=str,
-        max_frame=MAX_FRAME,
-        max_data=gossip.MAX_DATA,
-        asks=False,
+    return _pubsub_kind(
+        "gossipsub",
+        (GOSSIPSUB, FLOODSUB),
+        lambda own, random, topic: make_gossipsub(own, random, config),
+        links,
         has_unsent=True,
-        # One is pushed on, and two have its packets.
-        idle_streams=3,
     )
 
 
@@ -132,10 +123,24 @@ def floodsub() -> RouterKind:
         members = frozenset(map(str, router.members(topic)))
         return Links(members, members)
 
+    return _pubsub_kind(
+        "floodsub", (FLOODSUB,), lambda own, random, topic: make_floodsub(random), links, has_unsent=False
+    )
+
+
+def _pubsub_kind(
+    name: RouterName,
+    protocols: tuple[str, ...],
+    make: Callable[[str, Random, str], Router],
+    links: Callable[[Any, str], Links],
+    *,
+    has_unsent: bool,
+) -> RouterKind:
+    """Return a router whose packets are the RPCs of libp2p's pubsub, and which knows peers by their ids in base58."""
     return RouterKind(
-        name="floodsub",
-        protocols=(FLOODSUB,),
-        make=lambda own, random, topic: make_floodsub(random),
+        name=name,
+        protocols=protocols,
+        make=make,
         encode=_encode_rpc,
         decode=_decode_rpc,
         links=links,
@@ -144,7 +149,8 @@ def floodsub() -> RouterKind:
         max_frame=MAX_FRAME,
         max_data=gossip.MAX_DATA,
         asks=False,
-        has_unsent=False,
+        has_unsent=has_unsent,
+        # One is pushed on, and two have its packets.
         idle_streams=3,
     )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import anyio.lowlevel
 
@@ -340,7 +340,6 @@ def open_host(
     Raises:
         NetworkError: an argument that cannot be used, or the system refuses a thread or a socket.
     """
-    without_gossip: dict[str, Any] = {} if gossips else {"gossips": False, "idle_streams": idle_streams}
     core = _core.Host(
         identity=identity,
         topic=topic,
@@ -353,6 +352,7 @@ def open_host(
         validator=validator,
         allowed=allow_peers,
         limits=limits or Limits(),
-        **without_gossip,
+        gossips=gossips,
+        idle_streams=idle_streams,
     )
     return Host(core, notify, validator)
