@@ -8,11 +8,13 @@ from gossiplog.net.garbage import THRESHOLDS, collect_rarely
 
 
 def test_what_there_is_is_exempt_and_thresholds_are_higher() -> None:
-    before, thresholds = gc.get_freeze_count(), gc.get_threshold()
+    thresholds = gc.get_threshold()
+    gc.unfreeze()
+    gc.set_threshold(700, 10, 10)
     try:
         collect_rarely()
-        assert gc.get_freeze_count() > before
-        assert gc.get_threshold() == THRESHOLDS > thresholds
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold() == THRESHOLDS
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
