@@ -63,7 +63,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__init__",),
     ),
     "net.http": (
-        ("addresses", "message_json", "tls"),
+        ("addresses", "event_stream", "message_json", "static_files", "tls"),
         ("access", "admission", "connections"),
         ("api", "listener", "metrics", "uvicorn_internals"),
         ("access_log", "application", "server"),

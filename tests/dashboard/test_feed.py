@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
-from gossiplog.dashboard import feed as feed_module
 from gossiplog.dashboard.events import (
     Committed,
     Connected,
@@ -19,9 +16,10 @@ from gossiplog.dashboard.events import (
     TrafficCounted,
     as_objects,
 )
-from gossiplog.dashboard.feed import MOST_BEHIND, MOST_KEPT, MOST_PENDING, MOST_PULSES, Feed
+from gossiplog.dashboard.feed import MOST_PENDING, MOST_PULSES, Feed
 from gossiplog.dashboard.state import MOST_SAMPLES
-from tests.dashboard.reading import read
+from gossiplog.net.http.event_stream import MOST_BEHIND
+from tests.net.http.event_streams import read
 
 
 def batch(feed: Feed, *events: Event) -> None:
@@ -33,14 +31,14 @@ def batch(feed: Feed, *events: Event) -> None:
 def test_a_new_reader_gets_the_state() -> None:
     feed = Feed("s")
     batch(feed, Committed(1, "a", 1, "aa"))
-    (sent,) = read(feed.since(None))
+    (sent,) = read(feed.batches.since(None))
     assert (sent.id, sent.kind) == ("s-1", "state")
     assert sent.data["peers"]["a"]["root"] == "aa"
-    assert feed.since(feed.position) == b""
+    assert feed.batches.since(feed.batches.position) == b""
 
 
 def test_the_state_of_a_network_of_nothing() -> None:
-    (sent,) = read(Feed("s").since(None))
+    (sent,) = read(Feed("s").batches.since(None))
     assert (sent.id, sent.data["peers"]) == ("s-0", {})
 
 
@@ -48,7 +46,7 @@ def test_then_what_changes() -> None:
     feed = Feed("s")
     for number in range(3):
         batch(feed, Noted(number, str(number)))
-    sent = read(feed.since(1))
+    sent = read(feed.batches.since(1))
     assert [(each.id, each.kind) for each in sent] == [("s-2", "changes"), ("s-3", "changes")]
     assert [event["text"] for each in sent for event in each.data["events"]] == ["1", "2"]
     assert sent[-1].data["figures"]["at"] == 2
@@ -57,65 +55,11 @@ def test_then_what_changes() -> None:
 def test_without_events_there_is_no_batch() -> None:
     feed = Feed("s")
     assert feed.flush() == []
-    assert feed.position == 0
-
-
-def test_a_reader_that_fell_behind_gets_a_state() -> None:
-    feed = Feed("s")
-    for number in range(MOST_BEHIND + 1):
-        batch(feed, Noted(number, "x"))
-    assert [each.kind for each in read(feed.since(1))] == ["changes"] * MOST_BEHIND
-    assert [each.kind for each in read(feed.since(0))] == ["state"]
-
-
-def test_many_slow_readers_cost_a_state_each_half_second() -> None:
-    """A state is made again when it is older than what a reader may miss; then the batches since follow it."""
-    feed = Feed("s")
-    first = feed.since(None)
-    for number in range(MOST_BEHIND):
-        batch(feed, Noted(number, "x"))
-        assert feed.since(None).startswith(first)
-        assert [each.kind for each in read(feed.since(None))] == ["state"] + ["changes"] * (number + 1)
-    batch(feed, Noted(99, "x"))
-    assert [each.id for each in read(feed.since(None))] == [f"s-{MOST_BEHIND + 1}"]
-
-
-def test_pages_that_come_back_resume() -> None:
-    feed = Feed("s")
-    for number in range(MOST_KEPT + 5):
-        batch(feed, Noted(number, "x"))
-    assert feed.resume(f"s-{feed.position}") == feed.position
-    position = feed.resume("s-5")
-    assert position == 5
-    assert [each.id for each in read(feed.missed(5))] == [f"s-{number}" for number in range(6, MOST_KEPT + 6)]
-
-
-@pytest.mark.parametrize(
-    "id", ["", "s", "s-", "s-4", "s-206", "other-100", "s--1", "s-1.5", "s-٣", "s-" + "9" * 5000, "-100", "s-x"]
-)
-def test_ids_that_cannot_be_resumed_from(id: str) -> None:
-    feed = Feed("s")
-    for number in range(MOST_KEPT + 5):
-        batch(feed, Noted(number, "x"))
-    assert feed.resume(id) is None
-
-
-def test_what_is_kept_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "MOST_KEPT_BYTES", 5000)
-    feed = Feed("s")
-    for number in range(50):
-        batch(feed, Noted(number, "x" * 900))
-    kept = [number for number in range(51) if feed.resume(f"s-{number}") is not None]
-    assert 3 <= len(kept) <= 6
-    # What is not kept any more, even of less than it may miss, is a new state for a reader.
-    assert [each.kind for each in read(feed.since(50 - len(kept)))] == ["state"]
-    monkeypatch.setattr(feed_module, "MOST_KEPT_BYTES", 10)
-    batch(feed, Noted(99, "y"))
-    assert [each.kind for each in read(feed.since(50))] == ["changes"]
+    assert feed.batches.position == 0
 
 
 def events_of(feed: Feed, position: int) -> Sequence[dict[str, object]]:
-    return [event for each in read(feed.since(position)) for event in each.data["events"]]
+    return [event for each in read(feed.batches.since(position)) for event in each.data["events"]]
 
 
 def test_a_batch_has_the_last_of_what_is_replaced() -> None:
@@ -138,7 +82,7 @@ def test_a_batch_has_the_last_of_what_is_replaced() -> None:
         *kept[1:],
     )
     assert events_of(feed, 0) == as_objects(kept)
-    (sent,) = read(feed.since(0))
+    (sent,) = read(feed.batches.since(0))
     assert sent.data["figures"]["left_out"] == 3
 
 
@@ -149,7 +93,7 @@ def test_a_batch_has_a_sample_of_the_pulses() -> None:
     found = events_of(feed, 0)
     assert MOST_PULSES / 2 <= len(found) <= MOST_PULSES + 1
     assert found[-1]["event"] == "noted"
-    figures = read(feed.since(0))[0].data["figures"]
+    figures = read(feed.batches.since(0))[0].data["figures"]
     assert figures["totals"]["gossip"] == 10 * MOST_PULSES
     assert figures["totals"]["duplicated"] == 5
 
@@ -159,11 +103,11 @@ def test_samples_follow_those_that_a_page_has() -> None:
     batch(feed, Noted(0.1, "x"))
     batch(feed, Noted(0.7, "x"))
     batch(feed, Noted(1.7, "x"))
-    figures = [each.data["figures"] for each in read(feed.since(0))]
+    figures = [each.data["figures"] for each in read(feed.batches.since(0))]
     assert [[sample[0] for sample in each["samples"]] for each in figures] == [[], [0.5], [1.0, 1.5]]
     for number in range(4, MOST_SAMPLES + 4):
         batch(feed, Noted(number / 2, "x"))
-    thinned = [each.data["figures"] for each in read(feed.since(feed.position - MOST_BEHIND))]
+    thinned = [each.data["figures"] for each in read(feed.batches.since(feed.batches.position - MOST_BEHIND))]
     assert [each["all_samples"] for each in thinned].count(True) <= 1
     assert feed.state.samples[0] == 1.0
 
@@ -173,5 +117,5 @@ def test_events_do_not_wait_without_end() -> None:
     feed = Feed("s")
     for number in range(MOST_PENDING + 1):
         feed.publish(Noted(number, "x"))
-    assert feed.position == 1
+    assert feed.batches.position == 1
     assert len(feed.flush()) == 1

@@ -17,9 +17,10 @@ from gossiplog.dashboard import feed as feed_module
 from gossiplog.dashboard.events import Committed, Event, Noted, PeerAdded, as_objects
 from gossiplog.dashboard.feed import Feed
 from gossiplog.dashboard.state import MOST_SAMPLES, NetworkState
-from tests.dashboard.reading import read
+from gossiplog.net.http import event_stream
 from tests.dashboard.strategies import histories
 from tests.integration.javascript import NODE
+from tests.net.http.event_streams import read
 from tests.strategies import repeatable
 
 pytestmark = pytest.mark.integration
@@ -84,16 +85,16 @@ def test_a_snapshot_at_any_point_and_later_batches_make_the_state(page: Page, da
     feed, begun = Feed("s"), None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed_module, "MOST_PULSES", 1)
-        patch.setattr(feed_module, "MOST_BEHIND", 1000)
+        patch.setattr(event_stream, "MOST_BEHIND", 1000)
         for event in history:
             feed.publish(event)
             if data.draw(st.booleans()):
                 feed.flush()
                 if begun is None and data.draw(st.booleans()):
-                    begun = read(feed.since(None))[0].data, feed.position
+                    begun = read(feed.batches.since(None))[0].data, feed.batches.position
         feed.flush()
         snapshot, position = begun or (None, 0)
-        batches = [sent.data for sent in read(feed.since(position))]
+        batches = [sent.data for sent in read(feed.batches.since(position))]
     found, expected = page.fold(snapshot=snapshot, batches=batches), after(history)
     for unseen in ("sampling", "recent"):
         # Samples come with batches, and the log of events grows by what it gets.

@@ -21,8 +21,9 @@ from gossiplog.dashboard.events import Committed, Delivered, Event, Noted
 from gossiplog.dashboard.feed import MOST_PENDING
 from gossiplog.dashboard.stream import Dashboard, player
 from gossiplog.errors import NetworkError
-from tests.dashboard.reading import Sent, read
+from gossiplog.net.http import event_stream
 from tests.net.asgi import call, scope
+from tests.net.http.event_streams import Sent, read
 
 pytestmark = pytest.mark.anyio
 
@@ -152,7 +153,7 @@ async def test_a_page_that_comes_back_resumes() -> None:
 
 
 async def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MOST_READERS", 1)
+    monkeypatch.setattr(event_stream, "MOST_READERS", 1)
     dashboard = Dashboard()
     async with reading(dashboard) as reader:
         await reader.next()
@@ -163,7 +164,7 @@ async def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_stream_shows_that_it_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(event_stream, "SILENCE_SECONDS", 0.0)
     async with reading(Dashboard()) as reader:
         await reader.next()
         assert await reader.next_piece() == b": \n\n"
@@ -273,6 +274,7 @@ async def test_nothing_is_for_pages_of_other_sites(path: str) -> None:
         ("/page.js", "text/javascript; charset=utf-8"),
         ("/d3.min.js", "text/javascript; charset=utf-8"),
         ("/style.css", "text/css; charset=utf-8"),
+        ("/base.css", "text/css; charset=utf-8"),
     ],
 )
 async def test_the_page(path: str, kind: str) -> None:

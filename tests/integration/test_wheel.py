@@ -65,8 +65,8 @@ def test_it_has_what_spark_looks_for(wheel: Path) -> None:
     assert {"pyspark_gossiplog/__init__.py", "gossiplog/spark/conf/log4j2.properties"} <= set(names)
 
 
-def test_it_has_the_page_of_the_dashboard(wheel: Path) -> None:
-    pages = ("gossiplog/dashboard/page", "gossiplog/testnet/page")
+def test_it_has_the_files_of_pages(wheel: Path) -> None:
+    pages = ("gossiplog/dashboard/page", "gossiplog/net/http/page", "gossiplog/testnet/page")
     files = {f"{page}/{path.name}" for page in pages for path in (ROOT / "python" / page).iterdir()}
     assert {"gossiplog/dashboard/page/index.html", "gossiplog/testnet/page/peer.mjs"} < files
     assert files <= set(zipfile.ZipFile(wheel).namelist())

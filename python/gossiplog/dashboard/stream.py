@@ -13,11 +13,9 @@ or give a command. A command must be of the type application/json as well, which
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from importlib import resources
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -27,17 +25,19 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from gossiplog.dashboard.events import Event, Name
 from gossiplog.dashboard.feed import Feed
 from gossiplog.errors import GossipLogError
 from gossiplog.net.http.access import Access, protect
 from gossiplog.net.http.api import as_json
+from gossiplog.net.http.event_stream import Readers
 from gossiplog.net.http.listener import Address, Listener
 from gossiplog.net.http.server import serve
+from gossiplog.net.http.static_files import file_route, file_routes, read_files, with_page_headers
 from gossiplog.net.threads import run_in_thread
 from gossiplog.reprs import escaped, frozen
 
@@ -45,29 +45,8 @@ LOGGER = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.05
 """Between two batches of changes."""
-MOST_READERS = 64
-"""Pages that may be open at a time."""
-SILENCE_SECONDS = 10.0
-"""After which a line without meaning shows that the stream is alive, and finds readers that are gone."""
 MOST_COMMAND_BYTES = 4096
 """Bytes in the body of a command."""
-
-_CONTENT_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".md": "text/plain; charset=utf-8",
-}
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-}
 
 
 class Controls(Protocol):
@@ -164,8 +143,7 @@ class Dashboard:
         self._record = record
         self._unrecorded: list[Event] = []
         self._title = title
-        self._readers = 0
-        self._flushed = anyio.Event()
+        self._readers = Readers(self._feed.batches)
 
     def publish(self, event: Event) -> None:
         """Show an event to all pages soon. It takes the same short time however many there are.
@@ -179,7 +157,7 @@ class Dashboard:
     @property
     def readers(self) -> int:
         """Pages that are open."""
-        return self._readers
+        return self._readers.count
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as pages have it, of all events so far, as values for JSON."""
@@ -224,8 +202,7 @@ class Dashboard:
 
     async def _flush(self) -> None:
         if self._feed.flush():
-            self._flushed.set()
-            self._flushed = anyio.Event()
+            self._readers.notify()
         if self._record is not None and self._unrecorded:
             events, self._unrecorded = self._unrecorded, []
             # A thread that was left alone would write after the end of the file, or what comes next before this.
@@ -238,32 +215,7 @@ class Dashboard:
         return JSONResponse({"title": self._title, "mode": "live", "now": now, "commands": commands})
 
     async def _events(self, request: Request) -> Response:
-        if self._readers >= MOST_READERS:
-            raise HTTPException(503, f"{MOST_READERS} pages are open already: close one", {"Retry-After": "5"})
-        position = self._feed.resume(request.headers.get("last-event-id", ""))
-        return _Events(self._stream(position), self._count)
-
-    def _count(self, more: int) -> None:
-        self._readers += more
-
-    async def _stream(self, position: int | None) -> AsyncIterator[bytes]:
-        # After a restart of the program pages come back within a second.
-        yield b"retry: 500\n\n"
-        if position is not None:
-            text, position = self._feed.missed(position), self._feed.position
-            if text:
-                yield text
-        while True:
-            flushed = self._flushed
-            text, position = self._feed.since(position), self._feed.position
-            if text:
-                # Only when this was sent the reader gets more: a slow one gets a newer state then.
-                yield text
-                continue
-            with anyio.move_on_after(SILENCE_SECONDS) as waiting:
-                await flushed.wait()
-            if waiting.cancelled_caught:
-                yield b": \n\n"
+        return self._readers.answer(request)
 
     async def _command(self, request: Request) -> Response:
         name = request.path_params["command"]
@@ -287,22 +239,6 @@ class Dashboard:
         return Response(status_code=204)
 
 
-class _Events(StreamingResponse):
-    """A stream of events, which counts as a reader as long as it goes on."""
-
-    def __init__(self, parts: AsyncIterator[bytes], count: Callable[[int], None]) -> None:
-        super().__init__(parts, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        self._count = count
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request (ASGI)."""
-        self._count(1)
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._count(-1)
-
-
 def player(path: Path, title: str, access: Access | None = None) -> ASGIApp:
     """Return the ASGI application that plays a recording.
 
@@ -323,49 +259,19 @@ def player(path: Path, title: str, access: Access | None = None) -> ASGIApp:
 
 def _site(routes: list[Route], access: Access | None) -> ASGIApp:
     """Return an application with these routes and the page, behind checks."""
-    pages = [
-        _static(file.name, file.read_bytes())
-        for file in resources.files("gossiplog.dashboard.page").iterdir()
-        if Path(file.name).suffix in _CONTENT_TYPES
-    ]
+    files = read_files("gossiplog.dashboard.page")
+    root = file_route("/", "index.html", files["index.html"])
     application = Starlette(
-        routes=[*routes, *(page for group in pages for page in group)],
+        routes=[*routes, root, *file_routes(files)],
         exception_handlers={HTTPException: as_json, Exception: _as_failure},
     )
     application.router.redirect_slashes = False
-    return _with_headers(protect(application, access or Access(addresses=True)))
+    return with_page_headers(protect(application, access or Access(addresses=True)))
 
 
 async def _as_failure(request: Request, error: Exception) -> Response:
     LOGGER.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return JSONResponse({"error": "this failed: the program's log says why"}, 500)
-
-
-def _static(name: str, content: bytes) -> list[Route]:
-    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    headers = {"content-type": _CONTENT_TYPES[Path(name).suffix], "etag": tag, "cache-control": "no-cache"}
-
-    async def answer(request: Request) -> Response:
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(content, headers=headers)
-
-    return [Route(path, answer) for path in ([f"/{name}", "/"] if name == "index.html" else [f"/{name}"])]
-
-
-def _with_headers(app: ASGIApp) -> ASGIApp:
-    """Return an application all of whose answers have the headers that keep the page to itself."""
-    added = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *added]}
-            await send(message)
-
-        await app(scope, receive, send_with_headers)
-
-    return run
 
 
 async def _body(request: Request) -> bytes:

@@ -1,6 +1,6 @@
 // What has happened over time, as small charts of one size: a figure of now, and a line of all that was.
 
-import { bytesText } from "./tooltip.js";
+import { bytesText } from "./texts.js";
 
 const WIDTH = 240;
 const HEIGHT = 38;

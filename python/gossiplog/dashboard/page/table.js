@@ -1,6 +1,7 @@
 // The peers in words: a row for each, the same as the picture shows, for those who do not see it, and for tests.
 
 import { colourOf, shortRoot } from "./colours.js";
+import { put } from "./texts.js";
 
 const COLUMNS = 5; // beside the peer's own
 
@@ -117,7 +118,3 @@ export class PeerTable {
     event.preventDefault();
   }
 }
-
-const put = (element, text) => {
-  if (element.textContent !== text) element.textContent = text;
-};

@@ -1,6 +1,7 @@
 // What is said of a peer or an edge that somebody points at. All of it is text: names may be anybody's.
 
 import { colourOf } from "./colours.js";
+import { bytesText } from "./texts.js";
 
 const AWAY = 16; // pixels from what it is about
 
@@ -15,14 +16,6 @@ const describe = (list, rows) => {
       return [term, value];
     }),
   );
-};
-
-export const bytesText = (bytes) => {
-  for (const unit of ["B", "kB", "MB", "GB"]) {
-    if (bytes < 1000) return `${unit === "B" ? Math.round(bytes) : bytes.toPrecision(3)} ${unit}`;
-    bytes /= 1000;
-  }
-  return `${bytes.toPrecision(3)} TB`;
 };
 
 const few = (texts, most) =>

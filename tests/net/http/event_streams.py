@@ -1,4 +1,4 @@
-"""Reads the stream of a dashboard as a browser does (HTML standard, "Server-sent events")."""
+"""Reads a stream of events as a browser does (HTML standard, "Server-sent events")."""
 
 from __future__ import annotations
 

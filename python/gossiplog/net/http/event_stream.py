@@ -1,0 +1,181 @@
+"""Streams of events to pages ("Server-sent events" of the HTML standard): a state, then what changes, in batches.
+
+A page that connects again within seconds gets what it missed, by Last-Event-ID; any other the state. A reader that has
+fallen behind gets a new state instead of what it missed, so that who makes the batches never waits for one. They are
+written once for all readers, of whom there may be so many at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+MOST_BEHIND = 10
+"""Batches that a reader may have missed and still get. Then it gets a new state."""
+MOST_KEPT = 200
+"""Batches that a page which connects again may have missed."""
+MOST_KEPT_BYTES = 4 * 2**20
+"""Bytes of the batches that are kept for that."""
+MOST_READERS = 64
+"""Pages that may be open at a time."""
+SILENCE_SECONDS = 10.0
+"""After which a line without meaning shows that the stream is alive, and finds readers that are gone."""
+
+
+class Batches:
+    """The last batches of changes, as text for readers. Nothing here waits or reads a clock.
+
+    Args:
+        session: tells the positions of these batches from those of others, which a page may remember: any short text.
+        snapshot: gives the state as of the last batch, in JSON on one line.
+
+    Attributes:
+        position: of the last batch: how many there have been.
+    """
+
+    def __init__(self, session: str, snapshot: Callable[[], bytes]) -> None:
+        self.position = 0
+        self._session = session
+        self._make_snapshot = snapshot
+        self._kept: deque[bytes] = deque()
+        self._kept_bytes = 0
+        self._snapshot: tuple[int, bytes] | None = None
+
+    def add(self, data: bytes) -> None:
+        """Add a batch: changes of the state, in JSON on one line."""
+        self.position += 1
+        text = self._text("changes", data)
+        self._kept.append(text)
+        self._kept_bytes += len(text)
+        while len(self._kept) > MOST_KEPT or (self._kept_bytes > MOST_KEPT_BYTES and len(self._kept) > 1):
+            self._kept_bytes -= len(self._kept.popleft())
+
+    def since(self, position: int | None) -> bytes:
+        """Return what brings a reader from a position to that of the last batch; nothing where it is there.
+
+        Args:
+            position: of the last batch that it has; None where it has nothing.
+        """
+        missed = None if position is None or position > self.position else self.position - position
+        if missed is not None and missed <= min(MOST_BEHIND, len(self._kept)):
+            return b"".join(list(self._kept)[len(self._kept) - missed :])
+        if self._snapshot is None or self.position - self._snapshot[0] > min(MOST_BEHIND, len(self._kept)):
+            self._snapshot = self.position, self._text("state", self._make_snapshot())
+        begun, text = self._snapshot
+        return text + self.since(begun)
+
+    def resume(self, last_id: str) -> int | None:
+        """Return the position that a page had, by the id of the last event that it got.
+
+        Its events since then count as sent: they are, if they are still kept.
+
+        Args:
+            last_id: the header Last-Event-ID, which may be anything.
+
+        Returns:
+            None where the events since then are not kept, or it is no id of these batches.
+        """
+        session, _, number = last_id.rpartition("-")
+        if session != self._session or not number.isascii() or not number.isdecimal() or len(number) > 15:
+            return None
+        position = int(number)
+        return position if 0 <= self.position - position <= len(self._kept) else None
+
+    def missed(self, position: int) -> bytes:
+        """Return all batches since a position that `resume` returned just now, however many they are."""
+        return b"".join(list(self._kept)[len(self._kept) - (self.position - position) :])
+
+    def _text(self, kind: str, data: bytes) -> bytes:
+        return b"id: %b-%d\nevent: %b\ndata: %b\n\n" % (self._session.encode(), self.position, kind.encode(), data)
+
+
+class Readers:
+    """The pages that read batches now.
+
+    Args:
+        batches: to be sent.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    def __init__(self, batches: Batches) -> None:
+        self.count = 0
+        self._batches = batches
+        self._added = anyio.Event()
+        self._has_ended = False
+
+    def notify(self) -> None:
+        """Send what was added."""
+        self._added.set()
+        self._added = anyio.Event()
+
+    def end(self) -> None:
+        """End all streams, also those that begin later: their pages try again."""
+        self._has_ended = True
+        self.notify()
+
+    def begin(self) -> None:
+        """Undo `end`."""
+        self._has_ended = False
+
+    def check_room(self) -> None:
+        """Refuse a reader too many.
+
+        Raises:
+            HTTPException: there are as many as there may be.
+        """
+        if self.count >= MOST_READERS:
+            raise HTTPException(503, f"{MOST_READERS} pages are open already: close one", {"Retry-After": "5"})
+
+    def answer(self, request: Request) -> Response:
+        """Return the stream as the answer to a request.
+
+        Raises:
+            HTTPException: there are as many readers as there may be.
+        """
+        self.check_room()
+        position = self._batches.resume(request.headers.get("last-event-id", ""))
+        return _Stream(self, self._parts(position))
+
+    async def _parts(self, position: int | None) -> AsyncIterator[bytes]:
+        # After a restart of the program pages come back within a second.
+        yield b"retry: 500\n\n"
+        batches = self._batches
+        if position is not None:
+            text, position = batches.missed(position), batches.position
+            if text:
+                yield text
+        while not self._has_ended:
+            added = self._added
+            text, position = batches.since(position), batches.position
+            if text:
+                # Only when this was sent the reader gets more: a slow one gets a newer state then.
+                yield text
+                continue
+            with anyio.move_on_after(SILENCE_SECONDS) as waiting:
+                await added.wait()
+            if waiting.cancelled_caught:
+                yield b": \n\n"
+
+
+class _Stream(StreamingResponse):
+    """A stream of events, which counts as a reader as long as it goes on."""
+
+    def __init__(self, readers: Readers, parts: AsyncIterator[bytes]) -> None:
+        super().__init__(parts, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        self._readers = readers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI)."""
+        self._readers.count += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._readers.count -= 1
