@@ -45,7 +45,7 @@ def roots(state: dict[str, Any]) -> set[str]:
 def test_every_block_is_a_run_or_plays_one() -> None:
     found = [re.search(r"--record (\w+)", block.text) for block in blocks(PAGE)]
     names = [match[1] for match in found if match is not None]
-    assert names == ["hub", "automatic", "bootstrap", "gossip", "branches"]
+    assert names == ["hub", "automatic", "bootstrap", "gossip", "branches", "episub"]
     assert len(found) == len(names) + 1
 
 
@@ -106,7 +106,16 @@ def test_branches_meet(tmp_path: Path) -> None:
     assert len(set(first.values())) == 8
     assert sum(event.inserted for event in events if isinstance(event, shown.SyncEnded)) > 0
     assert recording.check(tmp_path / "branches.jsonl").title == "8 peers, as a mesh"
-    *_, check = blocks(PAGE)
+    (check,) = [block for block in blocks(PAGE) if "--check" in block.text]
     with Shell(tmp_path, TIMEOUT) as shell:
         for line, expected in steps(check):
             shell.run(line, expected)
+
+
+def test_messages_travel_along_episubs_tree(tmp_path: Path) -> None:
+    events, state = recorded("episub", tmp_path)
+    assert len(roots(state)) == 1
+    assert {peer["agent"] for peer in state["peers"].values()} == {"", "episub"}
+    assert {event.link for event in events if isinstance(event, shown.LinkChanged)} >= {"mesh", "lazy"}
+    assert Counter(event.by for event in events if isinstance(event, shown.Delivered))["gossip"] > 0
+    assert recording.check(tmp_path / "episub.jsonl").title == "8 peers, as a mesh, episub"

@@ -32,6 +32,7 @@ from tests.strategies import repeatable
 COMMANDS: list[Command] = [
     Open("org.example", 0, 100, 2, 12.5, ((0, "hub", "did:key:z"), (-1, "bootstrap", "12D3")), None),
     Start(1, ("/ip4/127.0.0.1/tcp/1/ws",), ("a",), ("b",), "hub"),
+    Start(1, router="episub"),
     Stop(1),
     Append(1, 3, 4),
     Block(1, ("a", "b")),

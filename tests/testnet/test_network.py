@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ import pytest
 
 import gossiplog
 from gossiplog.dashboard import events as shown
+from gossiplog.dashboard.state import NetworkState
 from gossiplog.errors import NetworkError
+from gossiplog.net.routing.kinds import RouterName
 from gossiplog.testnet.links import ProcessLink
-from gossiplog.testnet.network import LocalNetwork
+from gossiplog.testnet.network import LocalNetwork, Member
 from gossiplog.testnet.plan import TOPOLOGIES, NetworkPlan, Topology
 
 pytestmark = [pytest.mark.anyio, pytest.mark.integration]
@@ -207,6 +209,35 @@ async def test_events_tell_what_the_network_knows() -> None:
         assert all(0 <= event.at <= network.now() for event in heard)
         published = [event.peer for event in heard if isinstance(event, shown.Published)]
         assert published[-1] == network.members[1].name
+
+
+@pytest.mark.parametrize(
+    ("router", "topology"),
+    [("episub", "mesh"), ("floodsub", "mesh"), ("gossipsub", "line"), ("floodsub", "ring"), ("episub", "mixed")],
+)
+async def test_messages_travel_by_a_router_of_this_package(router: RouterName, topology: Topology) -> None:
+    state = NetworkState()
+    by_gossip: set[str] = set()
+
+    def note(event: shown.Event) -> None:
+        state.apply(event)
+        if isinstance(event, shown.Delivered) and event.by == "gossip":
+            by_gossip.add(event.message)
+
+    def linked(members: Iterable[Member]) -> bool:
+        edges = [edge for edge in state.snapshot()["edges"] if edge["connected"]]
+        used = {name for edge in edges if "mesh" in edge["links"] for name in edge["peers"]}
+        return used >= {member.name for member in members}
+
+    async with running(NetworkPlan(peers=5, topology=topology, router=router), note) as network:
+        gossiping = [member for member in network.members if member.plan.kind in ("peer", "relay")]
+        await until(lambda: linked(gossiping))
+        agents = {name: peer["agent"] for name, peer in state.snapshot()["peers"].items()}
+        assert agents == {member.name: router if member in gossiping else "" for member in network.members}
+        while not by_gossip:
+            # A peer whose link has just come up may get it by a sync.
+            await network.append(gossiping[0])
+            await network.converged()
 
 
 async def test_nobody_is_found_by_another_name() -> None:

@@ -141,6 +141,10 @@ async def test_names_of_peers_are_those_of_their_hosts() -> None:
         ({"topology": "star"}, "is one of mesh, hub, mixed, line, ring, not 'star'"),
         ({"topology": "ring", "peers": 2}, "a ring has 3 peers or more"),
         ({"browsers": 1}, "browsers join hubs, and a mesh has none"),
+        ({"router": "pigeon"}, "router is one of libp2p, gossipsub, floodsub, episub, not 'pigeon'"),
+        ({"router": "floodsub", "topology": "hub"}, "a hub pushes messages to its clients, without a router"),
+        ({"router": "episub", "topology": "line"}, "peers in a line have no choice: choose the topology mesh or mixed"),
+        ({"router": "episub", "topology": "ring"}, "peers in a ring have no choice"),
     ],
 )
 def test_plans_that_cannot_be(wrong: dict[str, Any], reason: str) -> None:

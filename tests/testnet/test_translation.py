@@ -92,6 +92,15 @@ def test_events_that_nobody_shows(translator: Translator) -> None:
     assert translator.take() == ([], [])
 
 
+def test_links_of_episub(translator: Translator) -> None:
+    translator.router = "episub"
+    for event in (events.Subscribed, events.Grafted, events.Pruned, events.Unsubscribed):
+        translator.hear(event(OTHER))
+    assert translator.take()[0] == [
+        shown.LinkChanged(1.0, NAME, OTHER, link) for link in ("lazy", "mesh", "lazy", "none")
+    ]
+
+
 def test_a_client_knows_its_hub_by_its_name(log: Log, clock: Clock) -> None:
     translator = Translator(NAME, OWN.did, log, clock, hub="did:key:hub")
     translator.hear(events.Connected("ws://127.0.0.1:1"))

@@ -151,7 +151,7 @@ class Member:
         log, translator = self._log, self.translator
         if log is None:
             raise NetworkError(f"the member {self.number} has no log")
-        translator.hub = command.hub
+        translator.hub, translator.router = command.hub, command.router
         if self._kind == "client":
             (url,) = command.dials
             url = f"{url}/?{NAME}={quote(translator.name)}"
@@ -167,6 +167,7 @@ class Member:
                 command.dials,
                 identity=identity_of(self._seed, self.number),
                 allow_peers=command.allowed,
+                router=command.router,
                 on_event=translator.hear,
                 on_message=translator.take_message,
             )

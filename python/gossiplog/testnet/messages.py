@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from gossiplog.dashboard.events import Event
 from gossiplog.errors import ProtocolError
+from gossiplog.net.routing.kinds import RouterName
 from gossiplog.reprs import frozen
 from gossiplog.testnet.plan import Kind
 
@@ -61,6 +62,7 @@ class Start:
         blocked: names of peers that it keeps no connections to.
         hub: the name of a client's hub; "" for others.
         origins: of a hub, from which pages may join.
+        router: what spreads a peer's messages.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -70,6 +72,7 @@ class Start:
     blocked: tuple[str, ...] = ()
     hub: str = ""
     origins: tuple[str, ...] = ()
+    router: RouterName = "libp2p"
     command: Literal["start"] = "start"
 
 

@@ -195,7 +195,10 @@ class LocalNetwork(Service):
         """Start a member for the first time."""
         member = self._members[number]
         kind: shown.PeerKind = "hub" if member.plan.kind == "relay" else member.plan.kind
-        self.tell(shown.PeerAdded(self.now(), member.name, member.plan.label, kind))
+        # Gossip of the host itself is nothing to speak of.
+        runs_router = member.plan.kind in ("peer", "relay") and self.plan.router != "libp2p"
+        agent = self.plan.router if runs_router else ""
+        self.tell(shown.PeerAdded(self.now(), member.name, member.plan.label, kind, agent))
         await self._run(member)
 
     async def _run(self, member: Member) -> None:
@@ -216,7 +219,15 @@ class LocalNetwork(Service):
         blocked = self._blocked(member)
         member.addresses = await self._call(
             member,
-            Start(member.number, tuple(dials), member.plan.allowed, tuple(sorted(blocked)), hub, self._origins),
+            Start(
+                member.number,
+                tuple(dials),
+                member.plan.allowed,
+                tuple(sorted(blocked)),
+                hub,
+                self._origins,
+                self.plan.router,
+            ),
         )
         member.blocked, member.runs = blocked, True
         self._changed.set()

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal, TypeAlias, get_args
 
+from gossiplog.net.routing.kinds import ROUTERS, RouterName
 from gossiplog.reference.multiformats import base58_encode
 from gossiplog.signer import Signer
 
@@ -49,6 +50,7 @@ class NetworkPlan:
         seed: of what is random here, and of the members' keys. What peers choose is not.
         processes: that the members are spread over; 0 for as many as suit, 1 for the caller's own.
         browsers: pages with canvas-js that join the hubs.
+        router: what spreads messages among peers, as that of `Peer`.
     """
 
     peers: int = 8
@@ -60,6 +62,7 @@ class NetworkPlan:
     seed: int = 0
     processes: int = 0
     browsers: int = 0
+    router: RouterName = "libp2p"
 
     def __post_init__(self) -> None:
         if not 2 <= self.peers <= MOST_PEERS:
@@ -73,6 +76,22 @@ class NetworkPlan:
             raise ValueError("a ring has 3 peers or more: two are a line")
         if self.browsers and self.topology not in ("hub", "mixed"):
             raise ValueError(f"browsers join hubs, and a {self.topology} has none: choose the topology hub or mixed")
+        self._check_router()
+
+    def _check_router(self) -> None:
+        if self.router not in ROUTERS:
+            raise ValueError(f"a network's router is one of {', '.join(ROUTERS)}, not {self.router!r}")
+        if self.router != "libp2p" and self.topology == "hub":
+            raise ValueError(
+                "a hub pushes messages to its clients, without a router: leave that out, or choose the topology mesh,"
+                " mixed, line or ring"
+            )
+        if self.router == "episub" and self.topology in ("line", "ring"):
+            # Two that are linked look for nobody else: a row would fall into pairs.
+            raise ValueError(
+                f"an episub router chooses its neighbours by itself, and peers in a {self.topology} have no choice:"
+                " choose the topology mesh or mixed"
+            )
 
     @property
     def hubs(self) -> int:

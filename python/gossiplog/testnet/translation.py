@@ -15,6 +15,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.dashboard import events as shown
 from gossiplog.log import Log
 from gossiplog.net import events
+from gossiplog.net.routing.kinds import RouterName
 
 MOST_MESSAGES = 16
 """Messages of a member that are shown between two looks; the others are counted in its commits."""
@@ -33,12 +34,15 @@ class Translator:
     Attributes:
         observed: whether somebody looks at more than who is connected, and which roots there are.
         flow: the measurement whose messages' latencies are kept; 0 for none.
+        hub: as given.
+        router: of the member, if it is a peer.
     """
 
     def __init__(self, name: str, author: str, log: Log | None, clock: Callable[[], float], hub: str = "") -> None:
         self.name = name
         self._author = author
         self.hub = hub
+        self.router: RouterName = "libp2p"
         self.observed = False
         self.flow = 0
         self._log = log
@@ -66,6 +70,12 @@ class Translator:
             case events.Grafted(peer):
                 self._events.append(shown.LinkChanged(at, self.name, self._named(peer), "mesh"))
             case events.Pruned(peer):
+                # Episub's neighbours get announcements also when they are not eager.
+                link: shown.Link = "lazy" if self.router == "episub" else "none"
+                self._events.append(shown.LinkChanged(at, self.name, self._named(peer), link))
+            case events.Subscribed(peer) if self.router == "episub":
+                self._events.append(shown.LinkChanged(at, self.name, self._named(peer), "lazy"))
+            case events.Unsubscribed(peer) if self.router == "episub":
                 self._events.append(shown.LinkChanged(at, self.name, self._named(peer), "none"))
             case events.SyncStarted(peer):
                 self._syncing.add(peer)

@@ -185,6 +185,8 @@ def test_logs_that_are_there_are_left_alone(program: Program, tmp_path: Path) ->
     [
         (("--topology", "star"), "--topology is 'star': expected one of mesh, hub, mixed, line, ring"),
         (("--topology", "ring", "--peers", "2"), "a ring has 3 peers or more: two are a line"),
+        (("--topology", "hub", "--router", "episub"), "a hub pushes messages to its clients, without a router"),
+        (("--router", "pigeon"), "--router"),
         (("--messages", "1", "--churn", "1"), "--messages are measured on a network that is left alone"),
         (("--until-converged", "--auto-append", "1"), "may never converge"),
         (("--join-seconds", "inf"), "join within inf s"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -43,6 +43,13 @@ def network(
             " each peer to its neighbours alone.",
         ),
     ] = _TOPOLOGIES[0],
+    router: Annotated[
+        Literal["libp2p", "gossipsub", "floodsub", "episub"],
+        typer.Option(
+            help="What spreads messages among peers: gossipsub of rust-libp2p, or a router of this package. A hub's"
+            " clients have none, and episub needs peers that may choose whom to be connected to: mesh or mixed."
+        ),
+    ] = "libp2p",
     offline_messages: Annotated[
         int, typer.Option(min=0, help="Messages that each peer has appended before it joins.")
     ] = 0,
@@ -149,6 +156,7 @@ def network(
             seed=seed,
             processes=processes,
             browsers=browsers,
+            router=router,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -91,7 +91,7 @@ def run_network(plan: NetworkPlan, task: Task, view: View, output: Output) -> No
 
 
 async def _run(plan: NetworkPlan, task: Task, view: View, output: Output) -> dict[str, Any]:
-    found: dict[str, Any] = {"peers": plan.peers, "topology": plan.topology, "converged": False}
+    found: dict[str, Any] = {"peers": plan.peers, "topology": plan.topology, "router": plan.router, "converged": False}
     async with AsyncExitStack() as stack:
         network, auto_append = await _enter(stack, plan, task, view, output)
         with (
@@ -132,6 +132,8 @@ async def _enter(
     from gossiplog.dashboard.stream import Dashboard
 
     title = f"{counted(plan.peers, 'peer')}, {_SHAPES[plan.topology]}"
+    if plan.router != "libp2p":
+        title += f", {plan.router}"
     if plan.browsers:
         title += f", {counted(plan.browsers, 'browser')}"
     network = LocalNetwork(plan, lambda event: dashboard.publish(event), apart=view.address is not None)
@@ -222,6 +224,7 @@ def _table(found: dict[str, Any]) -> Table:
     connections, appended = found["connections"], found.get("appended")
     rows = {
         "peers": f"{found['peers']:,}, {_SHAPES[found['topology']]}",
+        **({"router": found["router"]} if found["router"] != "libp2p" else {}),
         "messages": f"{found['messages']:,}",
         "roots": "one on all peers" if len(found["roots"]) == 1 else f"{len(found['roots']):,} different",
         "converged": f"after {found['seconds_to_converge']:.1f} s" if found["converged"] else "not yet",
