@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -101,17 +102,74 @@ class TestAsyncio:
 
     async def test_a_thread_without_calls_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(threads, "IDLE_SECONDS", 0.0)
-        monkeypatch.setattr(threads, "_idle", type(threads._idle)())
+        monkeypatch.setattr(threads, "_pool", type(threads._pool)())
         thread = await run_in_thread(threading.current_thread)
         await anyio.to_thread.run_sync(thread.join, 30)
         assert not thread.is_alive()
 
+    async def test_few_calls_run_at_a_time_first_come_first_served(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(threads, "MOST_RUNNING", 3)
+        monkeypatch.setattr(threads, "_pool", type(threads._pool)())
+        lock = threading.Lock()
+        running, most, begun = 0, 0, list[int]()
+
+        def work(number: int) -> None:
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+                begun.append(number)
+            time.sleep(0.001)
+            with lock:
+                running -= 1
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(run_in_thread, work, number)
+        assert most == 3
+        assert all(abs(number - place) < 3 for place, number in enumerate(begun))
+
+    async def test_calls_that_hang_leave_their_places_to_others(
+        self, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+    ) -> None:
+        monkeypatch.setattr(threads, "MOST_RUNNING", 2)
+        monkeypatch.setattr(threads, "LONG_SECONDS", 0.02)
+        monkeypatch.setattr(threads, "_pool", type(threads._pool)())
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(7):
+                    tasks.start_soon(run_in_thread, release.wait)
+                await anyio.sleep(0)
+                assert [await run_in_thread(divmod, number, 3) for number in (7, 8)] == [(2, 1), (2, 2)]
+                release.set()
+        # Those that returned late are not counted twice: as many run as before.
+        barrier = threading.Barrier(2, timeout=30)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(run_in_thread, barrier.wait)
+        assert len(threads._pool._running) == 0
+
+    async def test_a_call_that_is_cancelled_before_its_turn_does_not_run(
+        self, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+    ) -> None:
+        monkeypatch.setattr(threads, "MOST_RUNNING", 1)
+        monkeypatch.setattr(threads, "_pool", type(threads._pool)())
+        called: list[int] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_in_thread, release.wait)
+            await anyio.sleep(0)
+            with anyio.move_on_after(0.001):
+                await run_in_thread(called.append, 1)
+            release.set()
+            await run_in_thread(called.append, 2)
+        assert called == [2]
+
     async def test_a_forked_process_has_threads_of_its_own(self) -> None:
         await run_in_thread(threading.get_ident)
-        assert threads._idle
+        assert threads._pool.idle
         child = os.fork()
         if not child:
-            os._exit(len(threads._idle))
+            os._exit(len(threads._pool.idle))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

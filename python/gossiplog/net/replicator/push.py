@@ -17,6 +17,7 @@ from gossiplog.errors import EncodeError, NetworkError, StorageError, StreamRefu
 from gossiplog.log.replica import Replica
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.inserts import InsertQueue
+from gossiplog.net.replicator.lookups import Lookups
 from gossiplog.net.replicator.sessions import READ_SECONDS, PeerSession
 from gossiplog.net.replicator.sync import Report, collect
 from gossiplog.net.replicator.workers import WorkerPool
@@ -61,6 +62,7 @@ class Pushes:
     ) -> None:
         self._replica = replica
         self._workers = workers
+        self._lookups = Lookups(replica, workers)
         self._feed = feed
         self._inserts = inserts
         self._report = report
@@ -203,10 +205,7 @@ class Pushes:
     async def _look_up(self, peer: PeerSession, heads: push.Heads) -> None:
         """Report which of a peer's heads the log lacks."""
         try:
-            found = self._replica.known_at_once(heads.keys)
-            if found is None:
-                found = await self._workers.read(self._replica.known, heads.keys)
-            unknown = push.unknown_heads(heads, found)
+            unknown = push.unknown_heads(heads, await self._lookups.known(heads.keys))
         except StorageError as error:
             self._fail(f"looking up what {peer.name} has", error)
             # A sync finds out, as soon as the log can be read.
