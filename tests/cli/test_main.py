@@ -325,6 +325,18 @@ def test_a_command_is_built_without_the_others() -> None:
     assert _command("apend") is _command("--version") is _command("help") is _command()
 
 
+def test_a_command_starts_without_what_it_does_not_need(home: Path, log: Path) -> None:
+    """Other commands, and what draws on terminals."""
+    program = (
+        "import sys; from gossiplog.cli.main import main; assert main(sys.argv[1:]) == 0;"
+        "print(*sorted(name for name in sys.modules if name.startswith(('rich', 'gossiplog.cli.'))))"
+    )
+    run = subprocess.run([sys.executable, "-c", program, "read", log], capture_output=True, text=True, check=True)
+    loaded = run.stdout.splitlines()[-1].split()
+    needed = "help output main options logs keys messages messages.command messages.json_lines messages.rendering"
+    assert set(loaded) == {f"gossiplog.cli.{name}" for name in needed.split()}
+
+
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 @pytest.mark.parametrize(
     "arguments",

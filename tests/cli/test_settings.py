@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import typer
 
-from gossiplog.cli.main import app
+from gossiplog.cli.main import build
 from gossiplog.cli.settings import MAX_FILE_BYTES, key, misspelt, variable
 from tests.cli.support import Program, Result
 
 Show = Callable[..., dict[str, Any]]
 
 ABOUT = {"config", "show_config", "help"}
-COMMAND = typer.main.get_group(app).commands["serve"]
+COMMAND = typer.main.get_group(build(["serve"])).commands["serve"]
 OPTIONS = {option.name: option for option in COMMAND.params if option.name not in {*ABOUT, "path"}}
 
 

@@ -17,36 +17,55 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
-from copy import copy
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from gossiplog.cli import completion, demo, help, keys, logs, peers, simulate
-from gossiplog.cli.bench.command import bench
-from gossiplog.cli.dashboard import dashboard
-from gossiplog.cli.doctor import doctor
-from gossiplog.cli.graph import graph
 from gossiplog.cli.help import Command, Group
-from gossiplog.cli.import_git import import_git
-from gossiplog.cli.messages.command import append, export, read, show
-from gossiplog.cli.messages.import_values import import_values
-from gossiplog.cli.network.command import NetworkCommand, network
 from gossiplog.cli.output import failure, note, unwrapped
-from gossiplog.cli.pipeline.command import app as pipeline
-from gossiplog.cli.rebase import rebase
-from gossiplog.cli.repair import repair
-from gossiplog.cli.serve.command import serve
-from gossiplog.cli.settings import SettingsCommand
-from gossiplog.cli.sync.command import sync
 from gossiplog.errors import GossipLogError, RefusedByPeer
 
 FAILED = 1
 REFUSED = 3
 INTERRUPTED = 130
 UNREAD = 141
+# Where each command is, below gossiplog.cli. A module is imported when its command is called, or is shown among others:
+# to import all takes longer than most commands.
+_COMMANDS = {
+    "init": "logs:init",
+    "keygen": "keys:keygen",
+    "append": "messages.command:append",
+    "read": "messages.command:read",
+    "show": "messages.command:show",
+    "graph": "graph:graph",
+    "info": "logs:info",
+    "verify": "logs:verify",
+    "doctor": "doctor:doctor",
+    "repair": "repair:repair",
+    "recover": "logs:recover",
+    "backup": "logs:backup",
+    "rebuild": "logs:rebuild",
+    "sync": "sync.command:sync",
+    "rebase": "rebase:rebase",
+    "serve": "serve.command:serve",
+    "peers": "peers:peers",
+    "network": "network.command:network",
+    "dashboard": "dashboard:dashboard",
+    "simulate": "simulate:simulate",
+    "export": "messages.command:export",
+    "import": "messages.import_values:import_values",
+    "import-git": "import_git:import_git",
+    "demo": "demo:demo",
+    "bench": "bench.command:bench",
+    "completion": "completion:completion",
+    "help": "help:show_help",
+    "pipeline": "pipeline.command:app",
+}
+# Those with a class of their own, which is beside them or in the settings.
+_CLASSES = {"serve": "settings:SettingsCommand", "network": "network.command:NetworkCommand"}
 # Commands that need all others.
 _SHOWS_OTHERS = ("help", "completion")
 # What typer's validator, pydantic, says of values, and what that means.
@@ -58,16 +77,6 @@ _VALIDATION = (
     (r"Value error, (.*) is not one of (.*)\.", r"\1 is not one of \2"),
 )
 
-app = typer.Typer(
-    name="gossiplog",
-    cls=Group,
-    epilog="Results are JSON Lines when they are piped, or with --json. The exit status is 1 if a command fails, and 2"
-    " if it is called wrongly.",
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 
 def _show_version(asked: bool) -> None:
     if asked:
@@ -77,7 +86,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
@@ -86,34 +94,30 @@ def _options(
     """A signed, append-only log that replicates between machines that do not trust each other."""  # noqa: D401 - it is the program's help text
 
 
-app.command("init", cls=Command)(logs.init)
-app.command("keygen", cls=Command)(keys.keygen)
-app.command("append", cls=Command)(append)
-app.command("read", cls=Command)(read)
-app.command("show", cls=Command)(show)
-app.command("graph", cls=Command)(graph)
-app.command("info", cls=Command)(logs.info)
-app.command("verify", cls=Command)(logs.verify)
-app.command("doctor", cls=Command)(doctor)
-app.command("repair", cls=Command)(repair)
-app.command("recover", cls=Command)(logs.recover)
-app.command("backup", cls=Command)(logs.backup)
-app.command("rebuild", cls=Command)(logs.rebuild)
-app.command("sync", cls=Command)(sync)
-app.command("rebase", cls=Command)(rebase)
-app.command("serve", cls=SettingsCommand)(serve)
-app.command("peers", cls=Command)(peers.peers)
-app.command("network", cls=NetworkCommand)(network)
-app.command("dashboard", cls=Command)(dashboard)
-app.command("simulate", cls=Command)(simulate.simulate)
-app.command("export", cls=Command)(export)
-app.command("import", cls=Command)(import_values)
-app.command("import-git", cls=Command)(import_git)
-app.add_typer(pipeline, name="pipeline")
-app.command("demo", cls=Command)(demo.demo)
-app.command("bench", cls=Command)(bench)
-app.command("completion", cls=Command)(completion.completion)
-app.command("help", cls=Command)(help.show_help)
+def build(names: Iterable[str] = _COMMANDS) -> typer.Typer:
+    """Return the program with some of its commands, by default all."""
+    app = typer.Typer(
+        name="gossiplog",
+        cls=Group,
+        epilog="Results are JSON Lines when they are piped, or with --json. The exit status is 1 if a command fails,"
+        " and 2 if it is called wrongly.",
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in names:
+        found = _imported(_COMMANDS[name])
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name, cls=_imported(_CLASSES[name]) if name in _CLASSES else Command)(found)
+    return app
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"gossiplog.cli.{module}"), name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,13 +172,10 @@ def _plain(text: str) -> str:
 def _command(name: str = "") -> typer.core.TyperGroup:
     """Build the program with the command of a name, or with all where none has it or it shows others.
 
-    All take 40 ms, longer than most of them; each is built once a process, since tests call `main` by the thousand.
+    Each is built once a process, since tests call `main` by the thousand.
     """
     if not name:
-        return typer.main.get_group(app)
-    chosen = copy(app)
-    chosen.registered_commands = [each for each in app.registered_commands if each.name == name]
-    chosen.registered_groups = [each for each in app.registered_groups if each.name == name]
-    if name in _SHOWS_OTHERS or not (chosen.registered_commands or chosen.registered_groups):
+        return typer.main.get_group(build())
+    if name in _SHOWS_OTHERS or name not in _COMMANDS:
         return _command()
-    return typer.main.get_group(chosen)
+    return typer.main.get_group(build([name]))

@@ -13,34 +13,34 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from typing import Annotated, Any, Self
+from functools import cached_property, partial
+from typing import IO, TYPE_CHECKING, Annotated, Any, Self
 
 import typer
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, GossipLogError
 from gossiplog.reprs import counted
+
+if TYPE_CHECKING:
+    # It takes a quarter of the time of a short command, and most write to no terminal.
+    from rich.console import Console, RenderableType
+    from rich.progress import ProgressColumn
+    from rich.table import Table
 
 Json = Annotated[bool, typer.Option("--json", help="Write JSON Lines, on a terminal as well.")]
 
 # A terminal obeys control characters; line separators and bidirectional controls make text look like other text, and a
 # lone surrogate cannot be written.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Variables with which rich takes anything for a terminal.
+_FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE")
 _DELAY = 1.0  # seconds before a progress bar appears
 _LOOKS = 0.25  # seconds between two looks at work that is done elsewhere
+# What a bar has beside it.
+_DONE = "{task.completed:,.0f}"
+_DONE_OF_ALL = "{task.completed}/{task.total}"
+_EXCHANGED = "{task.fields[received]:,} received, {task.fields[sent]}"
 _NOTE_SECONDS = 5.0  # seconds between lines that say how far an exchange is
 
 
@@ -51,12 +51,18 @@ class Output:
 
     Attributes:
         json: whether that is JSON Lines.
-        console: the terminal, for when it is not.
     """
 
     def __init__(self, json: bool) -> None:
-        self.console = Console(markup=False, highlight=False, emoji=False)
-        self.json = json or not self.console.is_terminal
+        self._is_terminal = _may_be_terminal() and self.console.is_terminal
+        self.json = json or not self._is_terminal
+
+    @cached_property
+    def console(self) -> Console:
+        """The terminal, for where results are no JSON."""
+        from rich.console import Console
+
+        return Console(markup=False, highlight=False, emoji=False)
 
     def record(self, fields: Mapping[str, Any]) -> None:
         """One line of JSON: dag-json, as payloads are (https://ipld.io/specs/codecs/dag-json/spec)."""
@@ -69,13 +75,15 @@ class Output:
         except EncodeError:
             # Names of files may be no text.
             line = core.json_encode(_encodable(dict(fields)))
-        if self.console.is_terminal:
+        if self._is_terminal:
             line = printable(line.decode("utf-8")).encode("utf-8")
         # JSON is UTF-8, whatever the locale says of text.
         return line + b"\n"
 
     def show(self, *renderables: RenderableType) -> None:
         """On the terminal: strings as they are, `rich.text.Text` cut to its width, other things laid out to fit."""
+        from rich.text import Text
+
         for renderable in renderables:
             match renderable:
                 case str():
@@ -100,15 +108,7 @@ class Output:
         environment = {"LESS": "FRX"} | os.environ
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, encoding="utf-8")
         terminal = self.console
-        self.console = _PagerConsole(
-            file=process.stdin,
-            force_terminal=True,
-            width=terminal.width,
-            color_system=terminal.color_system,  # type: ignore[arg-type] # a name, which rich types as any text
-            markup=False,
-            highlight=False,
-            emoji=False,
-        )
+        self.console = _pager_console(process.stdin, terminal)
         try:
             yield
         except BrokenPipeError:
@@ -119,11 +119,28 @@ class Output:
             _end(process)
 
 
-class _PagerConsole(Console):
-    """A console that raises BrokenPipeError where its reader is gone; rich would end the program."""
+def _may_be_terminal() -> bool:
+    """Return whether rich may take stdout for a terminal, without asking it."""
+    return sys.stdout.isatty() or any(os.environ.get(name) for name in _FORCING)
 
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+
+def _pager_console(file: IO[str] | None, terminal: Console) -> Console:
+    """Return a console that raises BrokenPipeError where its reader is gone; rich would end the program."""
+    from rich.console import Console
+
+    class PagerConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PagerConsole(
+        file=file,
+        force_terminal=True,
+        width=terminal.width,
+        color_system=terminal.color_system,  # type: ignore[arg-type] # a name, which rich types as any text
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
 
 
 def _pager() -> list[str]:
@@ -149,6 +166,8 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def fields_table() -> Table:
     """Return a table to be filled with rows of a name and a value."""
+    from rich.table import Table
+
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -157,6 +176,8 @@ def fields_table() -> Table:
 
 def headed_table(*texts: str, numbers: Sequence[str] = ()) -> Table:
     """Return an empty table, with headings for columns of texts and, after them, columns of numbers."""
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in texts:
         table.add_column(heading, overflow="fold")
@@ -219,8 +240,7 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[[i
     Yields:
         A function to call with the number of steps just made.
     """
-    counter = MofNCompleteColumn() if total is not None else TextColumn("{task.completed:,.0f}")
-    with _shown(description, total, BarColumn(), counter) as update:
+    with _shown(description, total, _DONE if total is None else _DONE_OF_ALL) as update:
         yield lambda steps: update(advance=steps)
 
 
@@ -235,7 +255,6 @@ def exchange(description: str) -> Iterator[Callable[[int, int, bool], None]]:
         A function to call with the numbers of messages received and sent so far, and whether the other side asks for
         messages again that it was sent.
     """
-    counters = TextColumn("{task.fields[received]:,} received, {task.fields[sent]}")
     noted = time.monotonic()
 
     def report(received: int, sent: int, is_asked_again: bool) -> None:
@@ -246,7 +265,7 @@ def exchange(description: str) -> Iterator[Callable[[int, int, bool], None]]:
             note(f"{description}: {counted(received, 'message')} received, {sent_text}")
             noted = time.monotonic()
 
-    with _shown(description, None, BarColumn(), counters, received=0, sent="0 sent") as update:
+    with _shown(description, None, _EXCHANGED, received=0, sent="0 sent") as update:
         yield report
 
 
@@ -270,7 +289,7 @@ def occasional(description: str) -> Iterator[Callable[[int, int], None]]:
         def advance(done: int, total: int) -> None:
             nonlocal update
             if update is None:
-                update = shown.enter_context(_shown(description, total, BarColumn(), MofNCompleteColumn()))
+                update = shown.enter_context(_shown(description, total, _DONE_OF_ALL))
             update(completed=done)
 
         yield advance
@@ -298,7 +317,7 @@ def watching(description: str, look: Callable[[], tuple[int, int]]) -> Iterator[
                 return
             update(completed=completed, total=total)
 
-    with _shown(description, None, BarColumn(), MofNCompleteColumn()) as update:
+    with _shown(description, None, _DONE_OF_ALL) as update:
         thread = threading.Thread(target=follow, args=(update,), name="gossiplog-progress", daemon=True)
         thread.start()
         try:
@@ -310,16 +329,23 @@ def watching(description: str, look: Callable[[], tuple[int, int]]) -> Iterator[
 
 @contextmanager
 def _shown(
-    description: str, total: int | None, *columns: ProgressColumn, **fields: Any
+    description: str, total: int | None, counter: str | None = None, **fields: Any
 ) -> Iterator[Callable[..., None]]:
     if not sys.stderr.isatty():
         yield lambda **changes: None
         return
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
+    from rich import progress as parts
+    from rich.console import Console
+
+    columns: list[ProgressColumn] = []
+    if counter is not None:
+        columns.append(parts.BarColumn())
+        columns.append(parts.TextColumn(counter) if counter != _DONE_OF_ALL else parts.MofNCompleteColumn())
+    bar = parts.Progress(
+        parts.SpinnerColumn(),
+        parts.TextColumn("{task.description}"),
         *columns,
-        TimeElapsedColumn(),
+        parts.TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     )

@@ -12,7 +12,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from gossiplog._core import redacted_url
 from gossiplog.cli.output import Json, Output, printable
@@ -22,6 +21,8 @@ from gossiplog.files import check_file
 if TYPE_CHECKING:
     from http.client import HTTPMessage
     from typing import IO
+
+    from rich.table import Table
 
 _DEFAULT = "http://127.0.0.1:8000"
 # Servers print the URL of their metrics.
@@ -199,6 +200,8 @@ def _explain(cause: object, ca_file: Path | None) -> str:
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
     table = Table(*_COLUMNS, box=None, pad_edge=False, caption=f"{len(found):,} connected", caption_justify="left")
     for peer in found:
         row = [peer["peer"]]

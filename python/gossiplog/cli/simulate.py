@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
-from rich.table import Table
 
 from gossiplog.cli.options import Gossip, gossip_config
 from gossiplog.cli.output import Json, Output, headed_table, progress, spinner
@@ -21,6 +20,8 @@ from gossiplog.files import open_file
 from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from gossiplog.sim.routers.named import Named, Row
     from gossiplog.sim.routers.plan import Attack
     from gossiplog.sim.routers.simulation import Simulation
@@ -330,6 +331,8 @@ def _show_runs(runs: dict[str, Named], output: Output) -> None:
         for run in runs.values():
             output.record({"run": run.name, "about": run.about, "router": run.router})
         return
+    from rich.table import Table
+
     table = Table.grid(padding=(0, 2))
     for run in runs.values():
         table.add_row(run.name, run.about)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from gossiplog.cli.main import app
+from gossiplog.cli.main import build
 from gossiplog.errors import OptionError
 from gossiplog.sim.routers.plan import Plan
 from gossiplog.sim.routers.sweep import Grid
@@ -86,17 +86,17 @@ def test_a_router_without_a_value_has_no_line() -> None:
 
 def test_the_command(spark: SparkSession, tmp_path: Path) -> None:
     command = ["pipeline", "sweep", str(tmp_path / "sweep"), "--router", "floodsub", "--nodes", "8", "--nodes", "12"]
-    done = CliRunner().invoke(app, [*command, "--connections", "3", "--seeds", "0:2", "--messages", "2", "--json"])
+    done = CliRunner().invoke(build(), [*command, "--connections", "3", "--seeds", "0:2", "--messages", "2", "--json"])
     assert done.exit_code == 0, done.output
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["nodes"], row["runs"], row["delivered"]) for row in rows] == [(8, 2, 1.0), (12, 2, 1.0)]
-    refused = CliRunner().invoke(app, [*command, "--connections", "9"])
+    refused = CliRunner().invoke(build(), [*command, "--connections", "9"])
     assert refused.exit_code == 2
     assert "9 connections of each of 8 nodes" in refused.output
 
 
 def test_large_networks_may_have_many_connections(spark: SparkSession, tmp_path: Path) -> None:
     command = ["pipeline", "sweep", str(tmp_path / "sweep"), "--router", "floodsub", "--nodes", "130", "--json"]
-    done = CliRunner().invoke(app, [*command, "--connections", "110", "--seeds", "0:1", "--messages", "1"])
+    done = CliRunner().invoke(build(), [*command, "--connections", "110", "--seeds", "0:1", "--messages", "1"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["delivered"] == 1.0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from gossiplog.cli.output import Json, Output, headed_table, progress
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from gossiplog.cli.bench.stage import Result
 
 

@@ -7,11 +7,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.style import Style
-from rich.text import Text
 
 from gossiplog import core
 from gossiplog.cli.keys import Key, load_signer
@@ -24,6 +22,9 @@ from gossiplog.log import Log
 from gossiplog.message import ID_LENGTH, MAX_VALUE_LENGTH, SignedMessage
 from gossiplog.reprs import listed
 from gossiplog.storage.base import MAX_INTEGER
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _MOST_AUTHORS = 10_000  # authors whose full names are not repeated on a terminal
 _LOWEST, _HIGHEST = "0", "v"  # of the characters of an id
@@ -213,6 +214,9 @@ def _print(messages: Iterable[SignedMessage], output: Output, flush: bool = Fals
 
 def _print_lines(messages: Iterable[SignedMessage], output: Output) -> None:
     """Show a line for each message, and each author's full name before the first."""
+    from rich.style import Style
+    from rich.text import Text
+
     named: dict[str, None] = {}
     for message in messages:
         if not named:
@@ -228,6 +232,9 @@ def _print_lines(messages: Iterable[SignedMessage], output: Output) -> None:
 
 
 def _line(message: SignedMessage, width: int) -> Text:
+    from rich.style import Style
+    from rich.text import Text
+
     line = Text()
     line.append(message.id, Style(bold=True))
     line.append(f" {message.clock:>6} ", Style(dim=True))
@@ -259,6 +266,8 @@ def show(
         }
         output.record(message_record(message) | fields)
         return
+    from rich.text import Text
+
     table = fields_table()
     table.add_row("id", message.id)
     if not message.canonical:

@@ -7,10 +7,9 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from rich.table import Table
 
 from gossiplog.cli.output import Output, fields_table, watching
 from gossiplog.dashboard import events as shown
@@ -23,6 +22,9 @@ from gossiplog.testnet.controls import NetworkControls
 from gossiplog.testnet.network import LocalNetwork
 from gossiplog.testnet.plan import NetworkPlan
 from gossiplog.testnet.schedule import AutoAppend, Churn, part_for
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _SEVERAL = 3
 """Connections from which on a peer is not at the mercy of one other."""

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
 import typer
-from rich.table import Table
 
 from gossiplog.cli.logs import AcceptLoss, LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
@@ -20,6 +19,9 @@ from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.base import check_same_topic
 from gossiplog.storage.sqlite_tables import BESIDE
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?([^?#]*).*", re.DOTALL)
