@@ -53,7 +53,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "net": (
         ("arguments", "garbage", "rate_limited_log", "service", "timers"),
         ("threads", "transport"),
-        ("events",),
+        ("events", "host_service"),
         ("routing",),
         ("replicator",),
         ("http",),

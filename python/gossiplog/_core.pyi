@@ -458,8 +458,9 @@ class Network:
 
         The names are `connections` and `streams` (established), `violations` (connections closed because the peer broke
         the rules), `streams_over_limit`, `streams_refused` and `negotiations_timed_out` (inbound streams that came to
-        nothing), `overloads` (connections closed because all together had too many bytes kept) and `defects`
-        (connections closed by an error of this package).
+        nothing), `overloads` (connections closed because all together had too many bytes kept), `defects` (connections
+        closed by an error of this package), and `bytes_sent` and `bytes_received`: of connections that were dialled, as
+        WebSockets carry them. What `feed` and `drain` move, their caller counts.
         """
     def held(self) -> int:
         """Return the bytes that are kept for all peers now.
@@ -739,7 +740,8 @@ class Host:
         The names are those of `Network.counts`, and `gossip_received`, `gossip_accepted`, `gossip_ignored`,
         `gossip_rejected` (as `validate` answered), `gossip_expired` (not answered in time), `gossip_dropped` (no room),
         `published`, `dials` (by the host itself), `dials_failed` (of those) and `connections_refused` (there were as
-        many from their address as there may be).
+        many from their address as there may be). Its bytes are those of all TCP connections, with what libp2p adds; of
+        QUIC none.
         """
     def held(self) -> int:
         """As `Network.held`; frames of gossip that are not whole count, too."""

@@ -118,6 +118,7 @@ async def test_synced_means_that_both_hold_the_same(opened: Open, signer: Signer
         theirs.append("live")
         await until_equal(ours, theirs)
     assert client.counters.syncs["complete"] == len(heard.of(events.SyncEnded))
+    assert min(client.counters.bytes_sent, client.counters.bytes_received) > 0
 
 
 async def test_without_reconnecting_synced_says_why_not(opened: Open, port: int) -> None:

@@ -66,6 +66,8 @@ async def test_an_append_arrives_by_gossip(opened: Open, signer: Signer, forward
             await anyio.sleep(0.01)
         assert there.counters.inserted == {"gossip": 2}
         assert (here.counters.mesh, there.counters.mesh) == (1, 1)
+        assert min(here.counters.bytes_sent, there.counters.bytes_received) > 100_000
+        assert not any("bytes" in name for name in here.counters.network)
         assert validated(there) == held_back
         (info,) = there.peers
         assert (info.name, info.subscribed, info.in_mesh) == (here.peer_id, True, True)

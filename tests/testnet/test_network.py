@@ -240,6 +240,20 @@ async def test_messages_travel_by_a_router_of_this_package(router: RouterName, t
             await network.converged()
 
 
+@pytest.mark.parametrize("topology", ["mesh", "hub", "mixed"])
+async def test_every_member_counts_its_bytes(topology: Topology) -> None:
+    state = NetworkState()
+    async with running(NetworkPlan(peers=4, topology=topology), state.apply) as network:
+        names = {member.name for member in network.members}
+        await until(lambda: state.peers.keys() == names)
+        await until(lambda: all(min(peer.bytes_sent, peer.bytes_received) > 0 for peer in state.peers.values()))
+        sent = {name: peer.bytes_sent for name, peer in state.peers.items()}
+        await network.append(network.members[-1], 100)
+        await network.converged()
+        # A message has more than the text alone, and has come to each of three others.
+        await until(lambda: sum(peer.bytes_sent - sent[name] for name, peer in state.peers.items()) > 3 * 100 * 200)
+
+
 async def test_nobody_is_found_by_another_name() -> None:
     async with running(NetworkPlan(peers=2, topology="line")) as network:
         assert network.member(network.members[1].name) is network.members[1]

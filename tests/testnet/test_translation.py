@@ -101,6 +101,14 @@ def test_links_of_episub(translator: Translator) -> None:
     ]
 
 
+def test_bytes_are_reported_where_somebody_looks_and_they_have_changed(translator: Translator) -> None:
+    translator.count_traffic(10, 20)
+    translator.observed = True
+    for _ in range(2):
+        translator.count_traffic(30, 20)
+    assert translator.take()[0] == [shown.TrafficCounted(1.0, NAME, 30, 20)]
+
+
 def test_a_client_knows_its_hub_by_its_name(log: Log, clock: Clock) -> None:
     translator = Translator(NAME, OWN.did, log, clock, hub="did:key:hub")
     translator.hear(events.Connected("ws://127.0.0.1:1"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from random import Random
 from typing import Any, NoReturn, get_args
 
@@ -247,7 +246,7 @@ class Client(Service):
     def counters(self) -> Counters:
         """What was counted so far."""
         found, network = self._driver.counters, self._network
-        return found if network is None else replace(found, held=network.held(), network=network.counts())
+        return found if network is None else found.with_network(network.counts(), network.held())
 
     def _check_running(self) -> None:
         if not self._running:

@@ -83,14 +83,8 @@ class _Running:
 
     @property
     def counters(self) -> Counters:
-        held, network = self.network.held(), self.network.counts()
-        if self.peer is None:
-            return replace(self.driver.counters, held=held, network=network)
-        found = self.peer.counters
-        # Not their sum, which has no zeros.
-        both = Counter(found.network)
-        both.update(network)
-        return replace(found, held=found.held + held, network=both)
+        found = self.driver.counters if self.peer is None else self.peer.counters
+        return found.with_network(self.network.counts(), self.network.held())
 
     def let_go(self) -> None:
         """End the exchanges with all clients."""

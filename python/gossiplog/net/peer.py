@@ -25,6 +25,7 @@ from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
 from gossiplog.net.events import PeerInfo
+from gossiplog.net.host_service import HostService
 from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import SETTLED_SECONDS
@@ -32,10 +33,9 @@ from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.telemetry import Counters
 from gossiplog.net.routing.kinds import RouterName, kind_named
 from gossiplog.net.routing.router_host import LinkChange, RouterHost
-from gossiplog.net.service import Service, background
+from gossiplog.net.service import background
 from gossiplog.net.transport.host import Arrival, Host, News, open_host
 from gossiplog.net.transport.limits import Limits
-from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
 from gossiplog.protocol.wire import SHOWN_TOPIC, Protocols
@@ -60,8 +60,6 @@ _ADDRESS = "/ip4/127.0.0.1/tcp/9000/ws"
 # Between looks at what a peer says of itself, in seconds; topics that an error names.
 _JOINING_LOOK = 0.1
 _MOST_TOPICS = 5
-# For the system to give all listeners their addresses.
-_LISTENING_SECONDS = 10.0
 # After this long without any peer the log says why `bootstrap` leads to none.
 _BOOTSTRAP_SECONDS = 10.0
 # What the host says of an address at which its own id answers.
@@ -72,7 +70,7 @@ _STORING_SECONDS = 2.0
 _SHUN_SECONDS = 600.0
 
 
-class Peer(Service):
+class Peer(HostService):
     """A log that is kept in step with those of other peers, for the time of its context, which is entered once.
 
         async with gossiplog.Peer(log, listen=["/ip4/127.0.0.1/tcp/0/ws"], bootstrap=[address]) as peer:
@@ -119,6 +117,7 @@ class Peer(Service):
             or a coroutine or generator function, whose body would not run, as a callback.
     """
 
+    _WHO = "the peer"
     _ENTERED_AGAIN = "a peer runs once: make another"
 
     def __init__(
@@ -187,13 +186,10 @@ class Peer(Service):
         if forward is None:
             forward = "stored" if log.replica.may_refuse or kind is not None else "verified"
         self._is_forwarded_early = forward == "verified"
-        self._blocked: set[str] = set()
         self._bootstrap = bootstrap
         self._announce = announce
-        self._connections = (limits or Limits()).connections
         self._listeners = len(listen)
-        self._failures: list[str] = []
-        self._listening = Signal()
+        self._connections = (limits or Limits()).connections
         self._running: _Running | None = None
         self._counters = Counters()
 
@@ -208,12 +204,10 @@ class Peer(Service):
         driver = self._make_driver(router=router or host, gossip_streams=router, validator=validator)
         self._running = running = _Running(host, driver, router)
         stack.callback(self._end)
-        await stack.enter_async_context(host)
+        await self._enter_host(stack, host)
         await stack.enter_async_context(running.driver)
         if validator is not None:
             stack.push_async_callback(_store_rest, running, validator)
-        for peer_id in self._blocked:
-            host.block(peer_id)
         tasks = await stack.enter_async_context(background())
         if router is not None:
             tasks.start_soon(router.run)
@@ -223,7 +217,7 @@ class Peer(Service):
             host.store_at_once = running.driver.store_accepted_at_once
             tasks.start_soon(_store_accepted, running)
         stack.callback(running.driver.begin_shutdown)
-        await self._listen(host)
+        await self._until_listening()
         self._note_own_id(host)
         tasks.start_soon(self._report_bootstrap, host)
 
@@ -249,24 +243,6 @@ class Peer(Service):
         return self._there.driver
 
     @property
-    def peer_id(self) -> str:
-        """By which others know this peer, in base58: `12D3Koo…`.
-
-        Raises:
-            RuntimeError: the peer is not running.
-        """
-        return self._there.host.peer_id
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """Multiaddrs by which others reach this peer, with the peer id at their end.
-
-        Raises:
-            RuntimeError: the peer is not running.
-        """
-        return tuple(self._there.host.addresses)
-
-    @property
     def peers(self) -> tuple[PeerInfo, ...]:
         """Those that are connected now, the oldest connections first; none while the peer is not running."""
         running = self._running
@@ -285,57 +261,6 @@ class Peer(Service):
         """What was counted since the peer started; after its end, until then."""
         found = self._running.counters if self._running is not None else self._counters
         return replace(found, connection_limits=MappingProxyType({"mesh": self._connections}))
-
-    async def dial(self, address: str) -> None:
-        """Connect to a peer, unless it is connected. Waits until the connection stands.
-
-        Args:
-            address: a multiaddr, with or without the peer id at its end.
-
-        Raises:
-            ConnectionLost: it cannot be reached, or is another peer than the address says.
-            NetworkError: too many connections, or an address that is none.
-            RuntimeError: the peer is not running.
-        """
-        await self._there.host.dial(address)
-
-    @property
-    def blocked(self) -> tuple[str, ...]:
-        """The ids of the peers that are blocked, ascending."""
-        return tuple(sorted(self._blocked))
-
-    def block(self, peer_id: str) -> None:
-        """Disconnect from a peer, and let it not connect again, whoever dials, until it is unblocked.
-
-        What it has sent before stays in the log, and what it writes may still come through others. A peer may be
-        blocked before this one runs.
-
-        Args:
-            peer_id: of the peer, in base58.
-
-        Raises:
-            ValueError: an id that is none.
-            NetworkError: this peer's own id, or too many blocked peers.
-        """
-        check_peer_id(peer_id)
-        if self._running is not None:
-            self._running.host.block(peer_id)
-        self._blocked.add(peer_id)
-
-    def unblock(self, peer_id: str) -> bool:
-        """Let a peer connect again; return whether it was blocked.
-
-        It is dialled as any other: when this peer lacks connections, or by `dial`.
-
-        Raises:
-            ValueError: an id that is none.
-        """
-        check_peer_id(peer_id)
-        if self._running is not None:
-            self._running.host.unblock(peer_id)
-        was_blocked = peer_id in self._blocked
-        self._blocked.discard(peer_id)
-        return was_blocked
 
     async def joined(self, address: str) -> None:
         """Wait until messages are exchanged with a peer.
@@ -418,20 +343,6 @@ class Peer(Service):
             raise RuntimeError("the peer is not running: enter `async with peer`")
         return self._running
 
-    async def _listen(self, host: Host) -> None:
-        """Wait until there are as many addresses as listeners; one that listens everywhere has several.
-
-        Raises:
-            NetworkError: a listener fails, or the addresses do not come in time.
-        """
-        with anyio.move_on_after(_LISTENING_SECONDS) as scope:
-            while len(host.addresses) < self._listeners and not self._failures:
-                await self._listening.wait()
-        if scope.cancelled_caught:
-            raise NetworkError(f"the peer does not listen on all of its addresses within {_LISTENING_SECONDS:g} s")
-        if self._failures:
-            raise NetworkError("; ".join(self._failures))
-
     def _note_link(self, peer_id: str, change: LinkChange) -> None:
         self._there.driver.telemetry.emit(_MESH_EVENTS[change](peer_id))
 
@@ -451,8 +362,7 @@ class Peer(Service):
             telemetry.incident("strangers", "connections_refused", count, f"not let in: {reason}")
         for reason in news.failed:
             telemetry.emit(events.Failed("listening", NetworkError(reason)))
-        self._failures += news.failed
-        self._listening.set()
+        self._note_listening(news.failed)
 
     def _note_own_id(self, host: Host) -> None:
         """Log the addresses of `bootstrap` that have this peer's id and are not its own: it does not dial them."""
@@ -509,9 +419,7 @@ class _Running:
         if self.router is not None:
             held, counts, mesh = held + self.router.held, {**counts, **self.router.counts}, len(self.router.links.mesh)
         return replace(
-            self.driver.counters,
-            held=held,
-            network=counts,
+            self.driver.counters.with_network(counts, held),
             mesh=mesh,
             open_connections=MappingProxyType({"mesh": len(peers)}),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from random import Random
+from typing import TypeAlias
 from urllib.parse import parse_qs, quote
 
 import anyio
@@ -15,7 +16,7 @@ from starlette.types import Scope
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net.bootstrap import Bootstrap
-from gossiplog.net.client import connect
+from gossiplog.net.client import Client, connect
 from gossiplog.net.http.access import Access
 from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
@@ -29,6 +30,10 @@ from gossiplog.testnet.translation import Translator, payload_of
 
 NAME = "member"
 """The parameter of a hub's URL by which a client says who it is."""
+
+
+Counting: TypeAlias = Peer | Hub | Client
+"""What counts bytes for a member with a log."""
 
 
 class Member:
@@ -73,6 +78,8 @@ class Member:
         self._listen: tuple[str, ...] = LISTEN
         self._port = 0
         self._peer: Peer | Bootstrap | None = None
+        # What has counted its bytes.
+        self._counting: Bootstrap | Counting | None = None
         self._scope: anyio.CancelScope | None = None
         self._ended = anyio.Event()
 
@@ -97,7 +104,7 @@ class Member:
                     task_status.started(await self._start(stack, command))
                     await anyio.sleep_forever()
         finally:
-            self._scope = self._peer = None
+            self._scope = self._peer = self._counting = None
             self._ended.set()
 
     async def stop(self) -> None:
@@ -125,6 +132,12 @@ class Member:
         translator.append(sent, [message.id for message in messages])
         if not self.runs:
             translator.changed(len(messages))
+
+    def count_traffic(self) -> None:
+        """Report how many bytes it has sent and received since it was started. Does nothing where it does not run."""
+        if (counting := self._counting) is not None:
+            counted = counting if isinstance(counting, Bootstrap) else counting.counters
+            self.translator.count_traffic(counted.bytes_sent, counted.bytes_received)
 
     def block(self, names: Sequence[str]) -> None:
         """Have its peer keep connections to all but these peers. Does nothing where it has none."""
@@ -155,9 +168,8 @@ class Member:
         if self._kind == "client":
             (url,) = command.dials
             url = f"{url}/?{NAME}={quote(translator.name)}"
-            await stack.enter_async_context(
-                connect(log, url, on_event=translator.hear, on_message=translator.take_message)
-            )
+            client = connect(log, url, on_event=translator.hear, on_message=translator.take_message)
+            self._counting = await stack.enter_async_context(client)
             return ()
         peer: Peer | None = None
         if self._kind != "hub":
@@ -172,7 +184,7 @@ class Member:
                 on_message=translator.take_message,
             )
             self.block(command.blocked)
-            await stack.enter_async_context(peer)
+            self._counting = await stack.enter_async_context(peer)
             self._remember(peer.addresses)
         if self._kind == "peer" and peer is not None:
             return peer.addresses
@@ -184,7 +196,8 @@ class Member:
         )
         # The hub takes leave of its clients before its server ends.
         tasks = await stack.enter_async_context(background())
-        await stack.enter_async_context(hub)
+        # A relay's peer has what its hub has, too.
+        self._counting = await stack.enter_async_context(hub)
         address = await tasks.start(serve, hub, "127.0.0.1", self._port)
         self._port = address.port
         return (address.url("ws"), *(peer.addresses if peer is not None else ()))
@@ -198,7 +211,7 @@ class Member:
             on_event=self.translator.hear,
         )
         self.block(command.blocked)
-        await stack.enter_async_context(host)
+        self._counting = await stack.enter_async_context(host)
         self._remember(host.addresses)
         return host.addresses
 

@@ -56,6 +56,7 @@ class Translator:
         # Sources of messages, with how many each has brought: they are said before or after the messages.
         self._sources: deque[tuple[str, int]] = deque()
         self._shown = 0
+        self._traffic = 0, 0
         self._syncing: set[str] = set()
 
     def hear(self, event: events.Event) -> None:
@@ -121,6 +122,12 @@ class Translator:
         """Note messages that the member has appended itself."""
         if self.observed:
             self._events += [shown.Published(at, self.name, id) for id in ids[:MOST_MESSAGES]]
+
+    def count_traffic(self, bytes_sent: int, bytes_received: int) -> None:
+        """Note how many bytes the member has sent and received since it was started."""
+        if self.observed and (bytes_sent, bytes_received) != self._traffic:
+            self._traffic = bytes_sent, bytes_received
+            self._events.append(shown.TrafficCounted(self._clock(), self.name, bytes_sent, bytes_received))
 
     def changed(self, inserted: int = 0) -> None:
         """Have the log reported with the next look, though no event said that it has changed."""

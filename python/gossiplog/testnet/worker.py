@@ -54,6 +54,8 @@ from gossiplog.testnet.translation import Translator
 
 REPORT_SECONDS = 0.05
 """Between two reports of a worker."""
+TRAFFIC_SECONDS = 1.0
+"""Between two of how many bytes its members have sent and received."""
 
 EXPECTED = (GossipLogError, OSError, ValueError, RuntimeError)
 """Why a command may not be executed; all else is a defect, and ends the worker."""
@@ -160,8 +162,13 @@ class Worker(Service):
             self._report(Failed(0, f"the member {member.number} has ended: {error}", type(error).__name__))
 
     async def _report_all(self) -> None:
+        counted = anyio.current_time()
         while True:
             await anyio.sleep(REPORT_SECONDS)
+            if (now := anyio.current_time()) >= counted + TRAFFIC_SECONDS:
+                counted = now
+                for member in self._members.values():
+                    member.count_traffic()
             self._flush()
 
     def _flush(self) -> None:

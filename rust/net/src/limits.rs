@@ -64,6 +64,8 @@ pub struct Counters {
     pub negotiations_timed_out: AtomicU64,
     pub overloads: AtomicU64,
     pub defects: AtomicU64,
+    pub bytes_sent: AtomicU64,
+    pub bytes_received: AtomicU64,
 }
 
 /// A reading of what a network counted since its start.
@@ -85,12 +87,22 @@ pub struct Counts {
     pub overloads: u64,
     /// Connections closed by a defect of this program.
     pub defects: u64,
+    /// Bytes that were written to connections this side has sockets for: those of a host over TCP with all that libp2p adds,
+    /// those of WebSockets that a network has dialled as these carry them. What goes over QUIC is not counted.
+    pub bytes_sent: u64,
+    /// Bytes that were read from them.
+    pub bytes_received: u64,
 }
 
 impl Counters {
     /// Count one more.
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Count bytes.
+    pub fn add_bytes(counter: &AtomicU64, bytes: usize) {
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Return the figures now.
@@ -105,6 +117,8 @@ impl Counters {
             negotiations_timed_out: read(&self.negotiations_timed_out),
             overloads: read(&self.overloads),
             defects: read(&self.defects),
+            bytes_sent: read(&self.bytes_sent),
+            bytes_received: read(&self.bytes_received),
         }
     }
 }

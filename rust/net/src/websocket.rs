@@ -32,6 +32,7 @@ use yamux::Mode;
 
 use crate::connection::drive;
 use crate::error::{Cause, Closed, Error};
+use crate::limits::Counters;
 use crate::link::Link;
 use crate::redacted_url::redacted_url;
 use crate::tls;
@@ -320,8 +321,8 @@ async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Durat
     };
     // A block, so that the pipe is gone after it: the connection's own task finds the end while the peer is notified.
     let ended = {
-        let received = pin!(receive(&mut stream, to_pipe, seen));
-        let sent = pin!(send(&mut sink, from_pipe, keepalive));
+        let received = pin!(receive(&mut stream, to_pipe, &link.shared.counters, seen));
+        let sent = pin!(send(&mut sink, from_pipe, &link.shared.counters, keepalive));
         match select(received, select(sent, pin!(silent))).await {
             Either::Left((closed, _)) | Either::Right((Either::Right((closed, _)), _)) => {
                 link.explain(closed.clone());
@@ -349,12 +350,18 @@ async fn carry(link: &Link, socket: Socket, pipe: DuplexStream, keepalive: Durat
 }
 
 /// Copy from the WebSocket into the pipe.
-async fn receive(stream: &mut SplitStream<Socket>, mut pipe: WriteHalf<DuplexStream>, seen: impl Fn()) -> Closed {
+async fn receive(
+    stream: &mut SplitStream<Socket>,
+    mut pipe: WriteHalf<DuplexStream>,
+    counters: &Counters,
+    seen: impl Fn(),
+) -> Closed {
     loop {
         let message = stream.next().await;
         seen();
         match message {
             Some(Ok(Message::Binary(bytes))) => {
+                Counters::add_bytes(&counters.bytes_received, bytes.len());
                 if pipe.write_all(&bytes).await.is_err() {
                     // The connection's task is over, and knows why.
                     return Closed::new(Cause::Local, "the connection was closed");
@@ -390,6 +397,7 @@ async fn receive(stream: &mut SplitStream<Socket>, mut pipe: WriteHalf<DuplexStr
 async fn send(
     sink: &mut SplitSink<Socket, Message>,
     mut pipe: ReadHalf<DuplexStream>,
+    counters: &Counters,
     keepalive: Duration,
 ) -> Result<(), Closed> {
     let mut pings = interval(keepalive);
@@ -406,7 +414,9 @@ async fn send(
                 Either::Right(_) => Message::Ping(Vec::new().into()),
             }
         };
+        let bytes = if message.is_binary() { message.len() } else { 0 };
         sink.send(message).await.map_err(|error| judge(&error))?;
+        Counters::add_bytes(&counters.bytes_sent, bytes);
     }
 }
 
@@ -628,6 +638,9 @@ mod tests {
         while !answer.ends_with(b"/a\n") {
             answer.extend(server.next().await.unwrap().unwrap().into_data());
         }
+        let counts = link.shared.counters.read();
+        let received = (12 + select.len()) as u64;
+        assert!(counts.bytes_received == received && counts.bytes_sent >= answer.len() as u64, "{counts:?}");
         // A ping asks for an answer that nobody will take.
         let last = [&[0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7], &frame(0, b"last words")[..]].concat();
         server.send(Message::binary(last)).await.unwrap();

@@ -109,6 +109,8 @@ pub fn network_counts<'py>(py: Python<'py>, counts: &Counts) -> PyResult<Bound<'
     figures.set_item("negotiations_timed_out", counts.negotiations_timed_out)?;
     figures.set_item("overloads", counts.overloads)?;
     figures.set_item("defects", counts.defects)?;
+    figures.set_item("bytes_sent", counts.bytes_sent)?;
+    figures.set_item("bytes_received", counts.bytes_received)?;
     Ok(figures)
 }
 

@@ -208,3 +208,10 @@ def test_counts_add_up_from_bound_to_bound() -> None:
     assert found.counts[:3] == (2, 3, 3)
     assert found.counts[-2:] == (3, 4)
     assert found.seconds == 3600.0 + 0.002 + BOUNDS[0]
+
+
+def test_a_network_s_counts_are_added() -> None:
+    own = Counters(bytes_sent=1, bytes_received=2, held=3, network={"streams": 4, "defects": 0})
+    found = own.with_network({"streams": 1, "violations": 0, "bytes_sent": 10, "bytes_received": 20}, 30)
+    assert (found.bytes_sent, found.bytes_received, found.held) == (11, 22, 33)
+    assert found.network == {"streams": 5, "defects": 0, "violations": 0}

@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -86,7 +86,8 @@ class Counters:
         refused_connections: WebSockets and connections of peers that were not let in, by the reasons of REFUSALS.
         refused_requests: HTTP requests that a hub refused (`gossiplog.net.http.access`), by "host", "origin", "token",
             and by "rate" those with a token whose address had shown too many wrong ones.
-        bytes_received: from the peers' WebSockets, where this process reads them (a hub's).
+        bytes_received: from peers: what the WebSockets of a hub's clients, or a client's own, carry, and all bytes of a
+            mesh's TCP connections, with what libp2p adds. What a mesh has over QUIC is not counted.
         bytes_sent: likewise.
         inserted: new messages by "push", by "gossip", by "sync", and by "append", which is any other way.
         duplicates: messages that came and were in the log already.
@@ -133,6 +134,25 @@ class Counters:
     open_connections: Mapping[str, int] = field(default_factory=dict)
     connection_limits: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, Latency] = field(default_factory=dict)
+
+    def with_network(self, counts: Mapping[str, int], held: int) -> Counters:
+        """Return these and what a network or a host has counted, whose bytes count as the others do.
+
+        Args:
+            counts: see `gossiplog._core.Network.counts`.
+            held: bytes that it keeps.
+        """
+        network = Counter[str](self.network)
+        # Not the sum of two, which has no zeros.
+        network.update(counts)
+        sent, received = network.pop("bytes_sent", 0), network.pop("bytes_received", 0)
+        return replace(
+            self,
+            network=MappingProxyType(dict(network)),
+            held=self.held + held,
+            bytes_sent=self.bytes_sent + sent,
+            bytes_received=self.bytes_received + received,
+        )
 
 
 def log_level_of(event: events.Event) -> int:

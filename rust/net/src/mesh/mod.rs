@@ -14,7 +14,7 @@
 //! | `adapters` | behaviours and transports that change a little of another one |
 //! | `addresses` | how many connections an address may have |
 //! | `frames`, `accounted_connection`, `muxer` | what gossip costs and keeps; a connection charged to the account; yamux for libp2p |
-//! | `transport`, `quic` | the transports |
+//! | `transport`, `quic`, `counted` | the transports; the bytes of a connection |
 //! | `peer`, `peer_table` | a peer in the caller's hands, its connections and streams; all of them |
 //! | `streams`, `aliases` | the behaviour that opens and accepts streams; behaviours whose protocols have two names |
 //! | `gossip`, `pending` | how gossip is configured; messages that wait for an answer, and who may give it |
@@ -31,6 +31,7 @@ mod backpressure;
 mod behaviour;
 mod buckets;
 mod config;
+mod counted;
 mod dial_filter;
 mod dialer;
 mod driver;

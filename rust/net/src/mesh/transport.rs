@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use libp2p::core::Transport as _;
+use libp2p::core::Transport;
 use libp2p::core::muxing::StreamMuxerBox;
 use libp2p::core::transport::Boxed;
 use libp2p::core::upgrade::Version;
@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::limits::Counters;
 use crate::mesh::adapters::AdaptedTransport;
 use crate::mesh::config::Checked;
+use crate::mesh::counted::Counted;
 use crate::mesh::dial_filter::{DialFilter, NameFilter, ScopeFilter};
 use crate::mesh::muxer::Upgrade;
 use crate::mesh::peer_account::PeerAccounts;
@@ -55,7 +56,7 @@ pub fn transport(
     counters: &Arc<Counters>,
     dial_filter: &Arc<DialFilter>,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
-    let mut sockets = websocket::Config::new(resolving(dial_filter));
+    let mut sockets = websocket::Config::new(counted(dial_filter, counters));
     sockets.set_max_data_size(LARGEST_FRAME);
     let failure = |error| Error::system("the host's key cannot be used", error);
     let noise = noise::Config::new(&config.key).map_err(failure)?;
@@ -66,7 +67,7 @@ pub fn transport(
         move |peer: &PeerId, _: &_| Upgrade::new(accounts.enter(*peer), &protocols, &limits, &counters)
     };
     let transport = sockets
-        .or_transport(resolving(dial_filter))
+        .or_transport(counted(dial_filter, counters))
         .upgrade(Version::V1)
         .authenticate(noise)
         .multiplex_ext(upgrade)
@@ -82,6 +83,18 @@ pub fn transport(
 
 type Tcp = tcp::tokio::Transport;
 type Strange = Dns<AdaptedTransport<Tcp, ScopeFilter>>;
+
+/// Create a TCP transport that resolves names, and counts bytes.
+fn counted(
+    dial_filter: &Arc<DialFilter>,
+    counters: &Arc<Counters>,
+) -> impl Transport<Output = Counted<tcp::tokio::TcpStream>, Error: Send + Sync, Dial: Send, ListenerUpgrade: Send>
++ Send
++ Unpin
++ 'static {
+    let counters = Arc::clone(counters);
+    resolving(dial_filter).map(move |pipe, _| Counted::new(pipe, Arc::clone(&counters)))
+}
 
 /// Create a TCP transport that resolves names.
 fn resolving(dial_filter: &Arc<DialFilter>) -> AdaptedTransport<Dns<Tcp>, NameFilter<Strange>> {
