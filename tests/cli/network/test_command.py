@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import anyio
 import pytest
 
 import gossiplog
 from gossiplog.dashboard import recording
 from gossiplog.dashboard.state import NetworkState
+from gossiplog.testnet.network import LocalNetwork
 from tests.cli.support import Program
 
 
@@ -161,6 +163,18 @@ def test_a_network_that_has_no_time_to_converge(program: Program) -> None:
     assert "did not converge within 0 s: 0 of 3 logs have all 27 messages" in failed.err
     assert failed.record["converged"] is False
     assert len(failed.record["roots"]) == 3
+
+
+@pytest.mark.integration
+def test_peers_that_have_no_time_to_meet(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connected(network: LocalNetwork, least: int) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(LocalNetwork, "connected", connected)
+    failed = program("network", "--peers", "3", "--until-converged", "--seconds", "1")
+    assert failed.code == 1
+    assert failed.record["converged"] is True
+    assert "the logs are equal, but within 1 s not every peer was connected to 2 others" in failed.err
 
 
 @pytest.mark.integration

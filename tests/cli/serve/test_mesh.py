@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import stat
 import subprocess
@@ -45,6 +46,23 @@ def test_two_peers_get_what_the_other_appends(program: Program, log: Path) -> No
             assert two.stop() == 0
         assert one.record("disconnected")["peer"] == two.ready["peer"]
         assert one.stop() == 0
+
+
+@pytest.mark.integration
+def test_a_peer_that_is_blocked_is_not_let_in(program: Program, log: Path) -> None:
+    with Served("two.db", "--topic", "notes", *LISTEN) as two:
+        blocked = two.ready["peer"]
+    with (
+        Served(log, *LISTEN, "--block-peer", blocked, "--metrics-port", "0") as one,
+        Served("two.db", "--topic", "notes", "--bootstrap", one.address),
+        Served("three.db", "--topic", "notes", "--bootstrap", one.address) as three,
+    ):
+        assert one.record("connected")["peer"] == three.ready["peer"]
+        refused, url = "", one.ready["metrics"].removesuffix("/metrics")
+        while not re.search(r'refused_connections_total{reason="peer"} [1-9]', refused):
+            with urllib.request.urlopen(one.ready["metrics"]) as answer:
+                refused = answer.read().decode()
+        assert [record["peer"] for record in program("peers", url).records] == [three.ready["peer"]]
 
 
 @pytest.mark.integration
@@ -146,6 +164,8 @@ def test_a_peer_of_another_topic_is_said(program: Program, log: Path) -> None:
         ),
         (["serve", "notes.db", "--announce", "/ip4/192.0.2.1/tcp/1/ws"], "are for a mesh"),
         (["serve", "notes.db", "--allow-peer", "12D3"], "are for a mesh"),
+        (["serve", "notes.db", "--block-peer", "12D3"], "are for a mesh"),
+        (["serve", "notes.db", *LISTEN, "--block-peer", "me"], '--block-peer: "me" is no peer id'),
         (["serve", "notes.db", "--metrics-port", "65536"], "--metrics-port"),
         (["serve", "notes.db", "--gossip", "d=8"], "are for a mesh"),
         (["serve", "notes.db", "--router", "episub"], "are for a mesh"),

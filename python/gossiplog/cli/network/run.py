@@ -77,7 +77,7 @@ def run_network(plan: NetworkPlan, task: Task, view: View, output: Output) -> No
     """Run a network of peers, and report how it went.
 
     Raises:
-        NetworkError: it did not converge in time.
+        NetworkError: it did not converge in time, or its peers were not connected.
     """
     collect_rarely()
     found = anyio.run(_run, plan, task, view, output, backend="asyncio")
@@ -89,6 +89,12 @@ def run_network(plan: NetworkPlan, task: Task, view: View, output: Output) -> No
         raise NetworkError(
             f"the network did not converge within {task.seconds:g} s: {found['complete_peers']} of {plan.peers} logs"
             f" have all {counted(found['messages'], 'message')}"
+        )
+    if task.until_converged and plan.topology == "mesh" and "seconds_to_connect" not in found:
+        least = min(_SEVERAL, plan.peers - 1)
+        raise NetworkError(
+            f"the logs are equal, but within {task.seconds:g} s not every peer was connected to {least} others:"
+            f" one is to {found['connections']['least']}; --seconds gives them longer"
         )
 
 

@@ -57,6 +57,14 @@ def serve(
             " names by their id, alone. The default is any peer.",
         ),
     ] = None,
+    block_peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PEERID",
+            help="Keep no connection to this peer of the mesh; may be given several times. What it writes may still"
+            " come through others.",
+        ),
+    ] = None,
     mdns: Annotated[
         bool, typer.Option("--mdns/--no-mdns", help="Join the mesh of peers in the local network.")
     ] = False,
@@ -182,10 +190,10 @@ def serve(
     mesh = None
     if listen or bootstrap or mdns:
         mesh = (tuple(listen or ()), tuple(bootstrap or ()), tuple(announce or ()), mdns)
-    elif announce or allow_peer or gossip or identity is not None or router != "libp2p":
+    elif announce or allow_peer or block_peer or gossip or identity is not None or router != "libp2p":
         raise typer.BadParameter(
-            "--announce, --allow-peer, --gossip, --router and --identity are for a mesh: give --listen, --bootstrap or"
-            " --mdns, too"
+            "--announce, --allow-peer, --block-peer, --gossip, --router and --identity are for a mesh: give --listen,"
+            " --bootstrap or --mdns, too"
         )
     if gossip and router in ("floodsub", "episub"):
         raise typer.BadParameter(
@@ -195,6 +203,7 @@ def serve(
         for name, addresses in (("listen", listen), ("bootstrap", bootstrap), ("announce", announce)):
             check_texts(place(context, name), addresses or (), "", check_address)
         check_texts(place(context, "allow_peer"), allow_peer or (), "", check_peer_id)
+        check_texts(place(context, "block_peer"), block_peer or (), "", check_peer_id)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if hub is None:
@@ -241,7 +250,9 @@ def serve(
     own_identity = identity or path.with_name(f"{path.name}.identity")
     options = Options(
         hub=None if hub is None else read_address("--hub", hub, _DEFAULT),
-        mesh=None if mesh is None else Mesh(*mesh, own_identity, parameters, tuple(allow_peer or ()), router),
+        mesh=None
+        if mesh is None
+        else Mesh(*mesh, own_identity, parameters, tuple(allow_peer or ()), tuple(block_peer or ()), router),
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),

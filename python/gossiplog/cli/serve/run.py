@@ -71,6 +71,7 @@ class Mesh:
         identity: the file with the key by which others know it; made if it is not there.
         gossip: the parameters of gossip; None for the defaults.
         allow_peers: ids of the only peers to be connected to, beside those that `bootstrap` names; none for any.
+        block_peers: ids of peers to keep no connection to.
         router: what spreads messages.
     """
 
@@ -81,6 +82,7 @@ class Mesh:
     identity: Path
     gossip: GossipConfig | None
     allow_peers: tuple[str, ...]
+    block_peers: tuple[str, ...]
     router: RouterName
 
 
@@ -404,7 +406,7 @@ def _reload(hub: Hub | None, tls: TLS | None, options: Options, show: Show) -> N
 def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[events.Event], None] | None) -> Peer | None:
     if mesh is None:
         return None
-    return Peer(
+    peer = Peer(
         log,
         mesh.listen,
         mesh.bootstrap,
@@ -417,6 +419,9 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
         router=mesh.router,
         on_event=on_event,
     )
+    for peer_id in mesh.block_peers:
+        peer.block(peer_id)
+    return peer
 
 
 def _warn(text: str) -> None:
