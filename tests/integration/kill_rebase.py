@@ -23,6 +23,7 @@ from typing import Any
 
 import gossiplog
 from gossiplog import Signer
+from gossiplog.log import arrival_check, audit, pulling  # noqa: F401 - each fork would import them anew
 from gossiplog.log.rebasing import rebase_file
 from gossiplog.storage.sqlite import SQLiteStorage
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import gossiplog
 from gossiplog import core
+from gossiplog.log import arrival_check, audit, pulling  # noqa: F401 - each fork would import them anew
 from gossiplog.storage.base import Transaction
 
 _TOPIC = "kill"
