@@ -242,9 +242,11 @@ class Schedule:
 
     def _mesh_due(self) -> float:
         """Return when another sync with a peer that gossip reaches may start."""
-        started = [sync.started for sync in self._running.values() if sync.source.gossips]
-        alone = max(started, default=-math.inf) + self._config.overlap
-        return max(alone, self._mesh_started + self._config.spacing)
+        # The last that began is the last here: this is asked after each event.
+        for sync in reversed(self._running.values()):
+            if sync.source.gossips:
+                return max(sync.started + self._config.overlap, self._mesh_started + self._config.spacing)
+        return self._mesh_started + self._config.spacing
 
     def check(self, number: int, now: float) -> None:
         """Stop a sync that stalls, or has had its turn while others wait."""

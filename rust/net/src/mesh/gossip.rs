@@ -35,6 +35,11 @@ const MOST_OUTBOUND: usize = 2;
 /// Messages in one frame of a peer.
 const MOST_MESSAGES: usize = 4096;
 
+/// How long a message may wait to be sent to a peer. gossipsub drops what it forwards after a second otherwise, and what
+/// is published after five; but in a burst that keeps this machine busy all messages wait for longer than one, and what
+/// is dropped comes by sync, seconds later. What waits is bounded in bytes ([`crate::mesh::outbox`]).
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
 /// What the square of the number of rejected messages is multiplied with: after three, announcements neither go to a
 /// peer nor are taken from it; after five, it gets messages only as a member of the mesh; after seven, it is dropped.
 const PENALTY: f64 = -10.0;
@@ -64,6 +69,8 @@ pub fn gossip(topic: &IdentTopic, parameters: &GossipConfig) -> Result<Gossip, E
         .max_control_message_size(MOST_CONTROL)
         .max_ihave_messages_heartbeat(MOST_ANNOUNCEMENTS)
         .max_publish_messages(MOST_MESSAGES)
+        .publish_queue_duration(LONGEST_WAIT)
+        .forward_queue_duration(LONGEST_WAIT)
         // Of the peers that another names when it leaves the mesh, none are dialled: Kademlia finds enough.
         .prune_peers(0)
         .support_floodsub()
