@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import pytest
@@ -11,6 +11,7 @@ from gossiplog import Log, Peer, Signer
 from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net.bootstrap import Bootstrap
+from gossiplog.net.replicator import push as pushing
 from tests.net.support import LISTEN, TOPIC, until_equal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("quick_gossip")]
@@ -36,6 +37,26 @@ async def test_peers_that_know_a_bootstrap_exchange_messages(opened: Open, signe
         assert node.peers == ()
     assert {type(event) for event in heard[:2]} == {events.Connected}
     assert [type(event) for event in heard[2:]] == [events.Disconnected] * 2
+
+
+async def test_a_bootstrap_is_not_taken_for_a_peer_of_another_topic(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushing, "OPENING_SECONDS", 0.01)
+    found: list[Sequence[str] | None] = []
+    topics_of = Peer._topics_of
+
+    def spy(peer: Peer, peer_id: str) -> Sequence[str] | None:
+        found.append(topics_of(peer, peer_id))
+        return found[-1]
+
+    monkeypatch.setattr(Peer, "_topics_of", spy)
+    with anyio.fail_after(60):
+        async with Bootstrap(TOPIC, [LISTEN]) as node, Peer(opened(), [LISTEN], node.addresses) as peer:
+            while [] not in found:
+                await anyio.sleep(0.01)
+            assert peer.counters.other_topics == 0
+    assert not [line for line in caplog.messages if "topic" in line]
 
 
 async def test_a_blocked_peer_stays_out(opened: Open) -> None:

@@ -177,6 +177,7 @@ class Peer(HostService):
             Driver,
             log,
             rebase_command=self._rebase_command,
+            topics_of=self._topics_of,
             broadcast=broadcast,
             sync_server=sync_server,
             on_event=on_event,
@@ -325,6 +326,11 @@ class Peer(HostService):
         if error is not None and driver.is_idle and anyio.current_time() - last >= SETTLED_SECONDS:
             raise error
         return False
+
+    def _topics_of(self, peer_id: str) -> Sequence[str] | None:
+        """Return the topics of which a peer exchanges messages; None before it has said what its streams speak."""
+        protocols = next((peer.protocols for peer in self._there.host.peers if peer.peer_id == peer_id), ())
+        return Protocols.topics(protocols) if protocols else None
 
     def _rebase_command(self, peer: PeerSession) -> str:
         return rebase_command(self.log.replica.file, self._address_of(peer), list(peer.refusals.reported))

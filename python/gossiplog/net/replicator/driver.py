@@ -67,6 +67,9 @@ from gossiplog.replication.verdicts import accepted_deliveries
 _FIRST_CHECK, _LAST_CHECK = 0.02, 1.0
 _RESUMPTION_SECONDS = 2.0
 """Within which a peer whose sync was aborted begins another, if it does so by itself."""
+_NAMING_SECONDS = 2.0
+"""Within which a peer of a mesh has said what its streams speak."""
+_NAMING_LOOK = 0.05
 
 
 class GossipStreams(Protocol):
@@ -100,6 +103,7 @@ class Driver(Service):
         gossip_streams: the router's, which it has with peers that it reaches; None where another layer has them.
         validator: with which the router accepts messages before they are stored; None where it accepts none.
         rebase_command: returns the command that rebases the log without what a peer refuses; "" if there is none.
+        topics_of: returns the topics of which a peer of a mesh exchanges messages; None before it has said so.
         random: for the jitter of delays.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
@@ -123,6 +127,7 @@ class Driver(Service):
         gossip_streams: GossipStreams | None = None,
         validator: GossipValidator | None = None,
         rebase_command: Callable[[PeerSession], str] = lambda peer: "",
+        topics_of: Callable[[str], Sequence[str] | None] = lambda name: None,
         random: Random | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
@@ -139,6 +144,7 @@ class Driver(Service):
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message, validator
         )
         self._gossip_streams = gossip_streams
+        self._topics_of = topics_of
         self._validator = validator
         self._writer = LogWriter(self.replica, self._workers, self.telemetry, self._feed)
         self._shares = Shares()
@@ -339,12 +345,21 @@ class Driver(Service):
 
     def _note_refusal(self, peer: PeerSession, error: StreamRefused) -> None:
         """Note that a peer of the mesh refused a push stream; it is asked again: its log may not be open yet."""
-        if not (peer.refused or peer.joined):
+        if not (peer.refused or peer.joined) and peer.tasks is not None:
             peer.refused = True
-            self.telemetry.count(other_topics=1)
-            topic = self.protocols.topic
-            text = f"it exchanges no messages of this log's topic, {topic!r}: its topic may be another ({error})"
-            self.telemetry.incident(peer.name, "other_topics", 1, text)
+            peer.tasks.start_soon(self._note_other_topic, peer, error)
+
+    async def _note_other_topic(self, peer: PeerSession, error: StreamRefused) -> None:
+        """Log that a peer's log has another topic, unless it has none: a bootstrap node speaks no log's protocols."""
+        with anyio.move_on_after(_NAMING_SECONDS):
+            while (topics := self._topics_of(peer.name)) is None:
+                await anyio.sleep(_NAMING_LOOK)
+        if peer.joined or (topics is not None and not topics):
+            return
+        self.telemetry.count(other_topics=1)
+        topic = self.protocols.topic
+        text = f"it exchanges no messages of this log's topic, {topic!r}: its topic may be another ({error})"
+        self.telemetry.incident(peer.name, "other_topics", 1, text)
 
     def _note(self, peer: PeerSession, kind: str, count: int, text: str) -> None:
         peer.noted = True
