@@ -16,7 +16,7 @@ import anyio.abc
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from gossiplog.dashboard.events import Noted, Refused
+from gossiplog.dashboard.events import Connected, Noted, PeerAdded, Refused
 from gossiplog.dashboard.recording import Recorder, read
 from gossiplog.dashboard.state import NetworkState
 from gossiplog.dashboard.stream import Dashboard, player
@@ -164,6 +164,21 @@ def becomes_true_state(page: Page, shown: Shown) -> None:
     colours = {rows[name]["colour"] for name in logs}
     assert len(colours) == len({roots[name] for name in logs})
     assert len({(rows[name]["colour"], roots[name]) for name in logs}) == len(colours)
+
+
+def test_rows_are_in_order_whoever_was_heard_of_first(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    for label in ("110", "109", "x"):
+        shown.call(shown.publish, PeerAdded(50.0, f"late-{label}", label))
+    # Of this one something else is heard first.
+    shown.call(shown.publish, Connected(50.0, "12D3KooWlast", "late-x"))
+    shown.call(shown.publish, PeerAdded(51.0, "12D3KooWlast", "108"))
+    page.until("dashboard.state.now >= 51 && dashboard.isShown")
+    page.until("document.querySelectorAll('#rows tr').length === dashboard.state.peers.size")
+    labels = [row["texts"][0] for row in page.evaluate(ROWS)]
+    assert labels[0] == "boot"
+    assert labels[-4:] == ["108", "109", "110", "x"]
+    assert [int(label) for label in labels[1:-1]] == sorted(int(label) for label in labels[1:-1])
 
 
 def drawn_colour(page: Page, name: str) -> str:

@@ -4,12 +4,18 @@ import { colourOf, shortRoot } from "./colours.js";
 import { put } from "./texts.js";
 
 const COLUMNS = 5; // beside the peer's own
+const LABELS = new Intl.Collator("en", { numeric: true });
+
+// The order of rows: a bootstrap first, the others by number or name, whichever of them was heard of first.
+const order = (peer, other) =>
+  (other.kind === "bootstrap") - (peer.kind === "bootstrap") || LABELS.compare(peer.label, other.label);
 
 export class PeerTable {
   #body;
   #state;
   #actions;
   #rows = new Map();
+  #unsorted = false; // whether a row is new, or is called something else
   #current = null; // the row that the Tab key comes to
 
   // actions: activate(peer), toggle(peer), choose(peer).
@@ -37,6 +43,8 @@ export class PeerTable {
       const row = this.#rows.get(name) ?? this.#add(name);
       this.#fill(row, name, peer);
     }
+    if (this.#unsorted) this.#sort();
+    this.#unsorted = false;
     if (this.#current === null && this.#rows.size > 0) this.#makeCurrent(this.#rows.keys().next().value);
   }
 
@@ -62,12 +70,26 @@ export class PeerTable {
     return row;
   }
 
+  // Put the rows in order: what was heard of a peer first, another process may have reported late.
+  #sort() {
+    const of = (row) => this.#state.peers.get(row.dataset.peer);
+    const rows = [...this.#body.children];
+    const sorted = rows.toSorted((one, other) => order(of(one), of(other)));
+    if (rows.every((row, at) => row === sorted[at])) return;
+    const focused = document.activeElement;
+    this.#body.append(...sorted);
+    if (this.#body.contains(focused)) focused.focus();
+  }
+
   #fill(row, name, peer) {
     const [head, root, messages, clock, links, status] = row.children;
     const others = this.#state.others.get(name);
     let mesh = 0;
     for (const other of others) if (this.#state.link(name, other) === "mesh") mesh++;
-    put(head, peer.label);
+    if (head.textContent !== peer.label || row.dataset.kind !== peer.kind) {
+      put(head, peer.label);
+      this.#unsorted = true;
+    }
     if (row.dataset.root !== peer.root || row.dataset.kind !== peer.kind) this.paint(row, peer);
     put(root.lastChild, shortRoot(peer.root) || "–");
     put(messages, String(peer.messages));
