@@ -77,9 +77,14 @@ class BrowserLink(WorkerLink):
         self._port = (await tasks.start(serve, self._application())).port
         folder = tempfile.TemporaryDirectory(prefix="gossiplog-browser-", ignore_cleanup_errors=True)
         profile = stack.enter_context(folder)
+        # It reads commands from descriptor 3, of which none come, and ends at their end, however this process ends.
+        reading, writing = os.pipe()
+        stack.callback(os.close, writing)
         process = await anyio.open_process(
             [
+                *("/bin/sh", "-c", 'exec "$0" "$@" 3<&0 4>/dev/null </dev/null'),
                 chromium,
+                "--remote-debugging-pipe",
                 "--headless=new",
                 # Its sandbox needs a user other than root; the pages are this program's alone.
                 *(["--no-sandbox"] if os.geteuid() == 0 else []),
@@ -90,11 +95,12 @@ class BrowserLink(WorkerLink):
                 f"--user-data-dir={profile}",
                 f"http://localhost:{self._port}/{self._token}/",
             ],
-            stdin=subprocess.DEVNULL,
+            stdin=reading,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        os.close(reading)
         stack.push_async_callback(_end, process)
         # Not while it is being ended.
         watching = await stack.enter_async_context(background())

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -17,8 +18,10 @@ import pytest
 import gossiplog
 from gossiplog.dashboard import recording
 from gossiplog.dashboard.state import NetworkState
+from gossiplog.testnet.browsers import FOLDER_VARIABLE
 from gossiplog.testnet.network import LocalNetwork
 from tests.cli.support import Program
+from tests.integration.javascript import FOLDER, install
 
 
 @pytest.mark.integration
@@ -78,6 +81,26 @@ def test_a_network_ends_with_ctrl_c(program: Program) -> None:
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, b"")
     assert [pid for pid in workers if command_of(pid)] == []
+
+
+@pytest.mark.integration
+def test_browsers_end_with_a_network_that_is_killed(tmp_path: Path) -> None:
+    install()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gossiplog", "network", "--topology", "hub", "--peers", "2", "--browsers", "1"],
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {FOLDER_VARIABLE: str(FOLDER), "TMPDIR": str(tmp_path)},
+    )
+    running: list[int] = []
+    # The profile is made once it runs, by a process that will be its parent for long.
+    while not running or not any(tmp_path.glob("gossiplog-browser-*/*")):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        running = [pid for pid in map(int, children) if b"--remote-debugging-pipe" in command_of(pid)]
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    while any(map(command_of, running)):
+        time.sleep(0.05)
 
 
 @pytest.mark.integration
