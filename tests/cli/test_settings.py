@@ -65,6 +65,7 @@ VALUES: dict[str, tuple[Any, str]] = {
         ["12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"],
         "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust",
     ),
+    "block_peer": ([_PEER], _PEER),
     "announce": (["/ip4/192.0.2.1/tcp/1"], "/ip4/192.0.2.1/tcp/1"),
     "mdns": (True, "true"),
     "identity": ("an identity", "an identity"),
