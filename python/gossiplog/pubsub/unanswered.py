@@ -1,6 +1,7 @@
-"""Messages that wait for the application's answer, in routers without a heartbeat: bounded by number and bytes alone.
+"""Messages that wait for the application's answer (gossipsub-v1.1.md, "Extended Validators"), in all routers.
 
-Their driver answers each in time, so none waits for ever. gossipsub's wait for some heartbeats: `message_cache` there.
+They are bounded by number and bytes. The drivers of routers without a heartbeat answer each in time, so none waits for
+ever; gossipsub's expire with the heartbeats.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ class Unanswered(Generic[_Item]):
         item: what goes on if it is accepted.
         size: in bytes.
         sources: the peers that sent it, the first one first; the values mean nothing.
+        since: heartbeats that there had been when it came, where the router has a heartbeat.
     """
 
     item: _Item
     size: int
     sources: dict[PeerId, None]
+    since: int = 0
 
     def rejected_peers(self, answer: GossipAnswer) -> tuple[PeerId, ...]:
         """Return the peers that an answer holds the message against."""
@@ -50,17 +53,18 @@ class UnansweredMessages(Generic[_Item]):
     def __init__(self, limit: int = MAX_WAITING, max_bytes: int = MAX_WAITING_BYTES) -> None:
         self._limit = limit
         self._max_bytes = max_bytes
+        # The oldest first.
         self._waiting: dict[MessageId, Unanswered[_Item]] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, id: MessageId, item: _Item, size: int, source: PeerId) -> bool:
-        """Have a message wait, under an id that none has; return whether there is room."""
-        if len(self._waiting) >= self._limit or self._bytes + size > self._max_bytes:
+    def put(self, id: MessageId, item: _Item, size: int, source: PeerId, since: int = 0) -> bool:
+        """Have a message wait; return whether there is room, and none waits under this id."""
+        if id in self._waiting or len(self._waiting) >= self._limit or self._bytes + size > self._max_bytes:
             return False
-        self._waiting[id] = Unanswered(item, size, {source: None})
+        self._waiting[id] = Unanswered(item, size, {source: None}, since)
         self._bytes += size
         return True
 
@@ -75,6 +79,11 @@ class UnansweredMessages(Generic[_Item]):
         if waiting is not None:
             self._bytes -= waiting.size
         return waiting
+
+    def expire(self, heartbeats: int) -> None:
+        """Forget what came when there had been so many heartbeats, or fewer."""
+        while self._waiting and self._waiting[oldest := next(iter(self._waiting))].since <= heartbeats:
+            self.take(oldest)
 
     def clear(self) -> None:
         """Forget all."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gossiplog.pubsub.gossipsub.message_cache import MessageCache, Unvalidated, UnvalidatedMessages
-from gossiplog.pubsub.rpc import Message, Rpc
+from gossiplog.pubsub.gossipsub.message_cache import MessageCache
+from gossiplog.pubsub.rpc import Message
 from tests.pubsub.gossipsub.node import id_of, message
 
 
@@ -134,45 +134,3 @@ def test_the_oldest_messages_go_where_there_are_too_many_bytes() -> None:
     assert made.get(b"next") is not None
     made.put(b"last", message(10, data=bytes(14)))
     assert len(made) == 0
-
-
-# Messages that wait for the application's answer
-
-
-def waiting(number: int, since: int = 0, size: int = 10) -> Unvalidated:
-    """One of `size` bytes in a topic of five characters."""
-    built = message(number, data=bytes(size))
-    return Unvalidated(built, Rpc((built,)), {b"peer": None}, since)
-
-
-def test_a_message_waits_once_and_is_taken_once_with_all_who_sent_it() -> None:
-    messages = UnvalidatedMessages(10, 100)
-    first = waiting(1)
-    assert messages.put(b"1", first)
-    assert not messages.put(b"1", waiting(2))
-    messages.add_source(b"1", b"other")
-    messages.add_source(b"1", b"peer")
-    messages.add_source(b"2", b"other")
-    assert len(messages) == 1
-    assert messages.take(b"1") is first
-    assert list(first.sources) == [b"peer", b"other"]
-    assert messages.take(b"1") is None
-
-
-def test_as_many_messages_wait_as_there_is_room_for() -> None:
-    for messages in (UnvalidatedMessages(2, 1000), UnvalidatedMessages(1000, 30)):
-        assert [messages.put(b"%d" % number, waiting(number)) for number in range(3)] == [True, True, False]
-        messages.take(b"0")
-        assert [messages.put(b"%d" % number, waiting(number)) for number in (3, 4)] == [True, False]
-        messages.expire(0)
-        assert len(messages) == 0
-        assert [messages.put(b"%d" % number, waiting(number)) for number in range(3)] == [True, True, False]
-
-
-def test_what_waited_long_enough_is_forgotten() -> None:
-    messages = UnvalidatedMessages(10, 1000)
-    for number in range(3):
-        messages.put(b"%d" % number, waiting(number, since=number))
-    messages.expire(1)
-    assert [messages.take(b"%d" % number) is None for number in range(3)] == [True, True, False]
-    messages.expire(5)

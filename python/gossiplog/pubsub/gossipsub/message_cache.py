@@ -1,17 +1,11 @@
-"""The message cache (gossipsub-v1.0.md, "Message Cache"): the latest messages, for peers that ask for them.
-
-Beside it are the messages that wait for the application's answer before they come into it (gossipsub-v1.1.md, "Extended
-Validators").
-"""
+"""The message cache (gossipsub-v1.0.md, "Message Cache"): the latest messages, for peers that ask for them."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
 
-from gossiplog.pubsub.events import PeerId
-from gossiplog.pubsub.rpc import Message, MessageId, Rpc
+from gossiplog.pubsub.rpc import Message, MessageId
 
 
 class MessageCache:
@@ -55,7 +49,7 @@ class MessageCache:
         self._messages[id] = message
         for topic in dict.fromkeys(message.topics):
             self._windows[age].setdefault(topic, []).append(id)
-        self._bytes += _size(message)
+        self._bytes += message_size(message)
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._messages)))
 
@@ -93,73 +87,10 @@ class MessageCache:
         self._windows.appendleft({})
 
     def _drop(self, id: MessageId) -> None:
-        self._bytes -= _size(self._messages.pop(id))
+        self._bytes -= message_size(self._messages.pop(id))
         self._given.pop(id, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Unvalidated:
-    """A message that waits for the application's answer.
-
-    Attributes:
-        message: that came.
-        packet: that it goes on in.
-        sources: the peers that sent it, the first one first; the values mean nothing.
-        since: heartbeats that there had been when it came.
-    """
-
-    message: Message
-    packet: Rpc
-    sources: dict[PeerId, None]
-    since: int
-
-
-class UnvalidatedMessages:
-    """The messages that wait for the application's answer.
-
-    Args:
-        limit: messages.
-        max_bytes: of all messages' data, and characters of their topics.
-    """
-
-    __slots__ = ("_bytes", "_limit", "_max_bytes", "_waiting")
-
-    def __init__(self, limit: int, max_bytes: int) -> None:
-        self._limit = limit
-        self._max_bytes = max_bytes
-        # The oldest first.
-        self._waiting: dict[MessageId, Unvalidated] = {}
-        self._bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def put(self, id: MessageId, waiting: Unvalidated) -> bool:
-        """Have a message wait; return whether there is room, and none waits under this id."""
-        size = _size(waiting.message)
-        if id in self._waiting or len(self._waiting) >= self._limit or self._bytes + size > self._max_bytes:
-            return False
-        self._waiting[id] = waiting
-        self._bytes += size
-        return True
-
-    def add_source(self, id: MessageId, peer: PeerId) -> None:
-        """Note that a peer sent a copy of a message, if it waits."""
-        if id in self._waiting:
-            self._waiting[id].sources[peer] = None
-
-    def take(self, id: MessageId) -> Unvalidated | None:
-        """Remove a message that waits, and return it; None if there is none."""
-        waiting = self._waiting.pop(id, None)
-        if waiting is not None:
-            self._bytes -= _size(waiting.message)
-        return waiting
-
-    def expire(self, heartbeats: int) -> None:
-        """Forget what came when there had been so many heartbeats, or fewer."""
-        while self._waiting and self._waiting[oldest := next(iter(self._waiting))].since <= heartbeats:
-            self.take(oldest)
-
-
-def _size(message: Message) -> int:
+def message_size(message: Message) -> int:
+    """Return what a message counts as: bytes of its data, and characters of its topics."""
     return len(message.data) + sum(map(len, message.topics))

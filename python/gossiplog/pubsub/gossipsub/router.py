@@ -62,10 +62,11 @@ from gossiplog.pubsub.events import (
 )
 from gossiplog.pubsub.gossipsub.config import Config
 from gossiplog.pubsub.gossipsub.events import Heartbeat, Unsent
-from gossiplog.pubsub.gossipsub.message_cache import MessageCache, Unvalidated, UnvalidatedMessages
+from gossiplog.pubsub.gossipsub.message_cache import MessageCache, message_size
 from gossiplog.pubsub.gossipsub.outbox import Outbox
 from gossiplog.pubsub.gossipsub.peering import Fanout, Peer, Peering, PeeringState
 from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Control, IHave, Message, MessageId, Rpc, Seen, Subscription
+from gossiplog.pubsub.unanswered import UnansweredMessages
 
 _HEARTBEAT = Heartbeat()
 
@@ -139,7 +140,9 @@ class GossipSub:
         self._cache = MessageCache(config.mcache_len, config.mcache_gossip, config.max_cached, config.max_repeats)
         self._outbox = Outbox(self._confirm, self._state.mesh.__contains__, self._state.concerns, config.max_topics)
         self._validation = validation
-        self._unvalidated = UnvalidatedMessages(config.max_unvalidated, config.max_unvalidated_bytes)
+        self._unvalidated = UnansweredMessages[tuple[Message, Rpc]](
+            config.max_unvalidated, config.max_unvalidated_bytes
+        )
         # Heartbeats so far.
         self._beats = 0
         self._delivered: list[Deliver] = []
@@ -352,7 +355,7 @@ class GossipSub:
             return
         if not self._validation:
             self._accept(message, id, packet, (peer,))
-        elif not self._unvalidated.put(id, Unvalidated(message, packet, {peer: None}, self._beats)):
+        elif not self._unvalidated.put(id, (message, packet), message_size(message), peer, self._beats):
             return
         self._delivered.append(Deliver(self._joined(message), id, message.data, peer))
 
@@ -366,8 +369,9 @@ class GossipSub:
         if waiting is None:
             return ()
         if answer is GossipAnswer.ACCEPT:
-            self._accept(waiting.message, id, waiting.packet, tuple(waiting.sources), self._beats - waiting.since)
-        return tuple(waiting.sources) if answer is GossipAnswer.REJECT else ()
+            message, packet = waiting.item
+            self._accept(message, id, packet, tuple(waiting.sources), self._beats - waiting.since)
+        return waiting.rejected_peers(answer)
 
     def _accept(self, message: Message, id: MessageId, packet: Rpc, sources: tuple[PeerId, ...], age: int = 0) -> None:
         """Keep a message of others that came `age` heartbeats ago; send it to those who neither sent nor wrote it."""
