@@ -100,6 +100,10 @@ def test_branches(log: Log, signer: Signer, other_signer: Signer, opened: Callab
     log.insert(right)
     assert log.heads == tuple(sorted([left.id, right.id]))
     assert log.children(first.id) == log.heads
+    for limit in range(4):
+        few = log.children(first.id, limit=limit)
+        assert len(few) == min(limit, 2)
+        assert {*few} <= {*log.heads}
     assert not log.is_ancestor(left.id, right.id)
     merge = log.append("merge")
     assert merge.parents == tuple(sorted([left.id, right.id]))

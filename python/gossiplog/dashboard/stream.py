@@ -33,7 +33,7 @@ from gossiplog.dashboard.events import Event, Name
 from gossiplog.dashboard.feed import Feed
 from gossiplog.errors import GossipLogError
 from gossiplog.net.http.access import Access, protect
-from gossiplog.net.http.api import as_json
+from gossiplog.net.http.answers import as_json
 from gossiplog.net.http.event_stream import Readers
 from gossiplog.net.http.listener import Address, Listener
 from gossiplog.net.http.server import serve

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _PAGE = 256
+_FEW_CHILDREN = 4
 _NOTHING = Written(0, 0)
 
 
@@ -487,8 +488,13 @@ class Log:
 
         return self._read(search)
 
-    def children(self, id: str) -> tuple[str, ...]:
+    def children(self, id: str, *, limit: int | None = None) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages that name this one as a parent.
+
+        Args:
+            id: of the message.
+            limit: the most ids, since anybody can give a message any number of children; it is not said which of more.
+                None returns all.
 
         Raises:
             DecodeError: text that is no id.
@@ -500,16 +506,20 @@ class Log:
             (sequence,) = self._sequences(reader, [key])
             position = reader.position()
             pairs = reader.children([sequence], 1, position.indexed)
-            rows = self._rows(reader, [child for _, child in pairs])
-            indexed = ids_of_sequences(reader, self.topic, rows)
-            named = core.read_batch([value for _, value in rows], self.topic)
-            if any(isinstance(message, SignedMessage) and id not in message.parents for message in named):
-                raise CorruptLog([f"a message is stored as a child of {id} and does not name it as a parent"])
+            found: set[str] = set()
+            # Few at a time: each may have megabytes.
+            for start in range(0, len(pairs[:limit]), _FEW_CHILDREN):
+                few = [child for _, child in pairs[:limit][start : start + _FEW_CHILDREN]]
+                rows = self._rows(reader, few)
+                found.update(ids_of_sequences(reader, self.topic, rows))
+                named = core.read_batch([value for _, value in rows], self.topic)
+                if any(isinstance(message, SignedMessage) and id not in message.parents for message in named):
+                    raise CorruptLog([f"a message is stored as a child of {id} and does not name it as a parent"])
             late = unindexed(reader, position, self.topic)
-            found = {*indexed, *(message.id for message in late if id in message.parents)}
+            found.update(message.id for message in late if id in message.parents)
             if not found and all(key != head for head, _ in self._states.heads(reader, position)):
                 raise CorruptLog([f"message {id} has no children, and is no head"])
-            return tuple(sorted(found))
+            return tuple(sorted(found)[:limit])
 
         return self._read(look_up)
 

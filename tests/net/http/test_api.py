@@ -20,6 +20,7 @@ import gossiplog
 from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog.message import PARENTS_OF_MANY_HEADS
 from gossiplog.net.http import admission as admission_module
+from gossiplog.net.http import answers
 from gossiplog.net.http import api as api_module
 from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.api import MAX_BODY_BYTES, create_api
@@ -339,7 +340,7 @@ async def test_a_request_ends_with_its_client_while_it_waits(log: Log) -> None:
 
 async def test_an_answer_ends_with_its_client(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     log.append("x" * 100_000)
-    monkeypatch.setattr(api_module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(answers, "PIECE_BYTES", 1000)
     admission, client, read = Admission(2**30), Client(pieces=4), list[int]()
     app = create_api(log, list, admission)
     work = admission.run_expensive
@@ -364,7 +365,7 @@ async def test_a_client_that_does_not_read_is_dropped_when_another_comes(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.append("x" * 100_000)
-    monkeypatch.setattr(api_module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(answers, "PIECE_BYTES", 1000)
     monkeypatch.setattr(admission_module, "STALLED_SECONDS", 0)
     app, stuck = create_api(log, list, Admission(1)), Client(pieces=4)
     async with anyio.create_task_group() as tasks:

@@ -15,39 +15,39 @@ piece as the client reads, on threads that let others run; what requests keep in
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from importlib import resources
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlencode
 
-import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from gossiplog import core
 from gossiplog.errors import (
     DecodeError,
-    EncodeError,
-    InvalidMessage,
     LimitExceeded,
-    MissingParents,
-    RefusedMessage,
     StorageError,
-    UnknownMessage,
 )
 from gossiplog.log import Log
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.net.http.addresses import host_of, source_of
-from gossiplog.net.http.admission import Admission, Overloaded, Reservation
+from gossiplog.net.http.admission import Admission
+from gossiplog.net.http.answers import (
+    JSON_TYPE,
+    ExpensiveResponse,
+    Page,
+    Written,
+    as_json,
+    read_query,
+    refusing,
+    until_disconnected,
+)
 from gossiplog.net.http.message_json import CONTENT_TYPES, from_body
-from gossiplog.net.service import background
 from gossiplog.net.transport.limits import Limits
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -61,19 +61,13 @@ MAX_READ = 16 * 2**20
 """Bytes of the log that such an answer may cost (see `gossiplog.log.ancestry`): some tenths of a second."""
 MAX_PAGE_BYTES = PAGE_BYTES
 """Bytes of the stored values in an answer; a single message is answered, however long it is."""
-PIECE_BYTES = 2**18
-"""Bytes of an answer that are written at once: a longer one is sent in several pieces."""
-RETRY_SECONDS = 1
-"""After which a client that is turned away may try again."""
 # What a page may take while it is read: its messages, and one that turns out to be too long for it.
 _READING_BYTES = 2 * MAX_PAGE_BYTES
 # What a body may take: itself, its value in canonical dag-cbor and what that is made of, and the stored value.
 _BODY_COPIES = 4
 _COUNT_BYTES = 2**16
-_LONGEST_REASON = 1000
 # The two content types of canvas-js, for what Express writes and for dag-json.
 _JSON = "application/json; charset=utf-8"
-_DAG_JSON = "application/json"
 
 Connections: TypeAlias = Callable[[], Iterable[str]]
 _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -125,7 +119,7 @@ def _route(path: str, **handlers: _Handler) -> Route:
         handler = handlers.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             raise HTTPException(405, f"{request.method} is not possible here: expected {allowed['Allow']}", allowed)
-        with _refusing():
+        with refusing():
             return await handler(request)
 
     # Every method comes here: Starlette itself would list those that are possible in any order.
@@ -134,41 +128,9 @@ def _route(path: str, **handlers: _Handler) -> Route:
     return route
 
 
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Translate errors of the block into HTTP errors that reveal nothing of the server."""
-    try:
-        yield
-    except UnknownMessage as error:
-        raise HTTPException(404, _reason(error)) from error
-    except (DecodeError, InvalidMessage, MissingParents, RefusedMessage) as error:
-        raise HTTPException(400, _reason(error)) from error
-    except EncodeError as error:
-        raise HTTPException(406, _reason(error)) from error
-    except Overloaded as error:
-        raise HTTPException(503, _reason(error), {"Retry-After": str(RETRY_SECONDS)}) from error
-    except StorageError as error:
-        raise HTTPException(503, "the log cannot be used at the moment") from error
-
-
-def _reason(error: Exception) -> str:
-    """Return what was wrong. An application's error may show what a stranger sent, all of it."""
-    text = str(error)
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
-
-
-async def as_json(request: Request, error: Exception) -> Response:
-    """Return the answer to a request that failed: `{"error": "..."}`."""
-    if not isinstance(error, HTTPException):
-        raise error
-    is_routed = "endpoint" in request.scope
-    reason = error.detail if is_routed else f"there is nothing at {request.url.path}"
-    return JSONResponse({"error": reason}, error.status_code, error.headers)
-
-
 async def _describe(request: Request) -> Response:
-    _query(request, ())
-    return Response((resources.files("gossiplog.net.http") / "openapi.json").read_bytes(), media_type=_DAG_JSON)
+    read_query(request, ())
+    return Response((resources.files("gossiplog.net.http") / "openapi.json").read_bytes(), media_type=JSON_TYPE)
 
 
 class _Api:
@@ -180,7 +142,7 @@ class _Api:
         self._admission = admission
 
     async def clock(self, request: Request) -> Response:
-        _query(request, ())
+        read_query(request, ())
 
         def read() -> bytes:
             # Not all heads: anybody can make them many, and everybody may ask for them.
@@ -192,11 +154,11 @@ class _Api:
         return Response(await self._admission.run_cheap(read), media_type=_JSON)
 
     async def connections(self, request: Request) -> Response:
-        _query(request, ())
+        read_query(request, ())
         return JSONResponse([{"peer": peer} for peer in self._connections()], media_type=_JSON)
 
     async def count(self, request: Request) -> Response:
-        after, before = _window(_query(request, _BOUNDS))
+        after, before = _window(read_query(request, _BOUNDS))
 
         def count() -> bytes:
             return b'{"count":%d}' % self._log.count(after=after, before=before)
@@ -204,33 +166,33 @@ class _Api:
         return self._expensive(_COUNT_BYTES, count, _JSON)
 
     async def messages(self, request: Request) -> Response:
-        query = _query(request, (*_BOUNDS, "order", "limit"))
+        query = read_query(request, (*_BOUNDS, "order", "limit"))
         after, before = (None if id is None else core.decode_id(id) for id in _window(query))
         reverse, limit = _order(query) == "desc", _limit(query)
 
-        def open_page() -> _Page:
+        def open_page() -> Page:
             rows, is_more = self._log.replica.page(
                 after, before, reverse=reverse, limit=limit, most_bytes=MAX_PAGE_BYTES
             )
             text = _text([value for _, value in rows], self._log.topic)
             if text.count < len(rows) or is_more:
                 last = core.encode_id(rows[text.count - 1][0])
-                return _Page(text, {"Link": f'<{_next(query, last)}>; rel="next"'})
-            return _Page(text, {})
+                return Page(text, {"Link": f'<{_next(query, last)}>; rel="next"'})
+            return Page(text, {})
 
-        return _Expensive(self._admission, _READING_BYTES, open_page)
+        return ExpensiveResponse(self._admission, _READING_BYTES, open_page)
 
     async def message(self, request: Request) -> Response:
-        _query(request, ())
+        read_query(request, ())
         id = request.path_params["id"]
 
-        def open_one() -> _Page:
-            return _Page(_text([self._log.replica.value(id)], self._log.topic, is_list=False), {})
+        def open_one() -> Page:
+            return Page(_text([self._log.replica.value(id)], self._log.topic, is_list=False), {})
 
-        return _Expensive(self._admission, _READING_BYTES, open_one)
+        return ExpensiveResponse(self._admission, _READING_BYTES, open_one)
 
     async def post(self, request: Request) -> Response:
-        _query(request, ())
+        read_query(request, ())
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type not in CONTENT_TYPES:
             raise HTTPException(415, f"a body of the type {content_type!r}: expected one of {', '.join(CONTENT_TYPES)}")
@@ -242,7 +204,7 @@ class _Api:
 
         async with AsyncExitStack() as stack:
             data = await self._body(request, stack)
-            async with _until_disconnected(request.receive):
+            async with until_disconnected(request.receive):
                 value, id = await self._admission.run_expensive(lambda: read(data))
                 await self._admission.run_write(lambda: self._log.insert(value))
                 return Response(status_code=201, headers={"Location": f"messages/{id}"})
@@ -274,7 +236,7 @@ class _Api:
 
         Their form is that in which canvas-js's repository shows its index of ancestors.
         """
-        _query(request, ())
+        read_query(request, ())
         id = request.path_params["id"]
 
         def find() -> bytes:
@@ -287,7 +249,7 @@ class _Api:
         return self._expensive(MAX_READ, find, _JSON)
 
     def _expensive(self, size: int, call: Callable[[], bytes], media_type: str) -> Response:
-        return _Expensive(self._admission, size, lambda: _Page(_Written(call()), {}), media_type)
+        return ExpensiveResponse(self._admission, size, lambda: Page(Written(call()), {}), media_type)
 
 
 def _ids_json(ids: Sequence[str]) -> bytes:
@@ -295,116 +257,9 @@ def _ids_json(ids: Sequence[str]) -> bytes:
     return b'["%b"]' % '","'.join(ids).encode() if ids else b"[]"
 
 
-class _Text(Protocol):
-    """An answer that is written piece by piece (see `core.MessageJson`)."""
-
-    @property
-    def held(self) -> int: ...
-    def read(self, limit: int, /) -> bytes: ...
-
-
-class _Written:
-    """An answer that was written at once."""
-
-    def __init__(self, text: bytes) -> None:
-        self._rest = text
-        self.held = len(text)
-
-    def read(self, limit: int, /) -> bytes:
-        """All of it; then nothing."""
-        text, self._rest = self._rest, b""
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """An answer that is ready to be written.
-
-    Attributes:
-        text: its body.
-        headers: beside its type.
-    """
-
-    text: _Text
-    headers: Mapping[str, str]
-
-
 def _text(values: Sequence[bytes], topic: str, *, is_list: bool = True) -> core.MessageJson:
     with raising_corrupt_log:
         return core.MessageJson(values, topic, is_list)
-
-
-class _Expensive(Response):
-    """An answer that takes memory and time: it is made, as fast as the client reads, once there is room for it.
-
-    Args:
-        admission: of the request.
-        size: bytes that finding it may take.
-        open: finds it, on a thread.
-        media_type: of the answer.
-    """
-
-    def __init__(self, admission: Admission, size: int, open: Callable[[], _Page], media_type: str = _DAG_JSON) -> None:
-        super().__init__(media_type=media_type)
-        self._admission = admission
-        self._size = size
-        self._open = open
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request (ASGI)."""
-        with _refusing():
-            async with _until_disconnected(receive):
-                await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_begun = False
-        try:
-            async with self._admission.reserve(self._size) as reservation:
-                page = await self._admission.run_expensive(self._open)
-                self._admission.resize(reservation, page.text.held + 2 * PIECE_BYTES)
-                piece, following = await self._admission.run_expensive(lambda: (self._read(page), self._read(page)))
-                is_begun = True
-                if scope["method"] == "HEAD" and following:
-                    await self._stream(reservation, _Page(_Written(b""), page.headers), (), send)
-                    return
-                if not following:
-                    with reservation.waiting_for_client():
-                        await Response(piece, media_type=self.media_type, headers=page.headers)(scope, receive, send)
-                    return
-                await self._stream(reservation, page, (piece, following), send)
-        except Overloaded:
-            # The connection ends within the answer, so that the client sees that it is not whole.
-            if not is_begun:
-                raise
-
-    async def _stream(self, reservation: Reservation, page: _Page, first: Sequence[bytes], send: Send) -> None:
-        headers = [(b"content-type", self.media_type.encode())] if self.media_type else []
-        headers += [(name.lower().encode(), value.encode()) for name, value in page.headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        pieces = deque(first)
-        while piece := pieces.popleft() if pieces else await self._admission.run_expensive(lambda: self._read(page)):
-            with reservation.waiting_for_client():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    @staticmethod
-    def _read(page: _Page) -> bytes:
-        return page.text.read(PIECE_BYTES)
-
-
-@asynccontextmanager
-async def _until_disconnected(receive: Receive) -> AsyncIterator[None]:
-    """Cancel the block when the client disconnects; read and discard what it still sends."""
-
-    async def watch(scope: anyio.CancelScope) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        scope.cancel()
-
-    with anyio.CancelScope() as scope:
-        async with background() as tasks:
-            tasks.start_soon(watch, scope)
-            yield
 
 
 def _check_length(request: Request) -> None:
@@ -422,18 +277,6 @@ def _too_long() -> HTTPException:
 
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _LARGEST_KEY = 2 ** (8 * core.KEY_LENGTH) - 1
-
-
-def _query(request: Request, known: Sequence[str]) -> Mapping[str, str]:
-    items = request.query_params.multi_items()
-    names = [name for name, _ in items]
-    for name in names:
-        if name not in known:
-            expected = ", ".join(known) if known else "none"
-            raise HTTPException(400, f"the query parameter {name!r} is not known here: expected {expected}")
-        if names.count(name) > 1:
-            raise HTTPException(400, f"the query parameter {name!r} stands more than once")
-    return dict(items)
 
 
 def _window(query: Mapping[str, str]) -> tuple[str | None, str | None]:
