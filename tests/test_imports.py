@@ -57,7 +57,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("routing",),
         ("replicator",),
         ("http",),
-        ("client", "peer"),
+        ("client", "log_page", "peer"),
         ("bootstrap", "fetching", "hub"),
         ("maintenance",),
         ("__init__",),
@@ -65,10 +65,12 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "net.http": (
         ("addresses", "event_stream", "message_json", "static_files", "tls"),
         ("access", "admission", "connections"),
-        ("api", "listener", "metrics", "uvicorn_internals"),
+        ("answers", "listener", "metrics", "uvicorn_internals"),
+        ("api",),
         ("access_log", "application", "server"),
         ("__init__",),
     ),
+    "net.log_page": (("activity", "messages"), ("server",), ("__init__",)),
     "dashboard": (("events",), ("recording", "state"), ("feed",), ("stream",), ("__init__",)),
     "testnet": (
         ("connection_graph", "plan"),

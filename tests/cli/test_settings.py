@@ -90,6 +90,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "log_format": ("json", "json"),
     "events": (False, "false"),
     "access_log": (True, "1"),
+    "dashboard": (True, "true"),
     "json": (True, "yes"),
 }
 

@@ -26,11 +26,11 @@ TIMEOUT = 600
 @pytest.mark.integration
 def test_commands(tmp_path: Path) -> None:
     found = blocks(PAGE)
-    assert [block.language for block in found] == ["sh", "console", "nginx", "python", "console", "console"]
-    setup, session, *_ = found
+    assert [block.language for block in found] == ["sh", "console", "console", "nginx", "python", "console", "console"]
+    setup, session, page, *_ = found
     run_command(f"set -e; {setup.text}", tmp_path, TIMEOUT)
     with Shell(tmp_path, TIMEOUT) as shell:
-        for command, expected in steps(session):
+        for command, expected in [*steps(session), *steps(page)]:
             shell.run(command, expected)
 
 
@@ -66,7 +66,7 @@ http {{
 @pytest.mark.skipif(not may_isolate(HOST), reason="a hub by the name of the page needs a network of its own")
 def test_nginx(tmp_path: Path) -> None:
     """As the page sets it up, but at a port that users may have: two clients sync by it with the hub of the page."""
-    setup, _, configuration, *_ = blocks(PAGE)
+    setup, _, _, configuration, *_ = blocks(PAGE)
     command = setup.text.replace("DNS:localhost", f"DNS:{HOST}")
     run_command(f"set -e; {command}", tmp_path, TIMEOUT)
     text = configuration.text.replace("listen 443 ssl", "listen 8443 ssl")

@@ -54,6 +54,10 @@ class Page(Handle):
     def type(self, text: str) -> None:
         self._call("type", text=text)
 
+    def reload(self) -> None:
+        """Load the page again."""
+        self._call("reload")
+
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
         """Write a picture of the window, or of the whole page, as PNG."""
         self._call("screenshot", path=str(path), whole=whole)

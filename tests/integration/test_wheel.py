@@ -66,9 +66,10 @@ def test_it_has_what_spark_looks_for(wheel: Path) -> None:
 
 
 def test_it_has_the_files_of_pages(wheel: Path) -> None:
-    pages = ("gossiplog/dashboard/page", "gossiplog/net/http/page", "gossiplog/testnet/page")
+    folders = ("dashboard", "net/http", "net/log_page", "testnet")
+    pages = [f"gossiplog/{folder}/page" for folder in folders]
     files = {f"{page}/{path.name}" for page in pages for path in (ROOT / "python" / page).iterdir()}
-    assert {"gossiplog/dashboard/page/index.html", "gossiplog/testnet/page/peer.mjs"} < files
+    assert {"gossiplog/net/log_page/page/index.html", "gossiplog/testnet/page/peer.mjs"} < files
     assert files <= set(zipfile.ZipFile(wheel).namelist())
 
 

@@ -6,6 +6,7 @@ Its layers, each over those before:
     events          what applications are notified of
     replicator      drives the machines of `gossiplog.protocol` for one log over connections
     http            what a server offers by HTTP: who may use it, the API, metrics; and the server itself
+    log_page        the page of a log that a browser is shown
     client, peer    a log kept in step with a hub, or in a mesh
     hub             the server that clients join
 """

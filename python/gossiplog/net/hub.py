@@ -33,6 +33,7 @@ from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of
 from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.application import create_application
 from gossiplog.net.http.metrics import HEALTH_PATHS
+from gossiplog.net.log_page.server import LogPage
 from gossiplog.net.peer import Peer
 from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.replicator.driver import Driver
@@ -109,6 +110,7 @@ class Hub(Service):
         sync_server: limits of the sync streams that are served, a SyncServerConfig; likewise.
         on_event: is called with what happens, in order, on the event loop; it must not block.
         on_message: is called with each message that the log gets, once, in the order of arrival; likewise.
+        dashboard: whether a browser that opens the hub's address gets a page about the log, for who may read.
 
     Raises:
         ValueError: a peer over another log, a setting beside it that is the peer's, or a timeout that is not above 0.
@@ -130,6 +132,7 @@ class Hub(Service):
         sync_server: SyncServerConfig | None = None,
         on_event: Callable[[events.Event], None] | None = None,
         on_message: Callable[[SignedMessage], None] | None = None,
+        dashboard: bool = False,
     ) -> None:
         super().__init__()
         check_log(log, writes=False)
@@ -170,6 +173,18 @@ class Hub(Service):
         self._connections = (limits or Limits()).connections
         self._refusals = RateLimitedLog(LOGGER)
         self._refused_websockets: Counter[str] = Counter()
+        self._page = (
+            LogPage(
+                log,
+                lambda: self.counters,
+                lambda: self.peers,
+                lambda: self.unready,
+                admission,
+                failed=self._note_failure,
+            )
+            if dashboard
+            else None
+        )
         self._application = create_application(
             log,
             self._names,
@@ -178,6 +193,7 @@ class Hub(Service):
             admission,
             unready=lambda: self.unready,
             failed=self._note_failure,
+            more=() if self._page is None else self._page.routes(),
         )
         self._access = access or Access()
         self._protected = protect(
@@ -187,6 +203,7 @@ class Hub(Service):
             open_paths=HEALTH_PATHS,
             websockets=self._refused_websockets,
             addresses=self._addresses,
+            browser=None if self._page is None else self._page.browser,
         )
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -200,6 +217,10 @@ class Hub(Service):
         else:
             # The driver goes on with its other peers.
             stack.callback(running.let_go)
+        if self._page is not None:
+            stack.enter_context(driver.telemetry.listening(self._page.note))
+            tasks = await stack.enter_async_context(background())
+            tasks.start_soon(self._page.run)
         stack.callback(self._stop, running)
         self._running = running
 

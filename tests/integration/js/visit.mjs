@@ -64,6 +64,11 @@ export const visit = async (browser, { url, width, height, dark }, report) => {
       await page.keyboard.type(text);
       return null;
     },
+    // Load the page again, as a person does.
+    async reload() {
+      await page.reload();
+      return null;
+    },
     async screenshot({ path, whole }) {
       await page.screenshot({ path, fullPage: whole });
       return null;

@@ -36,7 +36,7 @@ def test_scripts_set_text_alone_and_load_nothing_from_elsewhere(path: Path) -> N
     check_script(path)
 
 
-@pytest.mark.parametrize("package", ["gossiplog.dashboard.page"])
+@pytest.mark.parametrize("package", ["gossiplog.dashboard.page", "gossiplog.net.log_page.page"])
 def test_a_page_has_its_own_files_and_those_that_all_share(package: str) -> None:
     files = read_files(package)
     assert {"index.html", "base.css", "colours.js", "d3.min.js"} < files.keys()

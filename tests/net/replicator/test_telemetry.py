@@ -215,3 +215,21 @@ def test_a_network_s_counts_are_added() -> None:
     found = own.with_network({"streams": 1, "violations": 0, "bytes_sent": 10, "bytes_received": 20}, 30)
     assert (found.bytes_sent, found.bytes_received, found.held) == (11, 22, 33)
     assert found.network == {"streams": 5, "defects": 0, "violations": 0}
+
+
+async def test_who_listens_gets_events_at_once_for_the_time_of_a_block() -> None:
+    """Beside an application's function, which is called from a task."""
+    application, first, second = Heard(), Heard(), Heard()
+    telemetry = Telemetry(application)
+    with telemetry.listening(first), telemetry.listening(second):
+        telemetry.emit(events.Connected("a"))
+        assert (first.events, second.events, application.events) == ([events.Connected("a")],) * 2 + ([],)
+    telemetry.emit(events.Connected("b"))
+    telemetry.flush()
+    assert first.events == second.events == [events.Connected("a")]
+    assert application.events == [events.Connected("a"), events.Connected("b")]
+    alone = Telemetry(None)
+    with alone.listening(first):
+        assert not alone.is_heard
+        alone.emit(events.Connected("c"))
+    assert first.events[-1] == events.Connected("c")

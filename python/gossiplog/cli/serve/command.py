@@ -170,6 +170,14 @@ def serve(
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", help="Log each request and each WebSocket of the hub, too.")
     ] = False,
+    dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard/--no-dashboard",
+            help="Show a page about the log to a browser that opens the hub's address, for whoever may read: messages,"
+            " heads, peers, refusals.",
+        ),
+    ] = False,
     events: Annotated[
         bool,
         typer.Option("--events/--no-events", help="Write what happens to stdout, after the addresses of the server."),
@@ -209,9 +217,15 @@ def serve(
     if hub is None:
         if mesh is None:
             hub = _DEFAULT
-        elif allow_origin or access_log or any((read_token, write_token, certificate, private_key, trusted_proxy)):
+        elif (
+            allow_origin
+            or access_log
+            or dashboard
+            or any((read_token, write_token, certificate, private_key, trusted_proxy))
+        ):
             raise typer.BadParameter(
-                "--allow-origin, --access-log, --trusted-proxy, tokens and TLS are for a hub's clients: give --hub, too"
+                "--allow-origin, --access-log, --dashboard, --trusted-proxy, tokens and TLS are for a hub's clients:"
+                " give --hub, too"
             )
         elif allow_host and metrics_host is None:
             raise typer.BadParameter(
@@ -265,6 +279,7 @@ def serve(
         log_level=log_level,
         log_format=log_format,
         access_log=access_log,
+        dashboard=dashboard,
         events=events,
     )
     if not show_config:

@@ -105,6 +105,7 @@ class Options:
         log_level: as `server_log` takes it.
         log_format: likewise.
         access_log: whether requests to the hub are logged.
+        dashboard: whether the hub has a page for browsers.
         events: whether what happens is shown, not just where the log is served.
     """
 
@@ -122,6 +123,7 @@ class Options:
     log_level: str
     log_format: str
     access_log: bool
+    dashboard: bool
     events: bool
 
     @property
@@ -342,7 +344,14 @@ async def _served(
             await stack.enter_async_context(peer)
         hub = None
         if options.hub is not None:
-            hub = Hub(log, access=access, limits=options.limits, peer=peer, on_event=on_event if peer is None else None)
+            hub = Hub(
+                log,
+                access=access,
+                limits=options.limits,
+                peer=peer,
+                on_event=on_event if peer is None else None,
+                dashboard=options.dashboard,
+            )
             await stack.enter_async_context(hub)
         fields: dict[str, Any] = {"log": name, "topic": log.topic}
         places: list[str] = []
@@ -365,6 +374,9 @@ async def _served(
             at: Address = await tasks.start(run)
             fields |= {"hub": at.url("ws"), "api": at.url("http") + "/api"}
             places.append(at.url("ws"))
+            if options.dashboard:
+                fields |= {"page": at.url("http") + "/"}
+                places[-1] += f" (its page: {fields['page']})"
         if listeners.metrics is not None:
             monitor = _monitor(log, peer, hub, options.monitor_access(), tls)
             at = await tasks.start(partial(serve, monitor, listener=listeners.metrics, limited_log=limited_log))

@@ -9,9 +9,10 @@
 
 An address that shows wrong tokens has to wait before it may show another one (`gossiplog.net.http.addresses`).
 
-A token comes as `Authorization: Bearer TOKEN` (RFC 6750). For WebSockets alone, whose headers a page cannot set, it may
-be the query parameter `token`: canvas-js's client opens the URL that it is given and takes nothing else. A URL shows
-up in the logs of proxies, so a program that can set the header should. Neither is passed on to the application.
+A token comes as `Authorization: Bearer TOKEN` (RFC 6750). For WebSockets, whose headers a page cannot set, and for
+addresses that a person opens in a browser (`BrowserPaths`), it may be the query parameter `token`: canvas-js's client
+opens the URL that it is given and takes nothing else. A URL shows up in the logs of proxies, so a program that can set
+the header should. Neither is passed on to the application.
 """
 
 from __future__ import annotations
@@ -392,6 +393,22 @@ class Access:
         return Denied(401, f"{'reading' if method in _SAFE_METHODS else 'writing'} needs a token here", "token")
 
 
+@dataclass(frozen=True, slots=True)
+class BrowserPaths:
+    """Paths at which a person's browser asks, which shows no token of itself.
+
+    Attributes:
+        page: may have the token as the query parameter `token`, where a navigation can have it.
+        files: what the page is made of, the same for everybody: no token is asked for. Host and origin are checked.
+        explain: gives what a browser is answered where the page was refused for want of a token; None for what others
+            are.
+    """
+
+    page: str
+    files: Collection[str]
+    explain: Callable[[Scope, Denied], ASGIApp | None]
+
+
 def protect(
     app: ASGIApp,
     access: Access | Callable[[], Access],
@@ -400,6 +417,7 @@ def protect(
     open_paths: Collection[str] = (),
     websockets: Counter[str] | None = None,
     addresses: Addresses | None = None,
+    browser: BrowserPaths | None = None,
 ) -> ASGIApp:
     """Return an application behind these checks, with the headers of CORS.
 
@@ -418,6 +436,7 @@ def protect(
         websockets: counts those of the refused requests that were WebSockets, likewise.
         addresses: limit how many requests with wrong tokens an address makes; None makes its own. How often it opens a
             WebSocket is to be limited around this application, where that costs less.
+        browser: paths of a page; None where there is none.
     """
 
     def current() -> Access:
@@ -431,6 +450,7 @@ def protect(
             open_paths,
             Counter() if websockets is None else websockets,
             Addresses() if addresses is None else addresses,
+            browser,
         ),
         allow_origins=sorted(current().origins),
         allow_methods=("GET", "HEAD", "POST"),
@@ -448,6 +468,7 @@ class _AccessControl:
         open_paths: Collection[str],
         websockets: Counter[str],
         addresses: Addresses,
+        browser: BrowserPaths | None,
     ) -> None:
         self._app = app
         self._access = access
@@ -455,6 +476,7 @@ class _AccessControl:
         self._open_paths = open_paths
         self._websockets = websockets
         self._addresses = addresses
+        self._browser = browser
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -462,13 +484,17 @@ class _AccessControl:
             return
         access, is_websocket = self._access(), scope["type"] == "websocket"
         host = host_of(scope)
-        refusal = self._addresses.token_refusal(host) if not is_websocket and access.shows_token(scope) else None
+        # The access log around this application keeps the scope that it has.
+        shown = _with_header(scope) if self._is_page(scope) else scope
+        refusal = self._addresses.token_refusal(host) if not is_websocket and access.shows_token(shown) else None
         # Before the token is compared.
-        decision = refusal or access.decide(scope)
+        decision = refusal or access.decide(shown)
         if not is_websocket and isinstance(decision, Denied) and decision.is_guess:
             self._addresses.count_wrong_token(host)
         match decision:
             case Denied() | Refusal() if self._is_open(scope):
+                await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
+            case Denied(kind="token", is_guess=False) if self._is_file(scope):
                 await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
             case Refusal() as found:
                 self._note(found.kind, scope, found.reason)
@@ -480,11 +506,12 @@ class _AccessControl:
                 scope[SCOPE_KEY] = denied
                 name, fields = name_of_token(denied)
                 self._note(denied.kind, scope, denied.reason + name, fields)
-                await _deny(denied, scope, receive, send)
+                answer = self._explanation(scope, denied)
+                await (_deny(denied, scope, receive, send) if answer is None else answer(scope, receive, send))
             case Allowed() as allowed:
                 # Likewise.
                 scope[SCOPE_KEY] = allowed
-                await self._app({**_without_token(scope), SCOPE_KEY: allowed}, receive, send)
+                await self._app({**_without_token(shown), SCOPE_KEY: allowed}, receive, send)
 
     def _note(self, kind: str, scope: Scope, reason: str, fields: Mapping[str, str] = MappingProxyType({})) -> None:
         what = "a WebSocket" if scope["type"] == "websocket" else "a request"
@@ -492,8 +519,23 @@ class _AccessControl:
         self._limited_log.note(kind, client_name(scope.get("client")), text, more=fields)
 
     def _is_open(self, scope: Scope) -> bool:
-        is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
-        return is_read and scope["path"].removeprefix(scope.get("root_path", "")) in self._open_paths
+        return _is_read_of(scope, self._open_paths)
+
+    def _is_page(self, scope: Scope) -> bool:
+        return self._browser is not None and _is_read_of(scope, (self._browser.page,))
+
+    def _is_file(self, scope: Scope) -> bool:
+        return self._browser is not None and _is_read_of(scope, self._browser.files)
+
+    def _explanation(self, scope: Scope, denied: Denied) -> ASGIApp | None:
+        if self._browser is None or denied.kind != "token" or not self._is_page(scope):
+            return None
+        return self._browser.explain(scope, denied)
+
+
+def _is_read_of(scope: Scope, paths: Collection[str]) -> bool:
+    is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
+    return is_read and scope["path"].removeprefix(scope.get("root_path", "")) in paths
 
 
 def as_response(refusal: Refusal) -> JSONResponse:
@@ -512,12 +554,26 @@ async def _deny(denied: Denied, scope: Scope, receive: Receive, send: Send) -> N
     await JSONResponse({"error": denied.reason}, denied.status, headers)(scope, receive, send)
 
 
+def _with_header(scope: Scope) -> Scope:
+    """Return the scope of a request whose token, if it stands in the query, is in the header as well."""
+    token = dict(_query(scope)).get(_QUERY_NAME)
+    if token is None or _Headers(scope).count("authorization"):
+        return scope
+    # A text with other characters is no token of anybody's.
+    header = (b"authorization", b"Bearer " + token.encode("latin-1", "replace"))
+    return {**scope, "headers": [*scope["headers"], header], "query_string": _bare_query(scope)}
+
+
 def _without_token(scope: Scope) -> dict[str, Any]:
     headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
     query = scope.get("query_string", b"")
     if scope["type"] == "websocket" and _QUERY_NAME.encode() in query:
-        query = urlencode([(name, value) for name, value in _query(scope) if name != _QUERY_NAME]).encode()
+        query = _bare_query(scope)
     return {**scope, "headers": headers, "query_string": query}
+
+
+def _bare_query(scope: Scope) -> bytes:
+    return urlencode([(name, value) for name, value in _query(scope) if name != _QUERY_NAME]).encode()
 
 
 class _Headers:

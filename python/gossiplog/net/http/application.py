@@ -16,7 +16,8 @@ from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.net.http.access import Access, protect
 from gossiplog.net.http.admission import Admission
-from gossiplog.net.http.api import Connections, as_json, create_api
+from gossiplog.net.http.answers import as_json
+from gossiplog.net.http.api import Connections, create_api
 from gossiplog.net.http.metrics import HEALTH_PATHS, Peers, metric_routes
 from gossiplog.net.replicator.telemetry import Counters
 
@@ -29,6 +30,7 @@ def create_application(
     admission: Admission,
     unready: Callable[[], str],
     failed: Callable[[StorageError], None],
+    more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Make the ASGI application that answers a hub's HTTP requests.
 
@@ -40,9 +42,10 @@ def create_application(
         admission: of requests to the API.
         unready: gives why `/readyz` answers 503; "" if it does not.
         failed: is called with an error of the log that the API met.
+        more: routes of what the hub serves beside that.
     """
     routes = metric_routes(log, counters, peers, unready)
-    return _site([Mount("/api", create_api(log, connections, admission, failed)), *routes])
+    return _site([Mount("/api", create_api(log, connections, admission, failed)), *routes, *more])
 
 
 def create_monitor(

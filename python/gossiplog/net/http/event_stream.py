@@ -122,8 +122,9 @@ class Readers:
         self.notify()
 
     def begin(self) -> None:
-        """Undo `end`."""
+        """Undo `end`, on whichever event loop runs now."""
         self._has_ended = False
+        self._added = anyio.Event()
 
     def check_room(self) -> None:
         """Refuse a reader too many.
@@ -169,7 +170,9 @@ class _Stream(StreamingResponse):
     """A stream of events, which counts as a reader as long as it goes on."""
 
     def __init__(self, readers: Readers, parts: AsyncIterator[bytes]) -> None:
-        super().__init__(parts, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        # The second is nginx's, which would pass on an answer in large pieces.
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(parts, media_type="text/event-stream", headers=headers)
         self._readers = readers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -105,7 +105,7 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
         return await health(request)
 
     async def connected(request: Request) -> Response:
-        return JSONResponse([_peer_json(peer) for peer in peers()])
+        return JSONResponse([peer_json(peer) for peer in peers()])
 
     return [
         Route("/metrics", metrics),
@@ -115,7 +115,7 @@ def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unre
     ]
 
 
-def _peer_json(info: PeerInfo) -> dict[str, Any]:
+def peer_json(info: PeerInfo) -> dict[str, Any]:
     """Return `peer`, `kind` and `replicates`, and of a peer of a mesh all but the protocols."""
     found = {"peer": info.name, **asdict(info)}
     shown = found.keys() - {"name", "protocols"} if info.kind == "mesh" else {"peer", "kind", "replicates"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -195,6 +196,7 @@ class Telemetry:
     def __init__(self, on_event: Callable[[events.Event], None] | None, file: Path | None = None) -> None:
         self._on_event = on_event
         self._file = file
+        self._listeners: tuple[Callable[[events.Event], object], ...] = ()
         self._waiting: deque[events.Event] = deque()
         self._due = anyio.Event()
         self._counts: Counter[str] = Counter()
@@ -381,9 +383,23 @@ class Telemetry:
                 self._limited_log.note(
                     type(error).__name__, doing, str(error), level=logging.ERROR, subject="doing", repeats=False
                 )
+        for listener in self._listeners:
+            listener(event)
         if self._on_event is not None:
             self._waiting.append(event)
             self._due.set()
+
+    @contextmanager
+    def listening(self, listener: Callable[[events.Event], object]) -> Iterator[None]:
+        """Call a function of this package with each event at once, for the time of a block; it must not raise or wait.
+
+        It is no application: what is made for those alone, as `Committed`, may not come.
+        """
+        self._listeners = (*self._listeners, listener)
+        try:
+            yield
+        finally:
+            self._listeners = tuple(each for each in self._listeners if each is not listener)
 
     async def run(self) -> None:
         """Call the application's function with each event, in order; raise what it raises."""
