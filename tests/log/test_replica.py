@@ -37,6 +37,7 @@ def test_few_keys_are_looked_up_at_once_in_memory_and_heads_anywhere(
             assert (found is None) is (log is in_sqlite)
             assert found is None or set(found) == known
         assert log.replica.known_at_once([number.to_bytes(20, "big") for number in range(257)]) is None
+    assert (in_memory.replica.count_at_once(), in_sqlite.replica.count_at_once()) == (2, None)
     with in_memory.replica.reading_at_once() as is_quick, in_sqlite.replica.reading_at_once() as is_also_quick:
         assert (is_quick, is_also_quick) == (True, False)
     with monkeypatch.context() as patch:
@@ -64,6 +65,7 @@ def test_nothing_is_read_at_once_while_another_thread_writes(opened: Callable[..
     thread.start()
     assert held.wait(60)
     assert log.replica.known_at_once([first.key]) is None
+    assert log.replica.count_at_once() is None
     with log.replica.reading_at_once() as is_quick:
         assert not is_quick
     release.set()

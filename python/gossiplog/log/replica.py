@@ -76,6 +76,11 @@ class Replica:
         """Return how many messages there are: the sequence of the last."""
         return read(self._storage, lambda reader: reader.position().count)
 
+    def count_at_once(self) -> int | None:
+        """Return what `count` does, if nothing has to be waited for; else None."""
+        with self._storage.lock_if_free() as is_locked:
+            return self.count() if is_locked else None
+
     def known(self, keys: Sequence[bytes]) -> Collection[bytes]:
         """Return those of the keys that are in the log."""
         return read(self._storage, lambda reader: reader.sequences(keys).keys(), single=True)

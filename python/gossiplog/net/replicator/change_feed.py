@@ -161,8 +161,11 @@ class ChangeFeed:
         return self._last
 
     async def _look(self) -> None:
-        count = await self.retry_until_available("following the log", lambda: self._workers.read(self._replica.count))
-        self._last = max(self._last, count)
+        self._last = max(self._last, await self.retry_until_available("following the log", self._read_count))
+
+    async def _read_count(self) -> int:
+        found = self._replica.count_at_once()
+        return found if found is not None else await self._workers.read(self._replica.count)
 
     async def _forward(self, sequences: range) -> None:
         after, time_slice = sequences.start - 1, TimeSlice()
