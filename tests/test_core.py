@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -21,14 +24,21 @@ from tests.strategies import TOPIC, alternative, longer_author, signed
 
 def test_both_cores_offer_the_names_of_the_interface(core: ModuleType) -> None:
     names = set(importlib.import_module("gossiplog.core").__all__)
-    assert names == {
-        name
-        for name, value in vars(reference).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
+    assert names == set(dir(reference))
     assert all(hasattr(core, name) for name in names)
     for name in ("MAX_CLOCK", "MAX_DEPTH", "MAX_OWN_DEPTH", "KEY_LENGTH", "HASH_LENGTH"):
         assert getattr(core, name) == getattr(reference, name)
+
+
+@pytest.mark.integration
+def test_programs_on_the_core_in_rust_import_little_of_the_other() -> None:
+    program = (
+        "import sys, gossiplog.log.audit, gossiplog.net.peer, gossiplog.testnet.worker;"
+        "print(*sorted(name for name in sys.modules if name.startswith('gossiplog.reference.')))"
+    )
+    environment = os.environ | {"GOSSIPLOG_CORE": "rust"}
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.split() == [f"gossiplog.reference.{name}" for name in ("ancestors", "limits", "multiformats")]
 
 
 # The vectors

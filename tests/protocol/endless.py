@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 
-from gossiplog import core, reference
+from gossiplog import core
 from gossiplog.core import Node, Nodes
 from gossiplog.protocol import wire
+from gossiplog.reference import node
 
 
 class Endless:
@@ -62,4 +63,4 @@ class Endless:
 
 def parent_hash(*hashes: bytes) -> bytes:
     """The hash of a node over nodes with these."""
-    return reference.node.parent_hash(Node(0, None, hash) for hash in hashes)
+    return node.parent_hash(Node(0, None, hash) for hash in hashes)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from gossiplog import core, reference
+from gossiplog import core
 from gossiplog.core import Node, Nodes
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Client, Finished, Received, Send, Server, SyncClientConfig
 from gossiplog.protocol.sync import client as sync_client
+from gossiplog.reference.node import parent_hash
 from tests.protocol.endless import Endless
 from tests.protocol.pipe import (
     MANY,
@@ -406,7 +407,7 @@ def test_a_root_with_one_child() -> None:
     """Sync client, 6."""
     log = Entries(messages(range(5)))
     below = log.tree.root
-    root = Node(below.level + 1, None, reference.node.parent_hash([below]))
+    root = Node(below.level + 1, None, parent_hash([below]))
 
     def change(request: wire.Request, answer: wire.Answer) -> wire.Answer:
         if isinstance(request, wire.GetRoot):
