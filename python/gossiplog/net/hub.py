@@ -235,7 +235,7 @@ class Hub(Service):
         """Ask callers for other tokens from now on, and disconnect clients whose token does not give the same rights.
 
         These come back by themselves, and are refused then, or let in with the rights that their token gives now.
-        Requests that are being answered are answered to their end.
+        Requests that are being answered are answered to their end, but pages of the log have to show their token again.
 
         Args:
             read_token: for reading, as `Access` takes it, or None.
@@ -245,6 +245,8 @@ class Hub(Service):
             How many clients were disconnected.
         """
         self._access = replace(self._access, read_token=as_tokens(read_token), write_token=as_tokens(write_token))
+        if self._page is not None:
+            self._page.check_again()
         running = self._running
         if running is None:
             return 0

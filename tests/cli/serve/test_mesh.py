@@ -158,6 +158,7 @@ def test_a_peer_of_another_topic_is_said(program: Program, log: Path) -> None:
         (["serve", "notes.db", "--identity", "key"], "are for a mesh"),
         (["serve", "notes.db", *LISTEN, "--write-token", "token"], "are for a hub's clients: give --hub, too"),
         (["serve", "notes.db", *LISTEN, "--access-log"], "are for a hub's clients: give --hub, too"),
+        (["serve", "notes.db", *LISTEN, "--dashboard"], "are for a hub's clients: give --hub, too"),
         (
             ["serve", "notes.db", *LISTEN, "--allow-host", "a"],
             "--allow-host is for a hub's clients, or for --metrics-host",

@@ -156,6 +156,17 @@ async def test_streams_end_when_they_are_told_to() -> None:
         assert [each.kind for each in read(await pieces.next())] == ["state"]
 
 
+@pytest.mark.anyio
+async def test_a_cut_ends_the_streams_that_there_are() -> None:
+    readers = Readers(Batches("s", lambda: b"{}"))
+    async with reading(readers) as pieces:
+        await pieces.next()
+        readers.cut()
+        assert await pieces.rest() == [b""]
+    async with reading(readers) as pieces:
+        assert [each.kind for each in read(await pieces.next())] == ["state"]
+
+
 def test_there_are_so_many_readers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = Readers(Batches("s", lambda: b"{}"))
     readers.count = 2

@@ -384,6 +384,17 @@ async def test_guesses_in_the_address_count(opened: Open) -> None:
         assert (await call(there, f"/?token={TOKEN}", headers=[OWN, BROWSER])).status == 429
 
 
+async def test_a_page_whose_token_was_replaced_is_shut_out(opened: Open) -> None:
+    hub = Hub(opened(), access=Access(read_token=TOKEN), dashboard=True)
+    async with hub:
+        async with reading(hub, SHOWN) as reader:
+            hub.replace_tokens("another-0123456789", None)
+            await reader.until(lambda: reader.ended)
+        assert (await get(hub, "/dashboard/events", SHOWN)).status == 401
+        async with reading(hub, ("Authorization", "Bearer another-0123456789")) as reader:
+            assert reader.received[0].kind == "state"
+
+
 async def test_a_hub_that_does_not_run_says_so(opened: Open) -> None:
     hub = Hub(opened(), dashboard=True)
     assert (await get(hub, "/", BROWSER)).status == 503

@@ -110,6 +110,8 @@ class Readers:
         self._batches = batches
         self._added = anyio.Event()
         self._has_ended = False
+        # Streams that began before the last cut end.
+        self._cuts = 0
 
     def notify(self) -> None:
         """Send what was added."""
@@ -119,6 +121,11 @@ class Readers:
     def end(self) -> None:
         """End all streams, also those that begin later: their pages try again."""
         self._has_ended = True
+        self.notify()
+
+    def cut(self) -> None:
+        """End the streams that there are: their pages come again at once, and are checked again."""
+        self._cuts += 1
         self.notify()
 
     def begin(self) -> None:
@@ -148,12 +155,12 @@ class Readers:
     async def _parts(self, position: int | None) -> AsyncIterator[bytes]:
         # After a restart of the program pages come back within a second.
         yield b"retry: 500\n\n"
-        batches = self._batches
+        batches, cuts = self._batches, self._cuts
         if position is not None:
             text, position = batches.missed(position), batches.position
             if text:
                 yield text
-        while not self._has_ended:
+        while not self._has_ended and cuts == self._cuts:
             added = self._added
             text, position = batches.since(position), batches.position
             if text:

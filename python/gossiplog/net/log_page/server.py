@@ -124,6 +124,10 @@ class LogPage:
         finally:
             self._readers.end()
 
+    def check_again(self) -> None:
+        """End the streams of the open pages, which come again, since what they may do is another now."""
+        self._readers.cut()
+
     def routes(self) -> list[BaseRoute]:
         """Make the routes of the page."""
         application = Starlette(
