@@ -245,9 +245,13 @@ def test_a_click_on_an_edge_cuts_it(shown: Shown, open_page: Open) -> None:
     page = open_page(shown.url)
     becomes_true_state(page, shown)
     page.until(RESTS)
-    peers = page.evaluate("dashboard.layout.links.at(-1).edge.peers")
-    middle = "(({source, target}) => ({x: (source.x + target.x) / 2, y: (source.y + target.y) / 2}))"
-    page.click_at(*point(page, f"{middle}(dashboard.layout.links.at(-1))"))
+    # One that no peer covers and no other edge crosses where it is clicked.
+    middles = """(({layout, drawing}) => layout.links.map((link) => ({
+        link, x: (link.source.x + link.target.x) / 2, y: (link.source.y + link.target.y) / 2,
+    })).find(({link, x, y}) => layout.find(x, y, drawing.distance(24)) === undefined && [-3, 0, 3].every((aside) =>
+        layout.findLink(x + aside, y + aside, drawing.distance(12)) === link)))(dashboard)"""
+    peers = page.evaluate(f"{middles}.link.edge.peers")
+    page.click_at(*point(page, middles))
     page.until(f"![...dashboard.state.edges.values()].some(({{peers}}) => peers.join() === {','.join(peers)!r})")
     becomes_true_state(page, shown)
     assert frozenset(peers) not in shown.network.edges
