@@ -134,8 +134,8 @@ class Member:
             translator.changed(len(messages))
 
     def count_traffic(self) -> None:
-        """Report how many bytes it has sent and received since it was started. Does nothing where it does not run."""
-        if (counting := self._counting) is not None:
+        """Report how many bytes it has sent and received since it was started, if it runs and somebody looks."""
+        if (counting := self._counting) is not None and self.translator.observed:
             counted = counting if isinstance(counting, Bootstrap) else counting.counters
             self.translator.count_traffic(counted.bytes_sent, counted.bytes_received)
 

@@ -17,6 +17,7 @@ from random import Random
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
@@ -167,8 +168,10 @@ class Worker(Service):
             await anyio.sleep(REPORT_SECONDS)
             if (now := anyio.current_time()) >= counted + TRAFFIC_SECONDS:
                 counted = now
-                for member in self._members.values():
+                for member in tuple(self._members.values()):
                     member.count_traffic()
+                    # To count takes half a millisecond, which messages must not wait for 64 times.
+                    await anyio.lowlevel.checkpoint()
             self._flush()
 
     def _flush(self) -> None:
