@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 import pytest
@@ -16,7 +16,9 @@ from gossiplog.log.state import INDEX_LAG, UnindexedMessages
 from gossiplog.net import events
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.telemetry import Telemetry
+from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
+from gossiplog.storage.memory import MemoryStorage
 from tests.net.support import feed_and_writer
 
 pytestmark = pytest.mark.anyio
@@ -76,6 +78,52 @@ async def test_the_work_of_a_transaction_is_measured_as_its_threads_processor_ti
     outcome = await made.insert_values([signer.sign(replica.topic, 1, [], number)[1] for number in range(8)])
     assert len(outcome.inserted) == 8
     assert used[0] <= outcome.cpu_seconds < used[0] + 0.04
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "checks", "size", "turns"),
+    [
+        (True, False, 10, ["writing to the log"]),
+        (True, True, 10, ["checking payloads"]),
+        (True, True, 2**16, ["verifying messages", "checking payloads", "writing to the log"]),
+        (False, False, 10, ["writing to the log"]),
+        (False, True, 10, ["checking payloads", "writing to the log"]),
+        (False, True, 2**16, ["verifying messages", "checking payloads", "writing to the log"]),
+    ],
+)
+async def test_short_messages_take_few_turns_on_threads(
+    opened: Open,
+    signer: Signer,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    in_memory: bool,
+    checks: bool,
+    size: int,
+    turns: list[str],
+) -> None:
+    """Each turn of a thread is a millisecond of a message's latency where many peers share a process."""
+    taken: list[str] = []
+    run = WorkerPool._run
+
+    async def noting(self: WorkerPool, doing: str, *arguments: Any) -> Any:
+        taken.append(doing)
+        return await run(self, doing, *arguments)
+
+    def refuse(payload: object) -> None:
+        if payload == "refused":
+            raise ValueError("not that")
+
+    log = opened(MemoryStorage() if in_memory else ":memory:", payload=refuse if checks else None)
+    _, made = feed_and_writer(log)
+    values = [signer.sign(log.topic, 1, [], payload)[1] for payload in ("x" * size, "refused")]
+    monkeypatch.setattr(WorkerPool, "_run", noting)
+    outcome = await made.insert_values(values)
+    assert taken == turns
+    assert list(outcome.refused) == ([1] if checks else [])
+    assert list(outcome.inserted) == ([0] if checks else [0, 1])
+    assert len(log) == len(outcome.inserted)
+    again = await made.insert_values(values)
+    assert again.duplicates == len(outcome.inserted)
 
 
 async def test_the_index_follows_messages_in_transactions_of_its_own(opened: Open, signer: Signer) -> None:

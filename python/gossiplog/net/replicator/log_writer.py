@@ -47,11 +47,15 @@ class LogWriter:
         self._failed = Signal()
 
     async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
-        """Verify and insert values, on one thread where that is quick."""
+        """Verify and insert values, with as few turns on threads as that is quick in."""
         replica = self._replica
-        if replica.checks or sum(map(len, values)) > _VERIFIED_APART:
+        if sum(map(len, values)) > _VERIFIED_APART:
             return await self.insert(await self._workers.verify(replica.verify, values))
-        return await self._insert(lambda: replica.insert(replica.verify(values)))
+        if not replica.checks:
+            return await self._insert(lambda: replica.insert(replica.verify(values)))
+        checked = await self._workers.check(lambda: replica.check(replica.verify(values)))
+        outcome = self.insert_at_once(checked)
+        return outcome if outcome is not None else await self._insert(lambda: replica.insert(checked))
 
     def insert_at_once(self, batch: VerifiedBatch) -> InsertOutcome | None:
         """Insert a few messages on the event loop, if nothing has to be waited for (see `Replica.insert_at_once`).
