@@ -132,9 +132,10 @@ class LogWriter:
     async def watch_files(self) -> None:
         """Report once, each time it happens, that the files of the log are not those that were opened, without end.
 
-        What is only read from, as by a hub whose clients write nothing, does not notice it.
+        What is only read from, as by a hub whose clients write nothing, does not notice it. Ends at once where the log
+        is in no file.
         """
-        while True:
+        while self._replica.file is not None:
             fault = ""
             try:
                 await self._workers.read(self._replica.check_files)
