@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 from starlette.types import ASGIApp, Message
 
-from gossiplog.dashboard import stream
+from gossiplog.dashboard import feed, stream
 from gossiplog.dashboard.events import Committed, Delivered, Event, Noted
 from gossiplog.dashboard.feed import MOST_PENDING
 from gossiplog.dashboard.stream import Dashboard, player
@@ -150,6 +150,23 @@ async def test_a_page_that_comes_back_resumes() -> None:
         assert [event["text"] for event in sent.data["events"]] == ["three"]
     async with reading(dashboard, ("Last-Event-ID", "another-1")) as reader:
         assert (await reader.next())[0].kind == "state"
+
+
+async def test_a_batch_that_publish_or_snapshot_has_made_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    dashboard = Dashboard()
+    async with reading(dashboard) as reader:
+        await reader.next()
+        # The stream waits for what is announced.
+        await anyio.wait_all_tasks_blocked()
+        dashboard.publish(Noted(1, "before a snapshot"))
+        dashboard.snapshot()
+        with anyio.fail_after(5):
+            assert (await reader.next())[0].data["events"][0]["text"] == "before a snapshot"
+        await anyio.wait_all_tasks_blocked()
+        monkeypatch.setattr(feed, "MOST_PENDING", 1)
+        dashboard.publish(Noted(2, "too many wait"))
+        with anyio.fail_after(5):
+            assert (await reader.next())[0].data["events"][0]["text"] == "too many wait"
 
 
 async def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ _COMMANDS: Mapping[str, TypeAdapter[Any]] = {
 class Dashboard:
     """A live picture of a network, for any number of pages.
 
-        dashboard = Dashboard(title="64 peers", controls=network)
+        dashboard = Dashboard(title="64 peers", controls=NetworkControls(network, auto_append))
         address = await tasks.start(dashboard.serve)
         dashboard.publish(PeerAdded(0.0, "12D3KooW…", "1"))
 
@@ -146,7 +146,7 @@ class Dashboard:
         self._readers = Readers(self._feed.batches)
 
     def publish(self, event: Event) -> None:
-        """Show an event to all pages soon. It takes the same short time however many there are.
+        """Show an event to all pages soon. It appends, and folds only when MOST_PENDING events wait.
 
         It is to be called on the event loop that `serve` or `run` runs on.
         """
@@ -201,8 +201,9 @@ class Dashboard:
         return _site(routes, access)
 
     async def _flush(self) -> None:
-        if self._feed.flush():
-            self._readers.notify()
+        self._feed.flush()
+        # Also of a batch that `publish` or `snapshot` made meanwhile.
+        self._readers.notify()
         if self._record is not None and self._unrecorded:
             events, self._unrecorded = self._unrecorded, []
             # A thread that was left alone would write after the end of the file, or what comes next before this.

@@ -203,7 +203,7 @@ class Hub(Service):
             open_paths=HEALTH_PATHS,
             websockets=self._refused_websockets,
             addresses=self._addresses,
-            browser=None if self._page is None else self._page.browser,
+            browser=None if self._page is None else self._page.browser_paths,
         )
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -246,7 +246,7 @@ class Hub(Service):
         """
         self._access = replace(self._access, read_token=as_tokens(read_token), write_token=as_tokens(write_token))
         if self._page is not None:
-            self._page.check_again()
+            self._page.end_streams()
         running = self._running
         if running is None:
             return 0

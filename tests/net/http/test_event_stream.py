@@ -10,6 +10,7 @@ import anyio
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message
 
 from gossiplog.net.http import event_stream
@@ -146,25 +147,65 @@ async def test_streams_end_when_they_are_told_to() -> None:
     readers = Readers(batches)
     async with reading(readers) as pieces:
         await pieces.next()
-        readers.end()
+        readers.close()
         assert await pieces.rest() == [b""]
         assert readers.count == 0
     async with reading(readers) as pieces:
         assert await pieces.rest() == [b""]
-    readers.begin()
+    readers.open()
     async with reading(readers) as pieces:
         assert [each.kind for each in read(await pieces.next())] == ["state"]
 
 
 @pytest.mark.anyio
-async def test_a_cut_ends_the_streams_that_there_are() -> None:
+async def test_the_streams_that_there_are_end_and_later_ones_do_not() -> None:
     readers = Readers(Batches("s", lambda: b"{}"))
     async with reading(readers) as pieces:
         await pieces.next()
-        readers.cut()
+        readers.end_streams()
         assert await pieces.rest() == [b""]
     async with reading(readers) as pieces:
         assert [each.kind for each in read(await pieces.next())] == ["state"]
+
+
+async def pieces_of(answer: Response) -> list[bytes]:
+    sent: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b""))
+
+    with anyio.fail_after(60):
+        await answer(scope("http", "/events"), anyio.sleep_forever, send)
+    return [piece for piece in sent if piece]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("last_id", ["", "s-0"])
+async def test_a_stream_that_was_ended_before_its_first_piece_sends_nothing(last_id: str) -> None:
+    """Also where a page that comes back has missed something."""
+    batches = Batches("s", lambda: b"{}")
+    readers = Readers(batches)
+    batches.add(b"{}")
+    request = Request(scope("http", "/events", headers=[("Last-Event-ID", last_id)]))
+    answer = readers.answer(request)
+    readers.end_streams()
+    assert await pieces_of(answer) == [b"retry: 500\n\n"]
+    checked = readers.generation
+    readers.end_streams()
+    assert await pieces_of(readers.answer(request, checked)) == [b"retry: 500\n\n"]
+
+
+@pytest.mark.anyio
+async def test_readers_are_woken_for_new_batches_alone() -> None:
+    batches = Batches("s", lambda: b"{}")
+    readers = Readers(batches)
+    before = readers._added
+    readers.notify()
+    assert readers._added is before
+    batches.add(b"{}")
+    readers.notify()
+    assert before.is_set()
+    assert not readers._added.is_set()
 
 
 def test_there_are_so_many_readers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,6 +395,25 @@ async def test_a_page_whose_token_was_replaced_is_shut_out(opened: Open) -> None
             assert reader.received[0].kind == "state"
 
 
+async def test_a_token_that_is_replaced_while_a_stream_begins_gives_none(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(opened(), access=Access(read_token=TOKEN), dashboard=True)
+    assert hub._page is not None
+    update = hub._page._update
+
+    async def replaced() -> None:
+        hub.replace_tokens("another-0123456789", None)
+        await update()
+
+    async with hub:
+        monkeypatch.setattr(hub._page, "_update", replaced)
+        reader = Reader()
+        with anyio.fail_after(60):
+            await reader.run(hub, [SHOWN])
+        assert (reader.status, reader.ended, reader.received) == (200, True, [])
+
+
 async def test_a_hub_that_does_not_run_says_so(opened: Open) -> None:
     hub = Hub(opened(), dashboard=True)
     assert (await get(hub, "/", BROWSER)).status == 503

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 MOST_BEHIND = 10
-"""Batches that a reader may have missed and still get. Then it gets a new state."""
+"""Missed batches up to which a reader is sent them; beyond, a new state."""
 MOST_KEPT = 200
 """Batches that a page which connects again may have missed."""
 MOST_KEPT_BYTES = 4 * 2**20
@@ -103,35 +103,41 @@ class Readers:
 
     Attributes:
         count: how many there are.
+        generation: of streams, by which `end_streams` tells those that began before it.
     """
 
     def __init__(self, batches: Batches) -> None:
         self.count = 0
+        self.generation = 0
         self._batches = batches
         self._added = anyio.Event()
-        self._has_ended = False
-        # Streams that began before the last cut end.
-        self._cuts = 0
+        self._announced = batches.position
+        self._is_closed = False
 
     def notify(self) -> None:
-        """Send what was added."""
+        """Send the batches that were added, whoever added them; do nothing where there are none."""
+        if self._announced != self._batches.position:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._announced = self._batches.position
         self._added.set()
         self._added = anyio.Event()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End all streams, also those that begin later: their pages try again."""
-        self._has_ended = True
-        self.notify()
+        self._is_closed = True
+        self._wake()
 
-    def cut(self) -> None:
-        """End the streams that there are: their pages come again at once, and are checked again."""
-        self._cuts += 1
-        self.notify()
-
-    def begin(self) -> None:
-        """Undo `end`, on whichever event loop runs now."""
-        self._has_ended = False
+    def open(self) -> None:
+        """Undo `close`, on whichever event loop runs now."""
+        self._is_closed = False
         self._added = anyio.Event()
+
+    def end_streams(self) -> None:
+        """End the streams of this generation: their pages come again at once, and are checked again."""
+        self.generation += 1
+        self._wake()
 
     def check_room(self) -> None:
         """Refuse a reader too many.
@@ -142,25 +148,29 @@ class Readers:
         if self.count >= MOST_READERS:
             raise HTTPException(503, f"{MOST_READERS} pages are open already: close one", {"Retry-After": "5"})
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request, generation: int | None = None) -> Response:
         """Return the stream as the answer to a request.
+
+        Args:
+            request: of a page.
+            generation: when its access was checked; None where that was just now. A stream of an earlier one ends.
 
         Raises:
             HTTPException: there are as many readers as there may be.
         """
         self.check_room()
         position = self._batches.resume(request.headers.get("last-event-id", ""))
-        return _Stream(self, self._parts(position))
+        return _Stream(self, self._parts(position, self.generation if generation is None else generation))
 
-    async def _parts(self, position: int | None) -> AsyncIterator[bytes]:
+    async def _parts(self, position: int | None, generation: int) -> AsyncIterator[bytes]:
         # After a restart of the program pages come back within a second.
         yield b"retry: 500\n\n"
-        batches, cuts = self._batches, self._cuts
-        if position is not None:
+        batches = self._batches
+        if position is not None and generation == self.generation:
             text, position = batches.missed(position), batches.position
             if text:
                 yield text
-        while not self._has_ended and cuts == self._cuts:
+        while not self._is_closed and generation == self.generation:
             added = self._added
             text, position = batches.since(position), batches.position
             if text:

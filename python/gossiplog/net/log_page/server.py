@@ -4,7 +4,7 @@
   the answer is the same page with the status 401: it asks for the token, and says what that is.
 - `GET /dashboard/page.js` and the like: its files, which need no token.
 - `GET /dashboard/events`: the stream (`gossiplog.net.http.event_stream`): `state`, all that is shown of the hub and of
-  its last messages, then `changes`: the parts of that which are others now.
+  its last messages, then `changes`: the sections of that which changed.
 - `GET /dashboard/messages?before=ID`, `after`, `around`: a part of the log; `/dashboard/messages/ID`: one message.
 
 Nothing is read for the page while nobody looks, and what is read then is what is shown: it costs the same for a log of
@@ -71,7 +71,7 @@ class LogPage:
         clock: gives seconds since the epoch.
 
     Attributes:
-        browser: the paths at which a browser asks.
+        browser_paths: the paths at which a browser asks.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class LogPage:
         self._sections: dict[str, _Section] = {}
         self._latest = messages.Window([], False, False)
         paths = [f"{_PREFIX}/{name}" for name in self._files]
-        self.browser = BrowserPaths("/", frozenset(paths), self._explain)
+        self.browser_paths = BrowserPaths("/", frozenset(paths), self._explain)
 
     def note(self, event: events.Event) -> None:
         """Take an event of the hub."""
@@ -113,7 +113,7 @@ class LogPage:
     async def run(self) -> None:
         """Keep the open pages up to date, until cancelled; then end their streams."""
         # Events and locks are an event loop's, and a hub may run on one after the other.
-        self._readers.begin()
+        self._readers.open()
         self._wanted, self._updating, self._updated = anyio.Event(), anyio.Lock(), -UPDATE_SECONDS
         try:
             while True:
@@ -122,11 +122,11 @@ class LogPage:
                 await self._update()
                 await anyio.sleep(UPDATE_SECONDS)
         finally:
-            self._readers.end()
+            self._readers.close()
 
-    def check_again(self) -> None:
-        """End the streams of the open pages, which come again, since what they may do is another now."""
-        self._readers.cut()
+    def end_streams(self) -> None:
+        """End the streams of the open pages, which come again, since their rights may have changed."""
+        self._readers.end_streams()
 
     def routes(self) -> list[BaseRoute]:
         """Make the routes of the page."""
@@ -167,9 +167,11 @@ class LogPage:
     async def _events(self, request: Request) -> Response:
         read_query(request, ())
         self._readers.check_room()
+        # Before anything is waited for: access was checked just now, and a token may be replaced meanwhile.
+        generation = self._readers.generation
         # What nobody looked at meanwhile is old.
         await self._update()
-        answer = self._readers.answer(request)
+        answer = self._readers.answer(request, generation)
         self._wanted.set()
         self._wanted = anyio.Event()
         return answer
@@ -195,7 +197,7 @@ class LogPage:
         )
 
     async def _update(self) -> None:
-        """Make a batch of what is another now, unless there was one a moment ago."""
+        """Batch the sections that changed, unless there was a batch a moment ago."""
         async with self._updating:
             now = anyio.current_time()
             if now - self._updated < UPDATE_SECONDS / 2:
@@ -212,7 +214,7 @@ class LogPage:
                 self._readers.notify()
 
     async def _changed_log(self) -> dict[str, _Section]:
-        """Read the log, if it is another now."""
+        """Read the log, if it has changed."""
         try:
             count = await self._admission.run_cheap(self._log.replica.count)
             if count == self._count and not self._sections.get("fault"):
