@@ -307,7 +307,7 @@ async def test_the_page(path: str, kind: str) -> None:
     assert (again.status, again.body) == (304, b"")
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/../events.py", "/page", "/__init__.py", "/api/append"])
+@pytest.mark.parametrize("path", ["/nothing", "/README.md", "/../events.py", "/page", "/__init__.py", "/api/append"])
 async def test_nothing_else_is_served(path: str) -> None:
     assert (await call(Dashboard().application(), path, headers=[OWN])).status in (404, 405)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gossiplog.cli.options import read_address
 from gossiplog.cli.output import Json, Output, note
 from gossiplog.reprs import counted, shell_path
 
@@ -36,7 +37,7 @@ def dashboard(
     json: Json = False,
 ) -> None:
     """Play a recording of a network in a page, with pause, speed and a time slider, until Ctrl-C."""
-    host, port = split_place(listen, "--listen")
+    host, port = read_address("--listen", listen, _PLACE)
     # What these load takes longer than most commands.
     from gossiplog.dashboard.recording import check as check_recording
 
@@ -48,18 +49,6 @@ def dashboard(
         _show(output, summary)
         return
     _serve(recording, summary.title or recording.name, host, port, output)
-
-
-def split_place(text: str, option: str) -> tuple[str, int]:
-    """Return the host and the port of an option's HOST:PORT; a host of IPv6 stands in brackets.
-
-    Raises:
-        typer.BadParameter: it is something else.
-    """
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not (port.isascii() and port.isdecimal() and int(port[:6]) < 2**16):
-        raise typer.BadParameter(f"{option} {text}: expected HOST:PORT, as 127.0.0.1:8080")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _show(output: Output, summary: Summary) -> None:

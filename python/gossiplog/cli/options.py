@@ -58,7 +58,8 @@ def read_address(option: str, value: str, example: str) -> tuple[str, int]:
         typer.BadParameter: it is none.
     """
     host, separator, port = value.rpartition(":")
-    if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    # Of thousands of digits Python makes no number.
+    if not separator or not port.isascii() or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         raise typer.BadParameter(
             f"{option}: {value!r} is no address: expected HOST:PORT, the port up to 65535, as {example}"
         )

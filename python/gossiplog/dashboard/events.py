@@ -304,7 +304,7 @@ class TrafficCounted(_Strict):
     Attributes:
         at: seconds.
         peer: which.
-        bytes_sent: since it was added.
+        bytes_sent: since it last started.
         bytes_received: likewise.
     """
 

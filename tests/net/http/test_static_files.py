@@ -40,11 +40,19 @@ def test_scripts_set_text_alone_and_load_nothing_from_elsewhere(path: Path) -> N
 def test_a_page_has_its_own_files_and_those_that_all_share(package: str) -> None:
     files = read_files(package)
     assert {"index.html", "base.css", "colours.js", "d3.min.js"} < files.keys()
-    # None hides another.
-    own = Path(*package.split(".")[1:])
-    assert {path.name for path in SHARED.iterdir()} & {path.name for path in (SHARED.parents[2] / own).iterdir()} == {
-        "README.md"
-    }
+    # What is for those who work on the page is not served: no token is asked for here.
+    assert {Path(name).suffix for name in files} == {".html", ".css", ".js", ".svg", ".txt"}
+
+
+def test_no_file_of_a_page_hides_one_that_all_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "page_of_a_test"
+    folder.mkdir()
+    (folder / "index.html").write_text("a page")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert read_files("page_of_a_test")["index.html"] == b"a page"
+    (folder / "base.css").write_text("")
+    with pytest.raises(ValueError, match="page_of_a_test has a file base"):
+        read_files("page_of_a_test")
 
 
 @pytest.mark.anyio

@@ -36,7 +36,6 @@ def test_a_sync_from_its_start_to_its_end(activity: Activity) -> None:
     assert activity.troubles == []
     activity.note(events.SyncStarted("a"))
     assert [each["state"] for each in activity.syncs] == ["running", "complete"]
-    assert activity.changes == 4
 
 
 def test_a_sync_that_fails_is_a_trouble(activity: Activity) -> None:
@@ -81,7 +80,7 @@ def test_troubles(activity: Activity, event: events.Event, expected: tuple[str, 
 )
 def test_what_is_no_trouble(activity: Activity, event: events.Event) -> None:
     activity.note(event)
-    assert (activity.syncs, activity.troubles, activity.changes) == ([], [], 0)
+    assert (activity.syncs, activity.troubles) == ([], [])
 
 
 def test_many_messages_of_one_event_are_counted(activity: Activity) -> None:

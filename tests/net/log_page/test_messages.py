@@ -17,7 +17,7 @@ from gossiplog.net.log_page.messages import (
     MOST_BYTES,
     MOST_DETAIL,
     MOST_MESSAGES,
-    MOST_PARENTS,
+    MOST_RELATIVES,
     MOST_TEXT,
     after,
     around,
@@ -136,19 +136,19 @@ def test_the_family_of_a_message(opened: Open, signer: Signer, other_signer: Sig
     log = opened(signer=signer)
     first = log.append("first")
     branches = []
-    for number in range(MOST_PARENTS + 4):
+    for number in range(MOST_RELATIVES + 4):
         other = opened()
         other.insert(first)
         branches.append(other.append(number, signer=other_signer))
     log.insert_many(branches)
     merge = log.append("merge")
     found = detail(log, first.id)
-    assert (len(found["children"]), found["more_children"]) == (MOST_PARENTS, True)
+    assert (len(found["children"]), found["more_children"]) == (MOST_RELATIVES, True)
     assert {*found["children"]} <= {branch.id for branch in branches}
     joined = detail(log, merge.id)
     assert (joined["children"], joined["more_children"]) == ([], False)
-    assert joined["parents"] == [*merge.parents[:MOST_PARENTS]]
-    assert joined["parent_count"] == len(merge.parents) == MOST_PARENTS + 4
+    assert joined["parents"] == [*merge.parents[:MOST_RELATIVES]]
+    assert joined["parent_count"] == len(merge.parents) == MOST_RELATIVES + 4
     assert detail(log, branches[0].id)["children"] == [merge.id]
 
 

@@ -294,6 +294,7 @@ async def test_parts_of_the_log_and_single_messages(opened: Open, signer: Signer
         ("/dashboard/nothing.js", 404, "Not Found"),
         ("/dashboard/../server.py", 404, "Not Found"),
         ("/dashboard/index.html", 404, "Not Found"),
+        ("/dashboard/README.md", 404, "Not Found"),
         ("/dashboard", 404, "nothing"),
         ("/dashboard/", 404, "Not Found"),
         ("/dashboard/events?x=1", 400, "'x'"),

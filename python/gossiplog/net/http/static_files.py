@@ -34,7 +34,6 @@ _CONTENT_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
-    ".md": "text/plain; charset=utf-8",
 }
 
 
@@ -43,13 +42,19 @@ def read_files(package: str) -> dict[str, bytes]:
 
     Args:
         package: the folder of the page's own files, as the dotted name of a package.
+
+    Raises:
+        ValueError: a file of the page has the name of one that all pages share.
     """
-    return {
-        file.name: file.read_bytes()
-        for folder in (_SHARED, package)
-        for file in resources.files(folder).iterdir()
-        if Path(file.name).suffix in _CONTENT_TYPES
-    }
+    files: dict[str, bytes] = {}
+    for folder in (_SHARED, package):
+        for file in resources.files(folder).iterdir():
+            # The others, such as a README, are for those who work on the page.
+            if Path(file.name).suffix in _CONTENT_TYPES:
+                if file.name in files:
+                    raise ValueError(f"{package} has a file {file.name}, and so has {_SHARED}: give it another name")
+                files[file.name] = file.read_bytes()
+    return files
 
 
 def file_routes(files: Mapping[str, bytes]) -> list[Route]:

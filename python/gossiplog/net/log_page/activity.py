@@ -17,7 +17,7 @@ MOST_SYNCS = 50
 MOST_TROUBLES = 100
 """Refusals and failures that are remembered."""
 MOST_OF_EVENT = 10
-"""Messages that one event is remembered by; there may be more, which are counted."""
+"""Messages listed per event; the rest are counted."""
 MOST_TEXT = 300
 """Characters of a name or a reason, which may be a stranger's."""
 
@@ -26,8 +26,8 @@ Kind: TypeAlias = Literal["message", "reported", "peer", "sync", "failure", "def
 dropped, a `sync` that failed, a `failure` of this side, or a `defect` of this package."""
 
 
-def shown(text: str) -> str:
-    """Return a text as it is shown: short, what does not print escaped."""
+def printable(text: str) -> str:
+    """Return a text as the page shows it: short, what does not print escaped."""
     return escaped(text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…")
 
 
@@ -36,13 +36,9 @@ class Activity:
 
     Args:
         clock: gives the time, in seconds since the epoch.
-
-    Attributes:
-        changes: how often anything has changed.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.changes = 0
         self._clock = clock
         # By what makes two events be about one sync: the peer, and for those that it asks for, their number.
         self._syncs: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()
@@ -75,7 +71,7 @@ class Activity:
                 self._set_sync((peer, 0), peer, "in", messages=inserted)
             case events.SyncEnded(peer, complete, inserted, refused, _, error, _):
                 state = "complete" if complete else "incomplete"
-                self._set_sync((peer, 0), peer, "in", messages=inserted, state=state, error=shown(error))
+                self._set_sync((peer, 0), peer, "in", messages=inserted, state=state, error=printable(error))
                 # The next one of this peer's is another.
                 self._ended += 1
                 self._syncs["", self._ended] = self._syncs.pop((peer, 0))
@@ -98,13 +94,12 @@ class Activity:
             case events.Defect(peer, doing, error, _):
                 self._add("defect", peer, doing, f"{type(error).__name__}: {error}")
             case _:
-                return
-        self.changes += 1
+                pass
 
     def _set_sync(self, key: tuple[str, int], peer: str, direction: str, **fields: Any) -> None:
         found = self._syncs.get(key)
         if found is None:
-            found = self._syncs[key] = {"peer": shown(peer), "direction": direction, "state": "", "error": ""}
+            found = self._syncs[key] = {"peer": printable(peer), "direction": direction, "state": "", "error": ""}
             if len(self._syncs) > MOST_SYNCS:
                 self._syncs.popitem(last=False)
         found.update(fields, at=self._clock())
@@ -119,10 +114,16 @@ class Activity:
 
     def _add(self, kind: Kind, peer: str, what: str, reason: str) -> None:
         self._troubles.append(
-            {"at": self._clock(), "kind": kind, "peer": shown(peer), "what": shown(what), "reason": shown(reason)}
+            {
+                "at": self._clock(),
+                "kind": kind,
+                "peer": printable(peer),
+                "what": printable(what),
+                "reason": printable(reason),
+            }
         )
 
 
 def nonzero(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return what has happened at all of what is counted."""
+    """Return the counts above zero."""
     return {name: count for name, count in sorted(counts.items()) if count}

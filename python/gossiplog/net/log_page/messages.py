@@ -25,15 +25,15 @@ MOST_TEXT = 240
 """Bytes of a payload's dag-json in the list."""
 MOST_DETAIL = 4096
 """Bytes of it where one message is shown."""
-MOST_PARENTS = 16
-"""Parents, and children, that are named of one message."""
+MOST_RELATIVES = 16
+"""Parents that are named of one message, and children."""
 READING_BYTES = 3 * MOST_BYTES
 """Bytes that reading them may take."""
 
 Entry: TypeAlias = dict[str, Any]
 """A message, as values for JSON.
 
-It has `id`, `clock`, `author`, `codec`, `parents` (the first MOST_PARENTS), `parent_count`, the `size` of the stored
+It has `id`, `clock`, `author`, `codec`, `parents` (the first MOST_RELATIVES), `parent_count`, the `size` of the stored
 value, the `text` of its payload, and whether that is `whole`. Where the payload has no dag-json form, the text is the
 reason, and `unprintable` is true.
 """
@@ -114,15 +114,15 @@ def around(log: Log, id: str) -> Window:
 
 
 def detail(log: Log, id: str) -> Entry:
-    """Return one message: what a list has of it, more of its payload, and its `codec`, `children` and `more_children`.
+    """Return one message: what a list has of it, more of its payload, and its `children` and `more_children`.
 
     Raises:
         DecodeError: text that is no id.
         UnknownMessage: it is not in the log.
     """
     found = entry(log.replica.value(id), log.topic, MOST_DETAIL)
-    children = log.children(id, limit=MOST_PARENTS + 1)
-    return found | {"children": list(children[:MOST_PARENTS]), "more_children": len(children) > MOST_PARENTS}
+    children = log.children(id, limit=MOST_RELATIVES + 1)
+    return found | {"children": list(children[:MOST_RELATIVES]), "more_children": len(children) > MOST_RELATIVES}
 
 
 def entry(value: bytes, topic: str, most_text: int = MOST_TEXT) -> Entry:
@@ -144,7 +144,7 @@ def entry(value: bytes, topic: str, most_text: int = MOST_TEXT) -> Entry:
         "clock": message.clock,
         "author": message.author,
         "codec": message.codec,
-        "parents": list(parents[:MOST_PARENTS]),
+        "parents": list(parents[:MOST_RELATIVES]),
         "parent_count": len(parents),
         "size": len(value),
     }

@@ -38,7 +38,7 @@ from gossiplog.net.http.event_stream import Batches, Readers
 from gossiplog.net.http.metrics import Peers, peer_json
 from gossiplog.net.http.static_files import HTML, PAGE_HEADERS, file_routes, read_files, with_page_headers
 from gossiplog.net.log_page import messages
-from gossiplog.net.log_page.activity import Activity, nonzero, shown
+from gossiplog.net.log_page.activity import Activity, nonzero, printable
 from gossiplog.net.replicator.telemetry import Counters
 
 UPDATE_SECONDS = 0.25
@@ -253,7 +253,7 @@ class LogPage:
     def _hub_sections(self) -> dict[str, _Section]:
         counters, peers = self._counters(), self._peers()
         return {
-            "hub": {"topic": self._log.topic, "unready": shown(self._unready())},
+            "hub": {"topic": self._log.topic, "unready": printable(self._unready())},
             "peers": {"shown": [peer_json(peer) for peer in peers[:MOST_PEERS]], "count": len(peers)},
             "counts": {
                 "inserted": nonzero(counters.inserted),

@@ -30,7 +30,7 @@ ROUTERS: tuple[RouterName, ...] = get_args(RouterName)
 MAX_MESSAGES = 4096
 """Messages in a packet, as many as a host reads (rust/net/src/mesh/gossip.rs)."""
 _REMEMBERED = 4096  # peers' names
-_EACH = 32
+_ITEM_COST = 32
 """Bytes that a packet and each thing in it count as, beside their own: they cost work, however small they are."""
 
 
@@ -55,13 +55,11 @@ class Received:
         packet: for the router.
         messages: how many are in it.
         cost: bytes beside messages, and work as bytes.
-        is_plain: whether it is messages alone, by which no link changes where packets have control messages.
     """
 
     packet: Any
     messages: int
     cost: int
-    is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ class RouterKind:
         decode: what a frame holds; raises ProtocolError.
         links: how a router stands with its peers, in a topic.
         peer_of: the name by which a router knows a peer.
-        name_of: the contrary.
+        name_of: inverse of `peer_of`.
         max_frame: bytes of the longest frame that is read, its length not counted.
         max_data: bytes of the longest message.
         asks: whether the router asks for connections, and so does not speak with everybody who is connected.
@@ -221,8 +219,7 @@ def _decode_rpc(frame: bytes) -> Received:
     if control is not None:
         items += sum(1 + len(ihave.ids) for ihave in control.ihave)
         items += len(control.iwant) + len(control.graft) + len(control.prune)
-    is_plain = control is None and not packet.subscriptions
-    return Received(packet, len(packet.messages), len(frame) - data + _EACH * (1 + items), is_plain)
+    return Received(packet, len(packet.messages), len(frame) - data + _ITEM_COST * (1 + items))
 
 
 def _encode_episub(packet: Envelope) -> bytes:
@@ -237,13 +234,13 @@ def _decode_episub(frame: bytes) -> Received:
         raise ProtocolError(f"a frame that is no packet of episub's: {error.reason}") from error
     message = packet.message
     if not isinstance(message, Gossip):
-        return Received(packet, 0, len(frame) + _EACH * (1 + _items(message)), False)
+        return Received(packet, 0, len(frame) + _ITEM_COST * (1 + _items(message)))
     # Under another's id it would keep the message that has it from being delivered.
     if (message.source, message.number) != content_name(message.data):
         raise ProtocolError(
             f"a message of {len(message.data)} bytes under an id that is not made of it, the SHA-256 of its data and 0"
         )
-    return Received(packet, 1, len(frame) - len(message.data) + _EACH, False)
+    return Received(packet, 1, len(frame) - len(message.data) + _ITEM_COST)
 
 
 def _items(message: Any) -> int:

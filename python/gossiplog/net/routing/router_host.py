@@ -124,7 +124,7 @@ class RouterHost:
         self._inbox: deque[Any] = deque()
         self._is_handling = False
         self._has_joined = False
-        # How many packets with messages went out on the event that is being handled.
+        # Packets queued during the event being handled.
         self._sent = 0
         self._tickets = count(1)
         self._waiting: dict[int, Any] = {}

@@ -2,7 +2,7 @@
 
 What is written waits in a queue of its own, so a peer that does not read holds up nobody. A queue holds `MAX_QUEUED`
 bytes, all of them together `MAX_TOTAL_QUEUED`; what finds no room is not sent. A peer that takes nothing for
-`WRITE_SECONDS` is not spoken with for a while. All of that is gossip, which a sync makes up for.
+`WRITE_SECONDS` gets no gossip for a second. All of that is gossip, which a sync makes up for.
 
 What is read is bounded by the frame: half of one is kept, and counts for its peer as what it sent and nobody read. What
 is in frames beside messages is metered as a host meters it (rust/net/src/mesh/rate_limiter.rs): `CONTROL_BYTES` at

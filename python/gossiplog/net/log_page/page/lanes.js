@@ -8,7 +8,6 @@ export const layOut = (messages) => {
   const lanes = []; // the message that each lane leads to, or null
   const placed = [];
   const edges = [];
-  const outside = new Set();
   messages.forEach(({ id, parents }, row) => {
     let lane = lanes.indexOf(id);
     if (lane < 0) lane = take(lanes, id);
@@ -16,18 +15,16 @@ export const layOut = (messages) => {
     for (let other = 0; other < lanes.length; other++) if (lanes[other] === id) lanes[other] = null;
     placed.push(lane);
     for (const parent of parents) {
-      const isInside = rows.has(parent);
       let goal = lanes.indexOf(parent);
       if (goal < 0) {
         goal = lanes[lane] === null ? lane : lanes.indexOf(null);
         if (goal < 0) goal = lanes.length;
         lanes[goal] = parent;
       }
-      if (!isInside) outside.add(parent);
-      edges.push({ child: id, parent, row, lane, through: goal, to: isInside ? rows.get(parent) : null });
+      edges.push({ child: id, parent, row, lane, through: goal, to: rows.get(parent) ?? null });
     }
   });
-  return { placed, edges, outside, width: Math.max(lanes.length, 1) };
+  return { placed, edges, width: Math.max(lanes.length, 1) };
 };
 
 const take = (lanes, id) => {
