@@ -12,6 +12,7 @@ import pytest
 
 import gossiplog
 from gossiplog import DecodeError, Log, LogClosed, MemoryStorage, Signer, UnknownMessage, core
+from gossiplog.storage.sqlite_tables import SQLiteReader
 
 UNKNOWN = "0" * 32
 
@@ -110,6 +111,35 @@ def test_branches(log: Log, signer: Signer, other_signer: Signer, opened: Callab
     assert log.frontier(merge.id, 2) == merge.parents
     assert log.frontier(merge.id, 1) == (first.id,)
     assert (log.clock, log.heads) == (4, (merge.id,))
+
+
+class Copied(list[tuple[int, int]]):
+    """A list that counts what slices of it copy."""
+
+    total = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if isinstance(index, slice):
+            found = Copied(found)
+            Copied.total += len(found)
+        return found
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_each_child_is_looked_at_once(
+    tmp_path: Path, opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch, limit: int | None
+) -> None:
+    """The whole list was copied for every few of them: 80,000 children took 10 seconds."""
+    log = opened(tmp_path / "log.db", signer=signer)
+    first = log.append("first")
+    log.insert_many([signer.sign(log.topic, 2, [first.id], number)[1] for number in range(200)])
+    log.replica.index()
+    children = SQLiteReader.children
+    monkeypatch.setattr(SQLiteReader, "children", lambda *arguments: Copied(children(*arguments)))
+    monkeypatch.setattr(Copied, "total", 0)
+    assert len(log.children(first.id, limit=limit)) == (limit or 200)
+    assert 0 < Copied.total <= 2 * 200
 
 
 @pytest.mark.parametrize("method", ["is_ancestor", "frontier", "children"])

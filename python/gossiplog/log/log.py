@@ -505,11 +505,11 @@ class Log:
         def look_up(reader: Reader) -> tuple[str, ...]:
             (sequence,) = self._sequences(reader, [key])
             position = reader.position()
-            pairs = reader.children([sequence], 1, position.indexed)
+            pairs = reader.children([sequence], 1, position.indexed)[:limit]
             found: set[str] = set()
             # Few at a time: each may have megabytes.
-            for start in range(0, len(pairs[:limit]), _FEW_CHILDREN):
-                few = [child for _, child in pairs[:limit][start : start + _FEW_CHILDREN]]
+            for start in range(0, len(pairs), _FEW_CHILDREN):
+                few = [child for _, child in pairs[start : start + _FEW_CHILDREN]]
                 rows = self._rows(reader, few)
                 found.update(ids_of_sequences(reader, self.topic, rows))
                 named = core.read_batch([value for _, value in rows], self.topic)

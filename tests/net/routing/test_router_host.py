@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
 from typing import Any
 
@@ -27,7 +27,7 @@ from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import gossip
 from gossiplog.protocol.wire import Protocols
 from gossiplog.pubsub.authorship import peer_id_of
-from gossiplog.pubsub.events import RoundTrip
+from gossiplog.pubsub.events import PeerConnected, Received, RoundTrip
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.pubsub.log_routers import REJECTIONS
 from gossiplog.pubsub.rpc import FLOODSUB, Message, Rpc, Subscription
@@ -272,6 +272,41 @@ async def test_a_peer_that_never_reads_loses_gossip_and_nobody_else_does(
         assert member.blamed == []
         here.release("gone")
         await until(lambda: member.host.held == 0)
+
+
+@pytest.mark.parametrize("limit", [{"MAX_WAITING": 10}, {"MAX_WAITING_BYTES": 1000}])
+async def test_messages_that_nobody_answers_are_bounded(
+    network: Network, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
+) -> None:
+    for name, value in limit.items():
+        monkeypatch.setattr(router_host, name, value, raising=False)
+    kind = gossipsub(GossipConfig())
+    numbers = count()
+    async with net(network) as test, background() as tasks:
+        host = RouterHost(kind, TOPIC, Member(test, 1, kind), Random(1), lambda name, change: None)
+
+        def send(messages: int) -> None:
+            data = [next(numbers).to_bytes(100, "big") for _ in range(messages)]
+            host._handle(Received("peer", Rpc(tuple(Message((TOPIC,), each) for each in data))))
+
+        tasks.start_soon(host.run)
+        await until(lambda: host._has_joined)
+        host._handle(PeerConnected("peer", FLOODSUB))
+        for _ in range(3):
+            send(20)
+        assert host.counts["gossip_received"] == 60
+        assert host.held == 1000
+        assert host.counts["gossip_dropped"] == 50
+        publications = await host.gossip()
+        assert [int.from_bytes(each.data, "big") for each in publications] == list(range(10))
+        # Taking makes no room, answering does.
+        send(1)
+        assert host._publications == []
+        host.validate([(each.ticket, "accept") for each in publications[:1]])
+        assert host.held == 900
+        send(1)
+        assert len(await host.gossip()) == 1
+        assert host.held == 1000
 
 
 async def test_who_refuses_the_protocol_is_asked_again_ever_more_rarely(
