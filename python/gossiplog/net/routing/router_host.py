@@ -2,6 +2,8 @@
 
 Each message of others waits for its answer (`validate`), and is not passed on before: as with a host's own gossip. What
 a peer rejects seven times within ten minutes of another has that one dropped, and so has what breaks the protocol.
+`MAX_WAITING` messages wait, and `MAX_WAITING_BYTES`, whether the replicator has taken them or not: a router forgets
+what is not answered in time, and this side has to remember it. What finds no room is ignored, and comes by a sync.
 
 A router that asks for connections (episub's) gets streams on the connections that there are; where there is none, the
 host dials by id, since Kademlia has the addresses. Its `Disconnect` ends the streams alone: the connection is the
@@ -51,6 +53,7 @@ from gossiplog.pubsub.events import (
 )
 from gossiplog.pubsub.gossipsub import Unsent
 from gossiplog.pubsub.log_routers import REJECTIONS, Penalties
+from gossiplog.pubsub.unanswered import MAX_WAITING, MAX_WAITING_BYTES
 
 LinkChange: TypeAlias = Literal["subscribe", "unsubscribe", "graft", "prune"]
 
@@ -127,7 +130,9 @@ class RouterHost:
         # Packets queued during the event being handled.
         self._sent = 0
         self._tickets = count(1)
-        self._waiting: dict[int, Any] = {}
+        # By ticket, the ids and sizes of messages that are not answered yet, also of those in `_publications`.
+        self._waiting: dict[int, tuple[Any, int]] = {}
+        self._waiting_bytes = 0
         self._publications: list[Publication] = []
         self._arrived = Signal()
         # Peers that the router waits for, and those that are being dialled.
@@ -158,9 +163,11 @@ class RouterHost:
     def validate(self, answers: Sequence[tuple[int, Answer]]) -> None:
         """Decide what is to become of messages, by their tickets."""
         for ticket, answer in answers:
-            if ticket in self._waiting:
+            if (waiting := self._waiting.pop(ticket, None)) is not None:
+                id, size = waiting
+                self._waiting_bytes -= size
                 self._counts[_COUNTED[answer]] += 1
-                self._handle(GossipAnswered(self._waiting.pop(ticket), _ANSWERS[answer]))
+                self._handle(GossipAnswered(id, _ANSWERS[answer]))
 
     async def gossip(self) -> list[Publication]:
         """Return the messages that came since the last call, one at least. Waits for them."""
@@ -187,8 +194,8 @@ class RouterHost:
 
     @property
     def held(self) -> int:
-        """Bytes that wait for peers."""
-        return self._budget.queued
+        """Bytes that wait for peers, and of messages that wait for their answers."""
+        return self._budget.queued + self._waiting_bytes
 
     # Connections
 
@@ -357,8 +364,14 @@ class RouterHost:
     def _deliver(self, delivery: Deliver, name: str) -> None:
         self._counts["gossip_copies"] -= 1
         self._counts["gossip_received"] += 1
+        size = len(delivery.data)
+        if len(self._waiting) >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
+            self._counts["gossip_dropped"] += 1
+            self._inbox.append(GossipAnswered(delivery.id, GossipAnswer.IGNORE))
+            return
         ticket = next(self._tickets)
-        self._waiting[ticket] = delivery.id
+        self._waiting[ticket] = (delivery.id, size)
+        self._waiting_bytes += size
         session = self._sessions.get(name)
         connection = None if session is None else session.connection
         self._publications.append(Publication(ticket, connection, name, delivery.data))
