@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import anyio
@@ -67,6 +66,11 @@ async def side(network: Network, kind: Any = None, budget: Budget | None = None)
 async def until(reached: Callable[[], bool]) -> None:
     while not reached():
         await anyio.sleep(0.005)
+
+
+async def drain(stream: Stream) -> None:
+    while await stream.receive():
+        pass
 
 
 def test_an_allowance_comes_back_with_time() -> None:
@@ -264,7 +268,9 @@ async def test_a_session_waits_until_it_is_wanted(network: Network) -> None:
         await done.wait()
 
 
-async def test_an_aborted_session_takes_nothing_and_ends(network: Network) -> None:
+@pytest.mark.parametrize("queued", [0, sessions.MAX_QUEUED])
+async def test_an_aborted_session_takes_nothing_and_ends(network: Network, queued: int) -> None:
+    """It sent what was queued first: a peer that reads slowly had 10 seconds for each chunk of it."""
     async with side(network) as test, background() as tasks:
         stream = await test.session.open()
         assert stream is not None
@@ -275,8 +281,33 @@ async def test_an_aborted_session_takes_nothing_and_ends(network: Network) -> No
             await test.session.write(stream)
             ended.set()
 
-        tasks.start_soon(partial(write))
+        for _ in range(queued // 2**20):
+            assert test.session.queue(bytes(2**20))
+        tasks.start_soon(write)
+        # The peer does not read.
         await anyio.wait_all_tasks_blocked()
+        began = anyio.current_time()
         test.session.abort()
         await ended.wait()
+        assert anyio.current_time() - began < sessions.WRITE_SECONDS / 2
         assert not test.session.queue(b"more")
+        _, there = await test.there.accept()
+        with pytest.raises(StreamReset):
+            await drain(there)
+
+
+async def test_an_aborted_session_sends_no_more_to_a_peer_that_reads(network: Network) -> None:
+    async with side(network) as test:
+        stream = await test.session.open()
+        assert stream is not None
+        test.session.begin()
+        assert test.session.queue(bytes(2**20))
+        sent: list[bytes] = []
+
+        async def send(data: bytes) -> None:
+            sent.append(data)
+            test.session.abort()
+
+        stream.send = send  # type: ignore[method-assign]
+        await test.session.write(stream)
+        assert len(sent) == 1

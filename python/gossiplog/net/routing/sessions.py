@@ -104,6 +104,7 @@ class GossipSession:
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._inbound: Stream | None = None
+        self._outbound: Stream | None = None
         self._control = Allowance(CONTROL_BYTES, _CONTROL_SECONDS)
         self._streams = Allowance(MAX_STREAMS, STREAMS_SECONDS)
         self._changed = Signal()
@@ -126,9 +127,12 @@ class GossipSession:
         self._changed.set()
 
     def abort(self) -> None:
-        """End the session at once."""
+        """End the session at once; what is queued is not sent, nor the rest of what is being sent."""
         self._ended = True
         self._changed.set()
+        if self._outbound is not None:
+            # A peer that does not read would hold it up.
+            self._outbound.reset()
 
     def queue(self, data: bytes) -> bool:
         """Queue frames for the peer; return False if there is no room."""
@@ -197,29 +201,42 @@ class GossipSession:
         self.refuse()
 
     async def write(self, stream: Stream) -> None:
-        """Write what is queued to a stream, until the session is closed.
+        """Write what is queued to a stream, until the session is closed or aborted.
 
         Raises:
             StreamReset: the peer has reset the stream, or reads too slowly.
             ConnectionLost: the connection has ended.
         """
-        async with stream, background() as tasks:
-            tasks.start_soon(_watch, stream)
-            while True:
-                while not self._queue:
-                    if self._closing or self._ended:
+        self._outbound = stream
+        try:
+            async with stream, background() as tasks:
+                tasks.start_soon(_watch, stream)
+                await self._write_queue(stream)
+        except StreamReset:
+            if not self._ended:
+                raise
+        finally:
+            self._outbound = None
+
+    async def _write_queue(self, stream: Stream) -> None:
+        while not self._ended:
+            if not self._queue:
+                if self._closing:
+                    return
+                await self._changed.wait()
+                continue
+            data = self._queue.popleft()
+            try:
+                for start in range(0, len(data), _CHUNK):
+                    if self._ended:
                         return
-                    await self._changed.wait()
-                data = self._queue.popleft()
-                try:
-                    for start in range(0, len(data), _CHUNK):
-                        with anyio.fail_after(WRITE_SECONDS):
-                            await stream.send(data[start : start + _CHUNK])
-                except TimeoutError:
-                    raise StreamReset(f"the peer took none of what was written for {WRITE_SECONDS:g} s") from None
-                finally:
-                    self._queued -= len(data)
-                    self._budget.queued -= len(data)
+                    with anyio.fail_after(WRITE_SECONDS):
+                        await stream.send(data[start : start + _CHUNK])
+            except TimeoutError:
+                raise StreamReset(f"the peer took none of what was written for {WRITE_SECONDS:g} s") from None
+            finally:
+                self._queued -= len(data)
+                self._budget.queued -= len(data)
 
     async def read(self, take: Callable[[Received], object]) -> None:
         """Read the peer's streams, one after the other; return at the end of one where the router asks for sessions.
