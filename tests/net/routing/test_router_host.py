@@ -392,6 +392,19 @@ async def test_episub_gives_up_whom_nobody_knows(network: Network, monkeypatch: 
         await until(lambda: not first.host._asked_for)
 
 
+async def test_a_dial_ends_when_the_session_comes_up(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked ten times a second."""
+    monkeypatch.setattr(router_host, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(router_host, "_DIAL_SECONDS", 3600.0)
+    async with net(network, "episub") as test:
+        first, second = test.add(1), test.add(2)
+        await until(lambda: first.host._tasks is not None and second.host._tasks is not None)
+        first.host._connect(episub().peer_of(second.peer_id))
+        assert first.host._dialling == {second.peer_id}
+        await until(lambda: not first.host._dialling)
+        assert first.host._sessions[second.peer_id].is_up
+
+
 @pytest.mark.parametrize("rtt", [None, 0.25])
 async def test_a_ping_is_answered_by_what_the_host_knows(
     network: Network, monkeypatch: pytest.MonkeyPatch, rtt: float | None

@@ -138,6 +138,8 @@ class RouterHost:
         # Peers that the router waits for, and those that are being dialled.
         self._asked_for: set[str] = set()
         self._dialling: set[str] = set()
+        # Set when a session comes up, or the router is notified that one does not.
+        self._settled = Signal()
         self._timers = Timers[Any](lambda timer: self._handle(TimerExpired(timer)))
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -262,6 +264,7 @@ class RouterHost:
         session.begin()
         peer = self._kind.peer_of(session.name)
         self._asked_for.discard(session.name)
+        self._settled.set()
         try:
             self._handle(PeerConnected(peer, stream.protocol))
             if not self._has_joined:
@@ -426,7 +429,7 @@ class RouterHost:
             with anyio.move_on_after(_DIAL_SECONDS):
                 if await self._reach(name):
                     while name in self._asked_for:
-                        await anyio.sleep(_LOOK_SECONDS)
+                        await self._settled.wait()
         finally:
             self._dialling.discard(name)
         self._fail(name)
@@ -449,6 +452,7 @@ class RouterHost:
         """Notify the router that there is no connection, if it waits for one."""
         if name in self._asked_for:
             self._asked_for.discard(name)
+            self._settled.set()
             self._handle(ConnectFailed(self._kind.peer_of(name)))
 
     async def _ping(self, peer: PeerId) -> None:
