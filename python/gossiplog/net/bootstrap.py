@@ -11,8 +11,7 @@ import anyio.abc
 from gossiplog._core import check_address
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_settings, check_texts
-from gossiplog.net.host_service import HostService
-from gossiplog.net.peer import LISTEN, Identity, identity_seed
+from gossiplog.net.host_service import LISTEN, HostService, Identity, identity_seed
 from gossiplog.net.service import background
 from gossiplog.net.transport.host import Arrival, Host, News, open_host
 from gossiplog.net.transport.limits import Limits

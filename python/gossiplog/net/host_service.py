@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import anyio
 
@@ -13,6 +15,13 @@ from gossiplog.errors import NetworkError
 from gossiplog.net.service import Service
 from gossiplog.net.transport.host import Host
 from gossiplog.net.transport.stream import Signal
+from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer
+
+LISTEN = ("/ip4/127.0.0.1/tcp/0/ws",)
+"""Where a host listens by default: on this machine alone, on a port that is free, in the way that all peers speak."""
+
+Identity: TypeAlias = "bytes | str | os.PathLike[str] | None"
+"""The seed of an Ed25519 key, 32 bytes; the file that holds one, made if it is not there; None for a new one."""
 
 # For the system to give all listeners their addresses.
 _LISTENING_SECONDS = 10.0
@@ -139,3 +148,19 @@ class HostService(Service):
             raise NetworkError(f"{self._WHO} does not listen on all of its addresses within {_LISTENING_SECONDS:g} s")
         if self._failures:
             raise NetworkError("; ".join(self._failures))
+
+
+def identity_seed(identity: Identity) -> bytes:
+    """Return the seed of the key of an identity, and make the file that is to hold it.
+
+    Raises:
+        KeyFileError: the file cannot be read or made, is damaged, or open to others than its owner.
+        ValueError: an identity of another length than 32 bytes.
+    """
+    match identity:
+        case None:
+            return secrets.token_bytes(PRIVATE_KEY_LENGTH)
+        case bytes():
+            return Signer(identity).private_key
+        case _:
+            return Signer.load_or_create(identity).private_key

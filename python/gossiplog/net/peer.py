@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import SystemRandom
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import anyio
 import anyio.abc
@@ -25,7 +23,7 @@ from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
 from gossiplog.net.events import PeerInfo
-from gossiplog.net.host_service import HostService
+from gossiplog.net.host_service import LISTEN, HostService, Identity, identity_seed
 from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import SETTLED_SECONDS
@@ -41,13 +39,6 @@ from gossiplog.protocol.sync import SyncServerConfig
 from gossiplog.protocol.wire import SHOWN_TOPIC, Protocols
 from gossiplog.pubsub.gossipsub.config import GossipConfig
 from gossiplog.reprs import listed
-from gossiplog.signer import PRIVATE_KEY_LENGTH, Signer
-
-LISTEN = ("/ip4/127.0.0.1/tcp/0/ws",)
-"""Where a peer listens by default: on this machine alone, on a port that is free, in the way that all peers speak."""
-
-Identity: TypeAlias = "bytes | str | os.PathLike[str] | None"
-"""The seed of an Ed25519 key, 32 bytes; the file that holds one, made if it is not there; None for a new one."""
 
 _MESH_EVENTS: dict[str, Callable[[str], events.Event]] = {
     "graft": events.Grafted,
@@ -510,19 +501,3 @@ async def _take_gossip(running: _Running) -> None:
         await running.driver.take_gossip(await source.gossip())
         # Where there is always more of it, neither of these waits.
         await anyio.lowlevel.checkpoint()
-
-
-def identity_seed(identity: Identity) -> bytes:
-    """Return the seed of the key of an identity, and make the file that is to hold it.
-
-    Raises:
-        KeyFileError: the file cannot be read or made, is damaged, or open to others than its owner.
-        ValueError: an identity of another length than 32 bytes.
-    """
-    match identity:
-        case None:
-            return secrets.token_bytes(PRIVATE_KEY_LENGTH)
-        case bytes():
-            return Signer(identity).private_key
-        case _:
-            return Signer.load_or_create(identity).private_key

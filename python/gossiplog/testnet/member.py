@@ -17,10 +17,11 @@ from gossiplog.errors import NetworkError
 from gossiplog.log import Log
 from gossiplog.net.bootstrap import Bootstrap
 from gossiplog.net.client import Client, connect
+from gossiplog.net.host_service import LISTEN
 from gossiplog.net.http.access import Access
 from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
-from gossiplog.net.peer import LISTEN, Peer
+from gossiplog.net.peer import Peer
 from gossiplog.net.service import background
 from gossiplog.net.threads import run_in_thread
 from gossiplog.signer import Signer
