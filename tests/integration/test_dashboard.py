@@ -20,6 +20,7 @@ from gossiplog.dashboard.events import Connected, Noted, PeerAdded, Refused
 from gossiplog.dashboard.recording import Recorder, read
 from gossiplog.dashboard.state import NetworkState
 from gossiplog.dashboard.stream import Dashboard, player
+from gossiplog.net.http import event_stream
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
 from gossiplog.testnet.controls import NetworkControls
@@ -302,6 +303,16 @@ def test_a_page_goes_on_when_the_program_is_started_anew(open_page: Open) -> Non
         page.close()
 
 
+def test_why_there_is_no_stream_is_said(shown: Shown, browser: SharedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "MOST_READERS", 0)
+    with Page(browser.get(), shown.url) as page:
+        page.until("document.getElementById('connection').textContent.includes('0 pages are open already: close one')")
+        monkeypatch.setattr(event_stream, "MOST_READERS", 1)
+        page.until("document.getElementById('connection').textContent === ''")
+        page.until("dashboard.state.peers.size === 9")
+        assert all("status of 503" in each for each in page.complaints)
+
+
 def test_names_and_texts_of_others_are_text(open_page: Open) -> None:
     with showing(3, label=HOSTILE + "{}") as shown:
         page = open_page(shown.url)
@@ -325,7 +336,7 @@ def test_the_tooltip_says_what_a_peer_has(shown: Shown, open_page: Open) -> None
     page.move(*place(page, peer))
     text = page.until("!document.getElementById('tooltip').hidden && document.getElementById('tooltip').textContent")
     state = shown.snapshot()["peers"][peer]
-    for said in (peer, state["root"], state["heads"][0], "messages1", "clock2"):
+    for said in (peer, state["root"], state["heads"][0], "messages1", "next clock2"):
         assert said in text
 
 

@@ -16,6 +16,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 import gossiplog
 from gossiplog import Access, Hub, Log, Signer
 from gossiplog.net import events
+from gossiplog.net.http import event_stream
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
 from gossiplog.net.log_page.messages import MOST_MESSAGES
@@ -146,6 +147,104 @@ def test_what_is_shown_is_the_log(
         assert page.evaluate("document.title").startswith(TOPIC)
         assert page.evaluate("document.querySelectorAll('main script, main img').length") == 0
         assert page.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_authors_that_are_shown_have_colours_that_differ(
+    browser: SharedProcess, opened: Callable[..., Log], signer: Signer, dark: bool
+) -> None:
+    log = opened(signer=signer)
+    signers = [Signer(bytes([number] * 32)) for number in range(1, 8)]
+    branching(log, opened, signers[:5], 1)
+    colours = (
+        "Object.fromEntries([...document.querySelectorAll('#authors li')].map((row) =>"
+        " [row.querySelector('.code').textContent, getComputedStyle(row.querySelector('.swatch')).backgroundColor]))"
+    )
+    with served(log) as hub, visiting(browser, hub.url, dark=dark) as page:
+        page.until("document.querySelectorAll('#authors li').length === 6")
+        before = page.evaluate(colours)
+        # Those who come get colours of their own, and nobody gets another.
+        for other in signers[5:]:
+            ours = opened(signer=other)
+            ours.append({"author": other.did})
+            hub.sync_from(ours)
+        page.until("document.querySelectorAll('#authors li').length === 8")
+        after = page.evaluate(colours)
+        assert before.items() <= after.items()
+        distances = page.evaluate(
+            f"""(() => {{
+                const all = Object.values({colours}).map((text) => d3.lab(text));
+                return all.flatMap((one, index) => all.slice(index + 1).map((other) =>
+                    Math.hypot(one.l - other.l, one.a - other.a, one.b - other.b)));
+            }})()"""
+        )
+        assert min(distances) > 25
+        # The picture and the list agree.
+        assert page.evaluate(
+            f"dashboard.window.messages.every(({{author}}, row) => getComputedStyle("
+            f"document.querySelectorAll('#graph circle')[row]).fill === {colours}[author])"
+        )
+        assert page.complaints == []
+
+
+def test_what_the_hub_says_of_itself_stays_whatever_is_asked(
+    browser: SharedProcess, opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hub, "unready", property(lambda hub: "the disk is full"))
+    log = opened(signer=signer)
+    log.append_many(range(5))
+    ids = [message.id for message in latest(log)]
+    with served(log) as hub, visiting(browser, hub.url) as page:
+        page.until("document.getElementById('trouble').textContent === 'the disk is full'")
+        page.click(f"#rows tr[data-id='{ids[1]}']")
+        page.until(f"dashboard.detail?.id === {ids[1]!r}")
+        assert text(page, "trouble") == "the disk is full"
+        page.evaluate(
+            """(globalThis.askedAsBefore = fetch, globalThis.fetch = async (path, ...others) =>
+                path.includes("messages") ? new Response('{"error":"too busy"}', { status: 503 })
+                : askedAsBefore(path, ...others), null)"""
+        )
+        page.click(f"#rows tr[data-id='{ids[2]}']")
+        page.until("document.getElementById('notice').textContent === 'too busy'")
+        assert text(page, "trouble") == "the disk is full"
+        page.evaluate("(globalThis.fetch = askedAsBefore, null)")
+        page.click(f"#rows tr[data-id='{ids[3]}']")
+        page.until("document.getElementById('notice').textContent === ''")
+        assert text(page, "trouble") == "the disk is full"
+        assert page.complaints == []
+
+
+def test_why_there_is_no_stream_is_said(
+    browser: SharedProcess, opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "MOST_READERS", 0)
+    with served(opened(signer=signer)) as hub:
+        reason = "document.getElementById('connection').textContent.includes('0 pages are open already: close one')"
+        with visiting(browser, hub.url, reason) as page:
+            monkeypatch.setattr(event_stream, "MOST_READERS", 1)
+            page.until(READY)
+            assert text(page, "connection") == ""
+            assert all("status of 503" in each for each in page.complaints)
+
+
+def test_defects_of_the_page_are_errors_in_the_console(
+    browser: SharedProcess, opened: Callable[..., Log], signer: Signer
+) -> None:
+    log = opened(signer=signer)
+    log.append("before")
+    defect = "() => { throw new RangeError('a defect of the page'); }"
+    with served(log) as hub:
+        with visiting(browser, hub.url) as page:
+            page.evaluate(f"(dashboard.graph.show = {defect}, null)")
+            log.append("after")
+            page.until("document.getElementById('connection').textContent.includes('this page has a defect')")
+            assert ["RangeError: a defect of the page" in each for each in page.complaints] == [True]
+        with visiting(browser, hub.url) as page:
+            page.evaluate(f"(dashboard.graph.choose = {defect}, null)")
+            page.click("#rows tr:first-child")
+            page.evaluate("new Promise((resolve) => setTimeout(resolve))")
+            assert ["RangeError: a defect of the page" in each for each in page.complaints] == [True]
+            assert text(page, "notice") == ""
 
 
 def test_one_walks_by_keyboard_alone(browser: SharedProcess, opened: Callable[..., Log], signer: Signer) -> None:

@@ -13,6 +13,7 @@ import { Pointing } from "./pointing.js";
 import { Pulses } from "./pulses.js";
 import { NetworkState } from "./state.js";
 import { PeerTable } from "./table.js";
+import { connectionText, put } from "./texts.js";
 import { Tooltip } from "./tooltip.js";
 
 const PANEL_MILLISECONDS = 250;
@@ -158,7 +159,7 @@ if (about.mode === "recording") {
       if (state.now > now()) clock = { at: state.now, read: performance.now() };
       changed(events);
     },
-    connection: (isThere) => (element("connection").textContent = isThere ? "" : "not connected: trying again"),
+    connection: (isThere, reason) => put(element("connection"), connectionText(isThere, reason)),
   });
 
 // For tests, and for those who look: what the page knows, and where it draws it.

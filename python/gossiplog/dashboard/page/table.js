@@ -107,7 +107,7 @@ export class PeerTable {
     row.children[1].firstChild.style.background = row.dataset.colour;
   }
 
-  // All colours are others now.
+  // The theme changed: repaint.
   repaint() {
     for (const [name, row] of this.#rows) this.paint(row, this.#state.peers.get(name));
   }

@@ -49,7 +49,7 @@ export class Tooltip {
       ["id", name, true],
       ...(peer.agent ? [["runs", peer.agent]] : []),
       ["messages", String(peer.messages)],
-      ["clock", String(peer.clock)],
+      ["next clock", String(peer.clock)],
       ["root", peer.root || "none yet", true],
       ["heads", peer.heads.length > 0 ? few(peer.heads, 3) : "none", true],
       ["peers", others.length > 0 ? `${others.length}: ${few(labels(() => true), 12)}` : "none"],

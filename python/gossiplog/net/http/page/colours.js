@@ -11,6 +11,9 @@ const DARK = [
   { chroma: 50, lightness: 81 },
 ];
 
+// Blue, orange, green, magenta, teal, olive, violet, red.
+const HUES = [260, 60, 140, 335, 200, 98, 300, 20];
+
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let known = new Map();
 let theme = null;
@@ -32,6 +35,13 @@ export const colourOf = (root) => {
   return colour;
 };
 
+// The n-th of colours that differ from each other as far as hues and lightnesses go: 24, then they come again.
+export const paletteColour = (number) => {
+  const tones = dark.matches ? DARK : LIGHT;
+  const { chroma, lightness } = tones[Math.floor(number / HUES.length) % tones.length];
+  return d3.hcl(HUES[number % HUES.length], chroma, lightness).formatHex();
+};
+
 // The text in a node: dark on light colours.
 export const inkOn = (colour) => (d3.lab(colour).l > 62 ? "#10141b" : "#ffffff");
 
@@ -44,7 +54,7 @@ export const themeColour = (name) => {
   return theme.getPropertyValue(`--${name}`).trim();
 };
 
-// Call a function when the theme changes; all colours are others then.
+// Call a function when the theme changes, after which all colours are to be asked for again.
 export const onTheme = (call) =>
   dark.addEventListener("change", () => {
     known = new Map();

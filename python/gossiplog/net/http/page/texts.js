@@ -1,4 +1,4 @@
-// Texts of numbers, and texts in elements: always as text, since names and payloads may be anybody's.
+// Texts of numbers and answers, and texts in elements: always as text, since names and payloads may be anybody's.
 
 export const bytesText = (bytes) => {
   for (const unit of ["B", "kB", "MB", "GB"]) {
@@ -7,6 +7,20 @@ export const bytesText = (bytes) => {
   }
   return `${bytes.toPrecision(3)} TB`;
 };
+
+// Why a server refused what was asked.
+export const reasonOf = async (answer) => {
+  let reason;
+  try {
+    reason = (await answer.json()).error;
+  } catch {
+    // A proxy's, perhaps.
+  }
+  return typeof reason === "string" ? reason.slice(0, 500) : `the server answers with the status ${answer.status}`;
+};
+
+export const connectionText = (isThere, reason = "") =>
+  isThere ? "" : `not connected: ${reason === "" ? "" : `${reason}; `}trying again`;
 
 // Set the text of an element, unless it has it.
 export const put = (element, text) => {

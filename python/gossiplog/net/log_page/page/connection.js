@@ -1,6 +1,8 @@
 // The way to the hub: its token, questions to it, and its stream of events, which the page connects to again by itself.
 // EventSource would do that, but shows no token: so the stream is read here.
 
+import { reasonOf } from "./texts.js";
+
 const RETRY_MILLISECONDS = 500;
 const KEPT = "gossiplog.token";
 
@@ -25,45 +27,50 @@ export const useToken = (text) => {
   token = text.trim();
 };
 
+// The hub refused what was asked, or did not answer; the message is the reason. Errors of other classes are defects of
+// this page.
+export class NoAnswer extends Error {}
+
 // A request was refused for want of a token, or for a wrong one; "" where none was shown.
-export class NoToken extends Error {}
+export class NoToken extends NoAnswer {}
+
+const orNoAnswer = (promise) =>
+  promise.catch(() => {
+    throw new NoAnswer("the hub does not answer");
+  });
 
 const ask = async (path, headers = {}) => {
   // Not what a header cannot have: a browser would complain.
   const shown = /^[\x21-\x7e]+$/.test(token) ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(`dashboard/${path}`, { headers: { ...headers, ...shown }, cache: "no-store" });
+  const options = { headers: { ...headers, ...shown }, cache: "no-store" };
+  const answer = await orNoAnswer(fetch(`dashboard/${path}`, options));
   if (answer.status === 401) {
     sessionStorage.removeItem(KEPT);
     throw new NoToken(token === "" ? "" : await reasonOf(answer));
   }
-  if (!answer.ok) throw new Error(await reasonOf(answer));
+  if (!answer.ok) throw new NoAnswer(await reasonOf(answer));
   if (token !== "") sessionStorage.setItem(KEPT, token);
   return answer;
 };
 
-const reasonOf = async (answer) => {
-  try {
-    return (await answer.json()).error;
-  } catch {
-    return `the hub answers with the status ${answer.status}`;
-  }
-};
-
-export const question = async (path) => (await ask(path)).json();
+export const question = async (path) => orNoAnswer((await ask(path)).json());
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-// Follow the stream until a token is wanted, which is thrown. on: state(data), changes(data), connection(isThere).
+// Follow the stream until a token is wanted, or `on` has a defect: either is thrown. on: state(data), changes(data),
+// connection(isThere, reason).
 export const follow = async (on) => {
   let last = null;
   for (;;) {
+    let reader = null;
+    let reason = "";
     try {
       const answer = await ask("events", last === null ? {} : { "Last-Event-ID": last });
-      on.connection(true);
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      on.connection(true, "");
+      reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {
-        const { value, done } = await reader.read();
+        const { value, done } = await orNoAnswer(reader.read());
         if (done) break;
         const blocks = (rest + value).split("\n\n");
         rest = blocks.pop();
@@ -75,9 +82,13 @@ export const follow = async (on) => {
         }
       }
     } catch (error) {
-      if (error instanceof NoToken) throw error;
+      if (error instanceof NoToken || !(error instanceof NoAnswer)) throw error;
+      reason = error.message;
+    } finally {
+      // Of a page that reads no more the hub would wait for a while.
+      reader?.cancel().catch(() => {});
     }
-    on.connection(false);
+    on.connection(false, reason);
     await pause(RETRY_MILLISECONDS);
   }
 };

@@ -1,6 +1,6 @@
 // The messages and their graph: a row for each message, and beside the rows, as one picture, the lines between them.
 
-import { colourOf } from "./colours.js";
+import { colourOfAuthor, showColours } from "./authors.js";
 import { layOut } from "./lanes.js";
 import { put } from "./texts.js";
 
@@ -8,13 +8,6 @@ const ROW = 26; // pixels, as the style has it
 const RADIUS = 5;
 const WIDEST = 260;
 const LANE = 16;
-
-// A colour of an author's own: of a digest of the name, as a root's.
-export const colourOfAuthor = (author) => {
-  let digest = 2166136261;
-  for (const char of author) digest = Math.imul(digest ^ char.codePointAt(0), 16777619) >>> 0;
-  return colourOf(digest.toString(16).padStart(8, "0"));
-};
 
 export const shortId = (id) => id.slice(-6);
 export const shortAuthor = (author) => `…${author.slice(-6)}`;
@@ -63,6 +56,7 @@ export class Graph {
     this.#messages = messages;
     this.#heads = new Set(heads);
     this.#layout = layOut(messages);
+    showColours(messages.map(({ author }) => author));
     const wanted = new Set(messages.map(({ id }) => id));
     for (const [id, row] of this.#rows)
       if (!wanted.has(id)) {
@@ -76,11 +70,6 @@ export class Graph {
       if (place !== row) this.#body.insertBefore(row, place);
       before = row;
     }
-    this.#draw();
-  }
-
-  // All colours are others now.
-  repaint() {
     this.#draw();
   }
 

@@ -2,7 +2,7 @@
 // messages come by the stream; older ones are asked for, and stay as they are until one walks on.
 
 import { onTheme } from "./colours.js";
-import { follow, NoToken, question, useToken } from "./connection.js";
+import { follow, NoAnswer, NoToken, question, useToken } from "./connection.js";
 import { Graph } from "./graph.js";
 import {
   showAuthors,
@@ -13,7 +13,7 @@ import {
   showSyncs,
   showTroubles,
 } from "./panels.js";
-import { put } from "./texts.js";
+import { connectionText, put } from "./texts.js";
 
 const element = (id) => document.getElementById(id);
 const byId = (first, second) => (first.id < second.id ? 1 : -1);
@@ -41,7 +41,8 @@ const showMessages = () => {
   put(element("window"), `${older === null ? "the newest" : "older"} ${count}${clocks}`);
 };
 
-const complain = (text) => put(element("trouble"), text);
+// Of a question that failed, until another one is answered. What the hub says of its own state stands beside it.
+const notice = (text) => put(element("notice"), text);
 
 // Choose a message, wherever it is in the log.
 const choose = async (id) => {
@@ -58,7 +59,7 @@ const choose = async (id) => {
     if (number !== asked) return;
     detail = found;
     showDetail(detail, choose);
-    complain("");
+    notice("");
   } catch (error) {
     failed(error);
   }
@@ -74,6 +75,7 @@ const walk = async (name, id) => {
     // The newest come by the stream.
     older = found.newer ? found : null;
     showMessages();
+    notice("");
     element("scroll").scrollTop = name === "before" ? 0 : element("scroll").scrollHeight;
     const next = name === "before" ? windowShown().messages[0] : windowShown().messages.at(-1);
     if (next !== undefined && isInRows) choose(next.id);
@@ -95,14 +97,17 @@ const goNewest = () => {
   const isInRows = element("rows").contains(document.activeElement);
   older = null;
   showMessages();
+  notice("");
   element("scroll").scrollTop = 0;
   const next = windowShown().messages[0];
   if (next !== undefined && isInRows) choose(next.id);
 };
 
+// Show why a question has no answer. All other errors are defects, which the browser's console is to name.
 const failed = (error) => {
   if (error instanceof NoToken) signIn(error.message);
-  else complain(error.message);
+  else if (error instanceof NoAnswer) notice(error.message);
+  else throw error;
 };
 
 const take = (data) => {
@@ -121,7 +126,8 @@ const take = (data) => {
   if (data.syncs) showSyncs(data.syncs);
   if (data.troubles) showTroubles(data.troubles);
   if (data.counts) showCounts(data.counts);
-  if (data.fault !== undefined || data.hub) complain(state.sections.fault || state.sections.hub?.unready || "");
+  if (data.fault !== undefined || data.hub)
+    put(element("trouble"), state.sections.fault || state.sections.hub?.unready || "");
   if (data.latest || data.log) {
     if (older === null) showMessages();
     // A child may have come.
@@ -152,8 +158,8 @@ const begin = async () => {
   isFollowing = true;
   try {
     await follow({
-      connection: (isThere) => {
-        put(element("connection"), isThere ? "" : "not connected: trying again");
+      connection: (isThere, reason) => {
+        put(element("connection"), connectionText(isThere, reason));
         if (isThere) {
           element("sign-in").hidden = true;
           document.querySelector("main").hidden = false;
@@ -166,9 +172,12 @@ const begin = async () => {
       changes: take,
     });
   } catch (error) {
+    if (!(error instanceof NoAnswer))
+      put(element("connection"), "not connected: this page has a defect, which the browser's console names. Load it again");
     failed(error);
+  } finally {
+    isFollowing = false;
   }
-  isFollowing = false;
 };
 
 element("sign-in-button").addEventListener("click", () => {

@@ -1,6 +1,7 @@
 // What stands beside the graph: heads, authors, peers, syncs, and what was refused or failed. All of it is text.
 
-import { colourOfAuthor, shortId } from "./graph.js";
+import { colourOfAuthor } from "./authors.js";
+import { shortId } from "./graph.js";
 import { bytesText, put } from "./texts.js";
 
 const element = (id) => document.getElementById(id);
