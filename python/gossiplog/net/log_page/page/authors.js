@@ -4,8 +4,8 @@ import { paletteColour } from "./colours.js";
 
 const numbers = new Map(); // of a colour, by author
 
-// Give each author a colour that no other one has, in the order in which they come. Those who are shown keep theirs for as
-// long as they are.
+// Give each author a colour that no other one has, in the order in which they come. Those who are shown keep theirs for
+// as long as they are.
 export const showColours = (authors) => {
   const wanted = new Set(authors);
   for (const author of numbers.keys()) if (!wanted.has(author)) numbers.delete(author);

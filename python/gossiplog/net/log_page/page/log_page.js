@@ -173,7 +173,7 @@ const begin = async () => {
     });
   } catch (error) {
     if (!(error instanceof NoAnswer))
-      put(element("connection"), "not connected: this page has a defect, which the browser's console names. Load it again");
+      put(element("connection"), "this page has a defect, which the browser's console names: load it again");
     failed(error);
   } finally {
     isFollowing = false;
