@@ -36,8 +36,8 @@ OTHERS = {
     "max_topic": 3,
     "max_ids": 4,
     "max_repeats": 1,
-    "max_unvalidated": 1,
-    "max_unvalidated_bytes": 10,
+    "max_unanswered": 1,
+    "max_unanswered_bytes": 10,
 }
 
 
@@ -58,7 +58,7 @@ def test_there_is_another_value_for_each_parameter() -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_each_parameter_changes_what_is_done(name: str) -> None:
     """Seed 001, 1: all can be set, and changing any one shows."""
-    validation = "unvalidated" in name
+    validation = "unanswered" in name
     assert story(Config(**{name: OTHERS[name]}), validation) != story(Config(), validation)
 
 

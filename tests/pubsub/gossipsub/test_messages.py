@@ -296,7 +296,7 @@ def test_a_message_that_waited_is_kept_no_longer_than_others() -> None:
 
 def test_what_finds_no_room_to_wait_is_not_delivered() -> None:
     """Seed 001, 25: and what is not delivered is not forwarded."""
-    node = validating(max_unvalidated=2)
+    node = validating(max_unanswered=2)
     assert [len(delivered(node.receive(ONE, message(number)))) for number in range(3)] == [1, 1, 0]
     node.do(GossipAnswered(id_of(message(0)), GossipAnswer.IGNORE))
     assert [len(delivered(node.receive(ONE, message(number)))) for number in (2, 3)] == [0, 1]

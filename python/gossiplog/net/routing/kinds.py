@@ -48,7 +48,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class DecodedFrame:
     """What came in a frame.
 
     Attributes:
@@ -77,8 +77,8 @@ class RouterKind:
         name_of: inverse of `peer_of`.
         max_frame: bytes of the longest frame that is read, its length not counted.
         max_data: bytes of the longest message.
-        asks: whether the router asks for connections, and so does not speak with everybody who is connected.
-        has_unsent: whether it is to be notified of packets that found no room; otherwise the exchange ends.
+        chooses_neighbours: whether the router asks for connections, and so does not speak with all who are connected.
+        reports_unsent: whether it is to be notified of packets that found no room; otherwise the exchange ends.
         idle_streams: streams to a peer that stay open for as long as the connection does.
     """
 
@@ -86,14 +86,14 @@ class RouterKind:
     protocols: tuple[str, ...]
     make: Callable[[str, Random, str], Router]
     encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Received]
+    decode: Callable[[bytes], DecodedFrame]
     links: Callable[[Any, str], Links]
     peer_of: Callable[[str], PeerId]
     name_of: Callable[[PeerId], str]
     max_frame: int
     max_data: int
-    asks: bool
-    has_unsent: bool
+    chooses_neighbours: bool
+    reports_unsent: bool
     idle_streams: int
 
 
@@ -110,7 +110,7 @@ def gossipsub(config: GossipConfig) -> RouterKind:
         (GOSSIPSUB, FLOODSUB),
         lambda own, random, topic: make_gossipsub(own, random, config),
         links,
-        has_unsent=True,
+        reports_unsent=True,
     )
 
 
@@ -122,7 +122,7 @@ def floodsub() -> RouterKind:
         return Links(members, members)
 
     return _pubsub_kind(
-        "floodsub", (FLOODSUB,), lambda own, random, topic: make_floodsub(random), links, has_unsent=False
+        "floodsub", (FLOODSUB,), lambda own, random, topic: make_floodsub(random), links, reports_unsent=False
     )
 
 
@@ -132,7 +132,7 @@ def _pubsub_kind(
     make: Callable[[str, Random, str], Router],
     links: Callable[[Any, str], Links],
     *,
-    has_unsent: bool,
+    reports_unsent: bool,
 ) -> RouterKind:
     """Return a router whose packets are the RPCs of libp2p's pubsub, and which knows peers by their ids in base58."""
     return RouterKind(
@@ -146,8 +146,8 @@ def _pubsub_kind(
         name_of=str,
         max_frame=MAX_FRAME,
         max_data=gossip.MAX_DATA,
-        asks=False,
-        has_unsent=has_unsent,
+        chooses_neighbours=False,
+        reports_unsent=reports_unsent,
         # One is pushed on, and two have its packets.
         idle_streams=3,
     )
@@ -171,8 +171,8 @@ def episub() -> RouterKind:
         name_of=_episub_name,
         max_frame=MAX_PACKET,
         max_data=MAX_DATA,
-        asks=True,
-        has_unsent=False,
+        chooses_neighbours=True,
+        reports_unsent=False,
         idle_streams=1,
     )
 
@@ -209,7 +209,7 @@ def _encode_rpc(packet: Rpc) -> bytes:
     return b"".join(wire.encode(packet))
 
 
-def _decode_rpc(frame: bytes) -> Received:
+def _decode_rpc(frame: bytes) -> DecodedFrame:
     packet = wire.decode(frame)
     if len(packet.messages) > MAX_MESSAGES:
         raise ProtocolError(f"a packet with {len(packet.messages)} messages; {MAX_MESSAGES} at most are accepted")
@@ -219,7 +219,7 @@ def _decode_rpc(frame: bytes) -> Received:
     if control is not None:
         items += sum(1 + len(ihave.ids) for ihave in control.ihave)
         items += len(control.iwant) + len(control.graft) + len(control.prune)
-    return Received(packet, len(packet.messages), len(frame) - data + _ITEM_COST * (1 + items))
+    return DecodedFrame(packet, len(packet.messages), len(frame) - data + _ITEM_COST * (1 + items))
 
 
 def _encode_episub(packet: Envelope) -> bytes:
@@ -227,20 +227,20 @@ def _encode_episub(packet: Envelope) -> bytes:
     return write_uvarint(len(data)) + data
 
 
-def _decode_episub(frame: bytes) -> Received:
+def _decode_episub(frame: bytes) -> DecodedFrame:
     try:
         packet = encoding.decode(frame)
     except DecodeError as error:
         raise ProtocolError(f"a frame that is no packet of episub's: {error.reason}") from error
     message = packet.message
     if not isinstance(message, Gossip):
-        return Received(packet, 0, len(frame) + _ITEM_COST * (1 + _items(message)))
+        return DecodedFrame(packet, 0, len(frame) + _ITEM_COST * (1 + _items(message)))
     # Under another's id it would keep the message that has it from being delivered.
     if (message.source, message.number) != content_name(message.data):
         raise ProtocolError(
             f"a message of {len(message.data)} bytes under an id that is not made of it, the SHA-256 of its data and 0"
         )
-    return Received(packet, 1, len(frame) - len(message.data) + _ITEM_COST)
+    return DecodedFrame(packet, 1, len(frame) - len(message.data) + _ITEM_COST)
 
 
 def _items(message: Any) -> int:

@@ -23,8 +23,7 @@ import anyio
 import anyio.abc
 
 from gossiplog.errors import EncodeError, NetworkError, StreamReset
-from gossiplog.net.routing.kinds import Links, RouterKind
-from gossiplog.net.routing.kinds import Received as Frame
+from gossiplog.net.routing.kinds import DecodedFrame, Links, RouterKind
 from gossiplog.net.routing.sessions import Budget, GossipSession
 from gossiplog.net.service import background
 from gossiplog.net.timers import Timers
@@ -80,7 +79,7 @@ _ANSWERS: dict[Answer, GossipAnswer] = {
 }
 
 
-class Transport(Protocol):
+class Dialler(Protocol):
     """What is needed of a host."""
 
     peer_id: str
@@ -98,7 +97,7 @@ class RouterHost:
     Args:
         kind: of the router.
         topic: that is published to.
-        transport: that carries the connections.
+        dialler: that has the connections.
         random: of the router.
         notify: is called with how a peer stands with the topic, when that has changed; it must not block.
     """
@@ -107,17 +106,17 @@ class RouterHost:
         self,
         kind: RouterKind,
         topic: str,
-        transport: Transport,
+        dialler: Dialler,
         random: Random,
         notify: Callable[[str, LinkChange], object],
     ) -> None:
         self.protocols: Sequence[str] = kind.protocols
         self._kind = kind
         self._topic = topic
-        self._transport = transport
+        self._dialler = dialler
         self._notify = notify
         self._random = random
-        self._router = kind.make(transport.peer_id, random, topic)
+        self._router = kind.make(dialler.peer_id, random, topic)
         self._sessions: dict[str, GossipSession] = {}
         self._budget = Budget()
         self._penalties = Penalties()
@@ -168,7 +167,7 @@ class RouterHost:
             if (waiting := self._waiting.pop(ticket, None)) is not None:
                 id, size = waiting
                 self._waiting_bytes -= size
-                self._counts[_COUNTED[answer]] += 1
+                self._counts[_COUNT_OF_ANSWER[answer]] += 1
                 self._handle(GossipAnswered(id, _ANSWERS[answer]))
 
     async def gossip(self) -> list[Publication]:
@@ -192,7 +191,7 @@ class RouterHost:
     @property
     def counts(self) -> Mapping[str, int]:
         """What was counted, by the names that a host has, and `gossip_copies`: messages that came again."""
-        return {name: self._counts[name] for name in COUNTED}
+        return {name: self._counts[name] for name in COUNT_NAMES}
 
     @property
     def held(self) -> int:
@@ -204,13 +203,13 @@ class RouterHost:
     async def run(self) -> None:
         """Run the router, without end."""
         self._perform(self._router.start(anyio.current_time()))
-        if not self._kind.asks:
+        if not self._kind.chooses_neighbours:
             self._join()
         async with background() as tasks:
             self._tasks = tasks
             try:
                 tasks.start_soon(self._timers.run)
-                while self._kind.asks:
+                while self._kind.chooses_neighbours:
                     self._find_contacts()
                     await anyio.sleep(_CONTACT_SECONDS)
                 await anyio.sleep_forever()
@@ -239,11 +238,11 @@ class RouterHost:
                 if stream is None:
                     pause = min(max(2 * pause, _RETRY_SECONDS), _LONGEST_RETRY_SECONDS)
                     session.refused_until = anyio.current_time() + pause
-                    session.wanted = not self._kind.asks
+                    session.wanted = not self._kind.chooses_neighbours
                     session.refuse()
                     self._fail(name)
                     continue
-                pause = 0.0 if self._kind.asks else _RETRY_SECONDS
+                pause = 0.0 if self._kind.chooses_neighbours else _RETRY_SECONDS
                 await self._converse(session, stream)
         finally:
             session.refuse()
@@ -287,7 +286,7 @@ class RouterHost:
 
     @property
     def _needs_contacts(self) -> bool:
-        if not self._kind.asks or self._links.subscribed:
+        if not self._kind.chooses_neighbours or self._links.subscribed:
             return False
         return sum(session.wanted or session.is_up for session in self._sessions.values()) < CONTACTS
 
@@ -318,7 +317,7 @@ class RouterHost:
             self._inbox.clear()
         self._note_links()
 
-    def _take(self, session: GossipSession, frame: Frame) -> None:
+    def _take(self, session: GossipSession, frame: DecodedFrame) -> None:
         """Report what came from a peer."""
         self._counts["gossip_copies"] += frame.messages
         self._handle(Received(self._kind.peer_of(session.name), frame.packet))
@@ -358,9 +357,9 @@ class RouterHost:
                 self._sent += 1
                 continue
             self._counts["gossip_dropped"] += 1
-            if self._kind.has_unsent:
+            if self._kind.reports_unsent:
                 self._inbox.append(Unsent(peer, packet))
-            elif self._kind.asks:
+            elif self._kind.chooses_neighbours:
                 # What it lacks now would have it take part as what it is not.
                 session.abort()
 
@@ -440,7 +439,7 @@ class RouterHost:
             if name in self._sessions:
                 return True
             try:
-                await self._transport.dial_peer(name)
+                await self._dialler.dial_peer(name)
             except NetworkError:
                 # Nobody knows the peer yet, or it is being dialled for another reason.
                 await anyio.sleep(pause)
@@ -459,13 +458,13 @@ class RouterHost:
         """Report how long the way to a peer is, which the host measures now and then."""
         name = self._kind.name_of(peer)
         end = anyio.current_time() + _PING_SECONDS
-        while (found := self._transport.rtt(name)) is None and anyio.current_time() < end and name in self._sessions:
+        while (found := self._dialler.rtt(name)) is None and anyio.current_time() < end and name in self._sessions:
             await anyio.sleep(_LOOK_SECONDS)
         session = self._sessions.get(name)
         self._handle(RoundTrip(peer, found if session is not None and session.is_up else None))
 
 
-COUNTED = (
+COUNT_NAMES = (
     "gossip_received",
     "gossip_accepted",
     "gossip_ignored",
@@ -475,7 +474,11 @@ COUNTED = (
     "published",
 )
 """What a router host counts."""
-_COUNTED: dict[Answer, str] = {"accept": "gossip_accepted", "ignore": "gossip_ignored", "reject": "gossip_rejected"}
+_COUNT_OF_ANSWER: dict[Answer, str] = {
+    "accept": "gossip_accepted",
+    "ignore": "gossip_ignored",
+    "reject": "gossip_rejected",
+}
 
 
 async def _until_end(run: Callable[[Any], Awaitable[object]], scope: anyio.CancelScope, argument: Any) -> None:

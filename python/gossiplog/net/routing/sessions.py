@@ -18,7 +18,7 @@ from contextlib import suppress
 import anyio
 
 from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError, StreamReset
-from gossiplog.net.routing.kinds import Received, RouterKind
+from gossiplog.net.routing.kinds import DecodedFrame, RouterKind
 from gossiplog.net.service import background
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.pacing import TimeSlice
@@ -97,7 +97,7 @@ class GossipSession:
         self.connection = connection
         self.blame = blame
         self.is_up = False
-        self.wanted = not kind.asks
+        self.wanted = not kind.chooses_neighbours
         self.refused_until = float("-inf")
         self._kind = kind
         self._budget = budget
@@ -189,7 +189,7 @@ class GossipSession:
     def begin(self) -> None:
         """Note that a stream is open, and the router knows."""
         self.is_up = True
-        self.wanted = not self._kind.asks
+        self.wanted = not self._kind.chooses_neighbours
         self._closing = self._ended = False
 
     def end(self) -> None:
@@ -238,7 +238,7 @@ class GossipSession:
                 self._queued -= len(data)
                 self._budget.queued -= len(data)
 
-    async def read(self, take: Callable[[Received], object]) -> None:
+    async def read(self, take: Callable[[DecodedFrame], object]) -> None:
         """Read the peer's streams, one after the other; return at the end of one where the router asks for sessions.
 
         Args:
@@ -256,10 +256,10 @@ class GossipSession:
             if self._inbound is stream:
                 self._inbound = None
                 stream.reset()
-                if self._kind.asks:
+                if self._kind.chooses_neighbours:
                     return
 
-    async def _read(self, stream: Stream, take: Callable[[Received], object]) -> None:
+    async def _read(self, stream: Stream, take: Callable[[DecodedFrame], object]) -> None:
         frames, time_slice = FrameReader(self._kind.max_frame), TimeSlice()
         while data := await stream.receive():
             frames.feed(data)

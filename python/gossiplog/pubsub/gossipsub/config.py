@@ -108,8 +108,8 @@ class Config(GossipConfig):
         max_ids: announced to a peer in each topic at a heartbeat, and accepted from it in all topics between two
             [go: MaxIHaveLength]. Announcements beyond that, of several busy topics, are passed over.
         max_repeats: times that one peer gets a message by asking for it [go: GossipRetransmission].
-        max_unvalidated: messages that wait for the application's answer; others are not delivered meanwhile.
-        max_unvalidated_bytes: bytes of data and characters of topics of these.
+        max_unanswered: messages that wait for the application's answer; others are not delivered meanwhile.
+        max_unanswered_bytes: bytes of data and characters of topics of these.
 
     Raises:
         ValueError: parameters that contradict each other, or with which the router would stand still or spin.
@@ -124,8 +124,8 @@ class Config(GossipConfig):
     max_topic: int = 1024
     max_ids: int = 5000
     max_repeats: int = 3
-    max_unvalidated: int = 4096
-    max_unvalidated_bytes: int = 2**26
+    max_unanswered: int = 4096
+    max_unanswered_bytes: int = 2**26
 
     @classmethod
     def of(cls, parameters: GossipConfig) -> Config:

@@ -109,7 +109,7 @@ class GossipSub:
         "_random",
         "_seen",
         "_state",
-        "_unvalidated",
+        "_unanswered",
         "_validation",
     )
 
@@ -140,9 +140,7 @@ class GossipSub:
         self._cache = MessageCache(config.mcache_len, config.mcache_gossip, config.max_cached, config.max_repeats)
         self._outbox = Outbox(self._confirm, self._state.mesh.__contains__, self._state.concerns, config.max_topics)
         self._validation = validation
-        self._unvalidated = UnansweredMessages[tuple[Message, Rpc]](
-            config.max_unvalidated, config.max_unvalidated_bytes
-        )
+        self._unanswered = UnansweredMessages[tuple[Message, Rpc]](config.max_unanswered, config.max_unanswered_bytes)
         # Heartbeats so far.
         self._beats = 0
         self._delivered: list[Deliver] = []
@@ -336,7 +334,7 @@ class GossipSub:
                     new = True
                     self._take(peer, message, id, packet if packet.is_message else Rpc((message,)), now)
                 elif self._validation:
-                    self._unvalidated.add_source(id, peer)
+                    self._unanswered.add_source(id, peer)
         if control is not None and state.peers[peer].gossips:
             self._control(peer, control, now)
         if packet.extension and state.peers[peer].gossips:
@@ -355,7 +353,7 @@ class GossipSub:
             return
         if not self._validation:
             self._accept(message, id, packet, (peer,))
-        elif not self._unvalidated.put(id, (message, packet), message_size(message), peer, self._beats):
+        elif not self._unanswered.put(id, (message, packet), message_size(message), peer, self._beats):
             return
         self._delivered.append(Deliver(self._joined(message), id, message.data, peer))
 
@@ -365,7 +363,7 @@ class GossipSub:
 
     def _answer(self, id: MessageId, answer: GossipAnswer) -> tuple[PeerId, ...]:
         """Do with a message that waits what the application says; return the peers whose message it rejects."""
-        waiting = self._unvalidated.take(id)
+        waiting = self._unanswered.take(id)
         if waiting is None:
             return ()
         if answer is GossipAnswer.ACCEPT:
@@ -480,7 +478,7 @@ class GossipSub:
         self._announced.clear()
         self._asked.clear()
         self._beats += 1
-        self._unvalidated.expire(self._beats - self._config.mcache_len)
+        self._unanswered.expire(self._beats - self._config.mcache_len)
         self._outbox.retry()
 
     def _maintain_mesh(self, topic: str) -> None:
