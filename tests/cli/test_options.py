@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
 import pytest
 import typer
 
+from gossiplog.cli.network.command import network
 from gossiplog.cli.options import read_address
+from gossiplog.cli.serve.command import serve
+from gossiplog.net.routing.kinds import ROUTERS
+
+
+@pytest.mark.parametrize("command", [serve, network])
+def test_all_routers_can_be_chosen(command: Callable[..., Any]) -> None:
+    assert get_args(get_type_hints(command)["router"]) == ROUTERS
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Options that several commands take: gossipsub's parameters, and the application's functions and types."""
+"""Options that several commands take: routers, gossipsub's parameters, and the application's functions and types."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 if TYPE_CHECKING:
     from gossiplog.pubsub.gossipsub import GossipConfig
+
+RouterName: TypeAlias = Literal["libp2p", "gossipsub", "floodsub", "episub"]
+"""Those of `gossiplog.net.routing.kinds`, which loads all routers."""
 
 Gossip = Annotated[
     list[str] | None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from gossiplog.cli.help import Command
-from gossiplog.cli.options import read_address
+from gossiplog.cli.options import RouterName, read_address
 from gossiplog.cli.output import Json, Output
 
 # The layer that these come from takes half a second to load, which no other command should wait for.
@@ -44,7 +44,7 @@ def network(
         ),
     ] = _TOPOLOGIES[0],
     router: Annotated[
-        Literal["libp2p", "gossipsub", "floodsub", "episub"],
+        RouterName,
         typer.Option(
             help="What spreads messages among peers: gossipsub of rust-libp2p, or a router of this package. A hub's"
             " clients have none, and episub needs peers that may choose whom to be connected to: mesh or mixed."

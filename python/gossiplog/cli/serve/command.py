@@ -10,7 +10,7 @@ import typer
 
 from gossiplog._core import check_address, check_peer_id
 from gossiplog.cli.logs import LogPath, NewTopic
-from gossiplog.cli.options import Gossip, gossip_config, read_address
+from gossiplog.cli.options import Gossip, RouterName, gossip_config, read_address
 from gossiplog.cli.output import Json, Output
 from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
 from gossiplog.net.arguments import check_texts
@@ -79,7 +79,7 @@ def serve(
     ] = None,
     gossip: Gossip = None,
     router: Annotated[
-        Literal["libp2p", "gossipsub", "floodsub", "episub"],
+        RouterName,
         typer.Option(
             help="What spreads messages in the mesh: gossipsub of rust-libp2p, which passes them on once they are"
             " verified, or a router of this package, which does once they are stored. Those with episub get others'"
