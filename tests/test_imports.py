@@ -63,7 +63,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__init__",),
     ),
     "net.http": (
-        ("addresses", "event_stream", "message_json", "static_files", "tls"),
+        ("addresses", "browser_paths", "event_stream", "message_json", "static_files", "tls"),
         ("access", "admission", "connections"),
         ("answers", "listener", "metrics", "uvicorn_internals"),
         ("api",),

@@ -11,11 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gossiplog import KeyFileError
 from gossiplog.net.http.access import (
@@ -23,7 +22,6 @@ from gossiplog.net.http.access import (
     SCOPE_KEY,
     Access,
     Allowed,
-    BrowserPaths,
     Denied,
     Token,
     bare_token,
@@ -491,84 +489,6 @@ async def test_some_paths_are_open_to_all() -> None:
         await app({**scope, "root_path": "/hub"}, receive, send)
 
     assert (await call(mounted, "/hub/healthz", headers=strange)).status == 200
-
-
-async def explain(scope: Scope, receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": 401, "headers": []})
-    await send({"type": "http.response.body", "body": b"what to do"})
-
-
-def with_page(inner: Inner) -> ASGIApp:
-    """Behind the checks, with a page that explains itself to who has no token."""
-
-    def explained(scope: Scope, denied: Denied) -> ASGIApp | None:
-        return explain if any(name == b"accept" for name, _ in scope["headers"]) else None
-
-    return protect(inner, access(READ, WRITE), browser=BrowserPaths("/", ("/style.css",), explained))
-
-
-@pytest.mark.anyio
-async def test_the_address_of_a_page_may_have_the_token() -> None:
-    """It is a header to the checks, and gone behind them; the scope around them, an access log's, stays as it is."""
-    inner = Inner()
-    app = with_page(inner)
-    assert (await call(app, f"/?a=1&token={READ}&b=2", headers=headers("localhost", None, None))).status == 200
-    assert inner.scopes[0][SCOPE_KEY] == Allowed(read=True, write=False)
-    assert inner.scopes[0]["query_string"] == b"a=1&b=2"
-    assert READ not in str(inner.scopes)
-    # A header counts for more, and no other path, method or kind of request takes it.
-    for path, method, token in (("/", "GET", OTHER), ("/", "POST", None), ("/api", "GET", None), ("//", "GET", None)):
-        answer = await call(app, f"{path}?token={READ}", method, headers=headers("localhost", None, token))
-        assert answer.status == 401
-    assert len(inner.scopes) == 1
-
-
-@pytest.mark.anyio
-async def test_files_of_a_page_need_no_token_but_a_known_host_and_origin() -> None:
-    inner = Inner()
-    app = with_page(inner)
-    assert (await call(app, "/style.css", headers=headers("localhost", None, None))).status == 200
-    assert inner.scopes[0][SCOPE_KEY] == Allowed(read=False, write=False)
-    for host, origin, token, status in (
-        ("evil.example.org", None, None, 403),
-        ("localhost", "https://evil.example.org", None, 403),
-        ("localhost", None, OTHER, 401),
-    ):
-        assert (await call(app, "/style.css", headers=headers(host, origin, token))).status == status
-    assert (await call(app, "/style.css", "POST", headers=headers("localhost", None, None))).status == 401
-    assert len(inner.scopes) == 1
-
-
-@pytest.mark.anyio
-async def test_who_opens_a_page_without_a_token_gets_an_explanation() -> None:
-    app = with_page(Inner())
-    html = ("Accept", "text/html")
-    for target in ("/", "/?token=", f"/?token={OTHER}"):
-        answer = await call(app, target, headers=[*headers("localhost", None, None), html])
-        assert (answer.status, answer.body) == (401, b"what to do")
-        assert (await call(app, target, headers=headers("localhost", None, None))).error
-    # Other refusals are not about a token.
-    assert (await call(app, "/", headers=[*headers("evil.example.org", None, None), html])).status == 403
-    assert (await call(app, "/api", headers=[*headers("localhost", None, None), html])).error
-
-
-@given(query=st.text(st.characters(max_codepoint=255), max_size=60))
-@repeatable(200)
-def test_no_address_of_a_page_is_let_in_but_by_its_token(query: str) -> None:
-    inner = Inner()
-
-    async def ask() -> Answer:
-        shown = scope("http", "/", headers=headers("localhost", None, None))
-        sent: list[Message] = []
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        await with_page(inner)({**shown, "query_string": f"token={query}".encode("latin-1")}, anyio.sleep_forever, send)
-        return Answer(sent[0]["status"], {}, b"", 0)
-
-    assert anyio.run(ask).status == 401
-    assert inner.scopes == []
 
 
 @pytest.mark.anyio

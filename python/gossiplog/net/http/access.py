@@ -10,9 +10,9 @@
 An address that shows wrong tokens has to wait before it may show another one (`gossiplog.net.http.addresses`).
 
 A token comes as `Authorization: Bearer TOKEN` (RFC 6750). For WebSockets, whose headers a page cannot set, and for
-addresses that a person opens in a browser (`BrowserPaths`), it may be the query parameter `token`: canvas-js's client
-opens the URL that it is given and takes nothing else. A URL shows up in the logs of proxies, so a program that can set
-the header should. Neither is passed on to the application.
+addresses that a person opens in a browser (`gossiplog.net.http.browser_paths`), it may be the query parameter `token`:
+canvas-js's client opens the URL that it is given and takes nothing else. A URL shows up in the logs of proxies, so a
+program that can set the header should. Neither is passed on to the application.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address, ip_address
 from types import MappingProxyType
-from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from typing import TypeAlias
+from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
@@ -38,6 +38,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossiplog.errors import KeyFileError
 from gossiplog.net.arguments import check_texts
 from gossiplog.net.http.addresses import Addresses, Refusal, host_of
+from gossiplog.net.http.browser_paths import (
+    SAFE_METHODS,
+    BrowserPaths,
+    is_read_of,
+    token_of_query,
+    with_header,
+    without_token,
+)
 from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
 from gossiplog.signer import read_secret
 
@@ -50,7 +58,6 @@ SCOPE_KEY = "gossiplog.access"
 
 # What Starlette's TestClient calls the application that it tests.
 _TEST_HOST = "testserver"
-_QUERY_NAME = "token"
 # RFC 6750, section 2.1: what a bearer token consists of.
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _TOKEN_LENGTHS = range(16, 513)
@@ -60,7 +67,6 @@ _NAME = re.compile(r"[A-Za-z0-9\-._]{1,15}")
 _NO_NAME = "expected a name of up to 15 characters of A-Z, a-z, 0-9 and -._"
 # Bytes of a file of tokens.
 _LONGEST_FILE = 2**18
-_SAFE_METHODS = ("GET", "HEAD")
 # Characters of a path in a line of the log.
 _LONGEST_PATH = 200
 
@@ -379,34 +385,18 @@ class Access:
         method = "GET" if is_websocket else scope["method"]
         shown = headers.bearer()
         if shown is None and is_websocket:
-            shown = dict(_query(scope)).get(_QUERY_NAME)
+            shown = token_of_query(scope)
         tokens = [*(self.write_token or ()), *(self.read_token or ())]
         matching = _matching(tokens, shown)
         if shown is not None and tokens and not matching:
             return Denied(401, "the token is not valid here", "token", is_guess=True)
         allowed = self.rights(matching[0] if matching else None)
         # Browsers ask with OPTIONS, without a token, what they may ask: the answer is the same for everybody.
-        if method == "OPTIONS" or (allowed.write if method not in _SAFE_METHODS else allowed.read):
+        if method == "OPTIONS" or (allowed.write if method not in SAFE_METHODS else allowed.read):
             return allowed
-        if method not in _SAFE_METHODS and matching:
+        if method not in SAFE_METHODS and matching:
             return Denied(403, "this token allows reading, not writing", "token", matching[0])
-        return Denied(401, f"{'reading' if method in _SAFE_METHODS else 'writing'} needs a token here", "token")
-
-
-@dataclass(frozen=True, slots=True)
-class BrowserPaths:
-    """Paths at which a person's browser asks, which shows no token of itself.
-
-    Attributes:
-        page: may have the token as the query parameter `token`, where a navigation can have it.
-        files: what the page is made of, the same for everybody: no token is asked for. Host and origin are checked.
-        explain: gives what a browser is answered where the page was refused for want of a token; None for what others
-            are.
-    """
-
-    page: str
-    files: Collection[str]
-    explain: Callable[[Scope, Denied], ASGIApp | None]
+        return Denied(401, f"{'reading' if method in SAFE_METHODS else 'writing'} needs a token here", "token")
 
 
 def protect(
@@ -485,7 +475,7 @@ class _AccessControl:
         access, is_websocket = self._access(), scope["type"] == "websocket"
         host = host_of(scope)
         # The access log around this application keeps the scope that it has.
-        shown = _with_header(scope) if self._is_page(scope) else scope
+        shown = with_header(scope) if self._is_page(scope) else scope
         refusal = self._addresses.token_refusal(host) if not is_websocket and access.shows_token(shown) else None
         # Before the token is compared.
         decision = refusal or access.decide(shown)
@@ -493,9 +483,9 @@ class _AccessControl:
             self._addresses.count_wrong_token(host)
         match decision:
             case Denied() | Refusal() if self._is_open(scope):
-                await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
+                await self._app({**without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
             case Denied(kind="token", is_guess=False) if self._is_file(scope):
-                await self._app({**_without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
+                await self._app({**without_token(scope), SCOPE_KEY: Allowed(False, False)}, receive, send)
             case Refusal() as found:
                 self._note(found.kind, scope, found.reason)
                 await as_response(found)(scope, receive, send)
@@ -511,7 +501,7 @@ class _AccessControl:
             case Allowed() as allowed:
                 # Likewise.
                 scope[SCOPE_KEY] = allowed
-                await self._app({**_without_token(shown), SCOPE_KEY: allowed}, receive, send)
+                await self._app({**without_token(shown), SCOPE_KEY: allowed}, receive, send)
 
     def _note(self, kind: str, scope: Scope, reason: str, fields: Mapping[str, str] = MappingProxyType({})) -> None:
         what = "a WebSocket" if scope["type"] == "websocket" else "a request"
@@ -519,23 +509,18 @@ class _AccessControl:
         self._limited_log.note(kind, client_name(scope.get("client")), text, more=fields)
 
     def _is_open(self, scope: Scope) -> bool:
-        return _is_read_of(scope, self._open_paths)
+        return is_read_of(scope, self._open_paths)
 
     def _is_page(self, scope: Scope) -> bool:
-        return self._browser is not None and _is_read_of(scope, (self._browser.page,))
+        return self._browser is not None and is_read_of(scope, (self._browser.page,))
 
     def _is_file(self, scope: Scope) -> bool:
-        return self._browser is not None and _is_read_of(scope, self._browser.files)
+        return self._browser is not None and is_read_of(scope, self._browser.files)
 
     def _explanation(self, scope: Scope, denied: Denied) -> ASGIApp | None:
         if self._browser is None or denied.kind != "token" or not self._is_page(scope):
             return None
-        return self._browser.explain(scope, denied)
-
-
-def _is_read_of(scope: Scope, paths: Collection[str]) -> bool:
-    is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
-    return is_read and scope["path"].removeprefix(scope.get("root_path", "")) in paths
+        return self._browser.explain(scope, denied.status)
 
 
 def as_response(refusal: Refusal) -> JSONResponse:
@@ -552,28 +537,6 @@ async def _deny(denied: Denied, scope: Scope, receive: Receive, send: Send) -> N
     headers = {"WWW-Authenticate": "Bearer"} if denied.status == 401 else None
     # The response of a WebSocket's scope takes the form that WebSockets have for it.
     await JSONResponse({"error": denied.reason}, denied.status, headers)(scope, receive, send)
-
-
-def _with_header(scope: Scope) -> Scope:
-    """Return the scope of a request whose token, if it stands in the query, is in the header as well."""
-    token = dict(_query(scope)).get(_QUERY_NAME)
-    if token is None or _Headers(scope).count("authorization"):
-        return scope
-    # A text with other characters is no token of anybody's.
-    header = (b"authorization", b"Bearer " + token.encode("latin-1", "replace"))
-    return {**scope, "headers": [*scope["headers"], header], "query_string": _bare_query(scope)}
-
-
-def _without_token(scope: Scope) -> dict[str, Any]:
-    headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
-    query = scope.get("query_string", b"")
-    if scope["type"] == "websocket" and _QUERY_NAME.encode() in query:
-        query = _bare_query(scope)
-    return {**scope, "headers": headers, "query_string": query}
-
-
-def _bare_query(scope: Scope) -> bytes:
-    return urlencode([(name, value) for name, value in _query(scope) if name != _QUERY_NAME]).encode()
 
 
 class _Headers:
@@ -620,10 +583,6 @@ def as_tokens(tokens: Tokens) -> tuple[Token, ...] | None:
         # Not None: an empty list must not open a hub to everybody.
         raise ValueError("a collection without tokens: expected one at least, or None where no token is needed")
     return found
-
-
-def _query(scope: Scope) -> list[tuple[str, str]]:
-    return parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
 
 
 def _unknown(name: str) -> str:

@@ -31,9 +31,9 @@ from gossiplog import core
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.net import events
-from gossiplog.net.http.access import BrowserPaths, Denied
 from gossiplog.net.http.admission import Admission, Overloaded
 from gossiplog.net.http.answers import JSON_TYPE, ExpensiveResponse, Page, Written, as_json, read_query
+from gossiplog.net.http.browser_paths import BrowserPaths
 from gossiplog.net.http.event_stream import Batches, Readers
 from gossiplog.net.http.metrics import Peers, peer_json
 from gossiplog.net.http.static_files import HTML, PAGE_HEADERS, file_routes, read_files, with_page_headers
@@ -150,8 +150,8 @@ class LogPage:
             raise HTTPException(404, f"there is nothing at {request.url.path}")
         return self._document(200)
 
-    def _explain(self, scope: Scope, denied: Denied) -> ASGIApp | None:
-        return self._document(denied.status) if _asks_for_html(scope) else None
+    def _explain(self, scope: Scope, status: int) -> ASGIApp | None:
+        return self._document(status) if _asks_for_html(scope) else None
 
     def _document(self, status: int) -> Response:
         headers = {**PAGE_HEADERS, "content-type": HTML, "cache-control": "no-store", "vary": "Accept"}
