@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
-from typing import Protocol
 
 import anyio
 import anyio.abc
@@ -32,7 +31,6 @@ from gossiplog.errors import (
     NetworkError,
     ProtocolError,
     StorageError,
-    StreamRefused,
 )
 from gossiplog.log import Log
 from gossiplog.log.replica import Replica
@@ -44,6 +42,7 @@ from gossiplog.net.replicator.gossip import NOBODY, GossipAdapter
 from gossiplog.net.replicator.inserts import InsertQueue
 from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.machine import SharedMachine
+from gossiplog.net.replicator.mesh_peers import GossipStreams, MeshPeers
 from gossiplog.net.replicator.push import Pushes
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
@@ -67,25 +66,6 @@ from gossiplog.replication.verdicts import accepted_deliveries
 _FIRST_CHECK, _LAST_CHECK = 0.02, 1.0
 _RESUMPTION_SECONDS = 2.0
 """Within which a peer whose sync was aborted begins another, if it does so by itself."""
-_NAMING_SECONDS = 2.0
-"""Within which a peer of a mesh has said what its streams speak."""
-_NAMING_LOOK = 0.05
-
-
-class GossipStreams(Protocol):
-    """The streams of a router that this process runs.
-
-    Attributes:
-        protocols: that they speak.
-    """
-
-    protocols: Sequence[str]
-
-    async def attend(self, connection: Connection, name: str, blame: Callable[[str], object]) -> None:
-        """Speak with a peer, for as long as the connection stands; `blame` is called with a rule that it broke."""
-
-    def accept(self, name: str, stream: Stream) -> None:
-        """Take a stream that a peer has opened."""
 
 
 class Driver(Service):
@@ -143,8 +123,6 @@ class Driver(Service):
         self._feed = ChangeFeed(
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message, validator
         )
-        self._gossip_streams = gossip_streams
-        self._topics_of = topics_of
         self._validator = validator
         self._writer = LogWriter(self.replica, self._workers, self.telemetry, self._feed)
         self._shares = Shares()
@@ -166,6 +144,8 @@ class Driver(Service):
             is_read=lambda: len(self._peers) > 1,
             note=lambda peers, outcome: self.refusals.note([_number(peer) for peer in peers], outcome),
         )
+        self.defects = Defects(self.telemetry, self._sessions)
+        self._mesh = MeshPeers(gossip_streams, topics_of, self.protocols.topic, self.telemetry, self.defects)
         self._pushes = Pushes(
             self.replica,
             self._workers,
@@ -174,7 +154,7 @@ class Driver(Service):
             self._report_pushed,
             self._fail,
             self._join,
-            self._note_refusal,
+            self._mesh.note_refusal,
         )
         self._gossip: GossipAdapter | None = None
         if router is not None:
@@ -192,7 +172,6 @@ class Driver(Service):
             self.telemetry,
             self.refusals,
         )
-        self.defects = Defects(self.telemetry, self._sessions)
         make_machine = partial(Broadcast, random or Random(), broadcast, itertools.count(1))
         self._machine = SharedMachine(
             make_machine,
@@ -329,8 +308,8 @@ class Driver(Service):
                 tasks.start_soon(partial(self._pushes.keep, peer, self.protocols.push, at_once=dialer))
             else:
                 tasks.start_soon(self._expect_push, peer)
-            if peer.gossips and self._gossip_streams is not None:
-                tasks.start_soon(self._attend_gossip, peer, self._gossip_streams)
+            if peer.gossips:
+                self._mesh.start(peer, tasks)
             tasks.start_soon(self._accept, peer, tasks)
             try:
                 await peer.connection.wait_closed()
@@ -342,24 +321,6 @@ class Driver(Service):
         self.peers_changed.set()
         self.telemetry.emit(events.Connected(peer.name))
         self._report(broadcast.PeerConnected(peer.number, peer.gossips))
-
-    def _note_refusal(self, peer: PeerSession, error: StreamRefused) -> None:
-        """Note that a peer of the mesh refused a push stream; it is asked again: its log may not be open yet."""
-        if not (peer.refused or peer.joined) and peer.tasks is not None:
-            peer.refused = True
-            peer.tasks.start_soon(self._note_other_topic, peer, error)
-
-    async def _note_other_topic(self, peer: PeerSession, error: StreamRefused) -> None:
-        """Log that a peer's log has another topic, unless it has none: a bootstrap node speaks no log's protocols."""
-        with anyio.move_on_after(_NAMING_SECONDS):
-            while (topics := self._topics_of(peer.name)) is None:
-                await anyio.sleep(_NAMING_LOOK)
-        if peer.joined or (topics is not None and not topics):
-            return
-        self.telemetry.count(other_topics=1)
-        topic = self.protocols.topic
-        text = f"it exchanges no messages of this log's topic, {topic!r}: its topic may be another ({error})"
-        self.telemetry.incident(peer.name, "other_topics", 1, text)
 
     def _note(self, peer: PeerSession, kind: str, count: int, text: str) -> None:
         peer.noted = True
@@ -501,20 +462,10 @@ class Driver(Service):
                 tasks.start_soon(self._pushes.exchange, peer, stream)
             elif protocol == self.protocols.refusals:
                 tasks.start_soon(self._hear_refusals, peer, stream)
-            elif self._gossip_streams is not None and protocol in self._gossip_streams.protocols:
-                self._gossip_streams.accept(peer.name, stream)
+            elif protocol in self._mesh.protocols:
+                self._mesh.accept(peer, stream)
             else:
                 tasks.start_soon(self._serve, peer, stream)
-
-    async def _attend_gossip(self, peer: PeerSession, streams: GossipStreams) -> None:
-        try:
-            await streams.attend(peer.connection, peer.name, peer.blame)
-        except NetworkError:
-            # The connection's end says why.
-            pass
-        except BaseException as error:
-            if not self.defects.catch("gossip", peer.number, "exchanging gossip with it", error):
-                raise
 
     async def _hear_refusals(self, peer: PeerSession, stream: Stream) -> None:
         try:
