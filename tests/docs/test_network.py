@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.dashboard import recording
 from gossiplog.dashboard.state import NetworkState
 from tests.readme import DOCS, Shell, blocks, steps
@@ -21,7 +21,7 @@ TIMEOUT = 300
 pytestmark = pytest.mark.integration
 
 
-def recorded(name: str, folder: Path) -> tuple[Sequence[shown.Event], dict[str, Any]]:
+def recorded(name: str, folder: Path) -> tuple[Sequence[dashboard_events.Event], dict[str, Any]]:
     """Run the command of the page that makes a recording; return its events, and the state at its end."""
     (command,) = [block for block in blocks(PAGE) if f"--record {name}.jsonl" in block.text]
     with Shell(folder, TIMEOUT) as shell:
@@ -53,20 +53,25 @@ def test_a_hub_whose_clients_append(tmp_path: Path) -> None:
     events, state = recorded("hub", tmp_path)
     assert kinds(state) == {"hub": 1, "client": 7}
     assert len(roots(state)) == 1
-    published = [event for event in events if isinstance(event, shown.Published)]
+    published = [event for event in events if isinstance(event, dashboard_events.Published)]
     assert len(published) == 8
-    came = Counter(event.message for event in events if isinstance(event, shown.Delivered))
+    came = Counter(event.message for event in events if isinstance(event, dashboard_events.Delivered))
     assert came == {event.message: 7 for event in published}
-    assert Counter(event.by for event in events if isinstance(event, shown.Delivered)).most_common(1)[0][0] == "push"
+    assert (
+        Counter(event.by for event in events if isinstance(event, dashboard_events.Delivered)).most_common(1)[0][0]
+        == "push"
+    )
 
 
 def test_a_hub_whose_clients_append_all_the_time(tmp_path: Path) -> None:
     events, state = recorded("automatic", tmp_path)
     assert state["rate"] == 20
     assert kinds(state) == {"hub": 1, "client": 7}
-    counts = [event.messages for event in events if isinstance(event, shown.Committed)]
+    counts = [event.messages for event in events if isinstance(event, dashboard_events.Committed)]
     assert max(counts) > 20
-    assert {event.peer for event in events if isinstance(event, shown.Published)} > set(list(state["peers"])[:4])
+    assert {event.peer for event in events if isinstance(event, dashboard_events.Published)} > set(
+        list(state["peers"])[:4]
+    )
 
 
 def test_peers_that_find_each_other(tmp_path: Path) -> None:
@@ -74,14 +79,14 @@ def test_peers_that_find_each_other(tmp_path: Path) -> None:
     assert kinds(state) == {"bootstrap": 1, "peer": 64}
     (bootstrap,) = [name for name, peer in state["peers"].items() if peer["kind"] == "bootstrap"]
     # Not all at the end: a connection that is not needed is closed.
-    links = {frozenset((event.peer, event.other)) for event in events if isinstance(event, shown.Connected)}
+    links = {frozenset((event.peer, event.other)) for event in events if isinstance(event, dashboard_events.Connected)}
     others = Counter(name for link in links if bootstrap not in link for name in link)
     assert len(others) == 64
     assert min(others.values()) >= 3
     # They began with the bootstrap alone.
     first = {}
     for event in events:
-        if isinstance(event, shown.Connected) and event.peer == bootstrap:
+        if isinstance(event, dashboard_events.Connected) and event.peer == bootstrap:
             first.setdefault(event.other, event.at)
     assert len(first) == 64
 
@@ -89,11 +94,11 @@ def test_peers_that_find_each_other(tmp_path: Path) -> None:
 def test_messages_travel_by_gossip(tmp_path: Path) -> None:
     events, state = recorded("gossip", tmp_path)
     assert len(roots(state)) == 1
-    delivered = [event for event in events if isinstance(event, shown.Delivered)]
+    delivered = [event for event in events if isinstance(event, dashboard_events.Delivered)]
     assert len(delivered) == 20 * 15
     assert Counter(event.by for event in delivered)["gossip"] > 20 * 15 / 2
     assert all(event.latency is not None and event.latency < 60 for event in delivered)
-    assert any(isinstance(event, shown.LinkChanged) and event.link == "mesh" for event in events)
+    assert any(isinstance(event, dashboard_events.LinkChanged) and event.link == "mesh" for event in events)
 
 
 def test_branches_meet(tmp_path: Path) -> None:
@@ -101,10 +106,10 @@ def test_branches_meet(tmp_path: Path) -> None:
     assert len(roots(state)) == 1
     first: dict[str, str] = {}
     for event in events:
-        if isinstance(event, shown.Committed):
+        if isinstance(event, dashboard_events.Committed):
             first.setdefault(event.peer, event.root)
     assert len(set(first.values())) == 8
-    assert sum(event.inserted for event in events if isinstance(event, shown.SyncEnded)) > 0
+    assert sum(event.inserted for event in events if isinstance(event, dashboard_events.SyncEnded)) > 0
     assert recording.check(tmp_path / "branches.jsonl").title == "8 peers, as a mesh"
     (check,) = [block for block in blocks(PAGE) if "--check" in block.text]
     with Shell(tmp_path, TIMEOUT) as shell:
@@ -116,6 +121,6 @@ def test_messages_travel_along_episubs_tree(tmp_path: Path) -> None:
     events, state = recorded("episub", tmp_path)
     assert len(roots(state)) == 1
     assert {peer["agent"] for peer in state["peers"].values()} == {"", "episub"}
-    assert {event.link for event in events if isinstance(event, shown.LinkChanged)} >= {"mesh", "lazy"}
-    assert Counter(event.by for event in events if isinstance(event, shown.Delivered))["gossip"] > 0
+    assert {event.link for event in events if isinstance(event, dashboard_events.LinkChanged)} >= {"mesh", "lazy"}
+    assert Counter(event.by for event in events if isinstance(event, dashboard_events.Delivered))["gossip"] > 0
     assert recording.check(tmp_path / "episub.jsonl").title == "8 peers, as a mesh, episub"

@@ -376,7 +376,7 @@ def test_by_keyboard_alone(shown: Shown, open_page: Open) -> None:
     page.until(f"dashboard.state.link({first!r}, {other!r}) === 'none'")
     page.until(f"!dashboard.state.others.get({first!r}).has({other!r})")
     page.press("ArrowRight", "ArrowDown", "Enter")
-    page.until("document.getElementById('said').textContent !== ''")
+    page.until("document.getElementById('spoken').textContent !== ''")
     # By the controls: a rate, and a peer more.
     page.evaluate("document.getElementById('rate').focus()")
     page.press("ArrowRight")

@@ -47,13 +47,13 @@ class Node(HostService):
     async def _start(self, stack: AsyncExitStack) -> None:
         listen = [] if self._failed else [LISTEN] * self._listeners
         host = open_host(
-            identity=self._seed, topic=TOPIC, protocols=[], listen=listen, gossips=False, notify=self._hear
+            identity=self._seed, topic=TOPIC, protocols=[], listen=listen, gossips=False, notify=self._handle_news
         )
         await self._enter_host(stack, host)
         self._note_listening(self._failed)
         await self._until_listening()
 
-    def _hear(self, news: News) -> None:
+    def _handle_news(self, news: News) -> None:
         self._note_listening(getattr(news, "failed", ()))
 
     async def accepted(self) -> str:

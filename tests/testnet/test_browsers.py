@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.testnet import browsers
 from gossiplog.testnet.network import LocalNetwork
@@ -55,10 +55,12 @@ async def test_pages_and_peers_come_to_one_root() -> None:
             assert len(await network.flow(3, 50)) == 3 * 2
             with pytest.raises(NetworkError, match="the hub of this client does not run"):
                 await _without_hub(network)
-    added = [event.kind for event in heard if isinstance(event, shown.PeerAdded)]
+    added = [event.kind for event in heard if isinstance(event, dashboard_events.PeerAdded)]
     assert added.count("browser") == 2
     hubs = {member.name for member in network.members if member.plan.kind == "relay"}
-    delivered = [event for event in heard if isinstance(event, shown.Delivered) and event.peer == second.name]
+    delivered = [
+        event for event in heard if isinstance(event, dashboard_events.Delivered) and event.peer == second.name
+    ]
     assert {event.source for event in delivered} < hubs
     assert any(event.latency for event in delivered)
 

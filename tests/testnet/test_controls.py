@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.dashboard.stream import Controls
 from gossiplog.errors import NetworkError
 from gossiplog.testnet import controls as controls_module
@@ -20,7 +20,7 @@ PATIENCE = 120
 
 
 async def test_a_network_does_what_a_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[shown.Event] = []
+    heard: list[dashboard_events.Event] = []
     with anyio.fail_after(PATIENCE):
         async with LocalNetwork(NetworkPlan(3, "line"), heard.append) as network:
             await network.joined()
@@ -56,5 +56,11 @@ async def test_a_network_does_what_a_page_says(monkeypatch: pytest.MonkeyPatch) 
             with pytest.raises(NetworkError, match="there are 4 peers, as many as there may be"):
                 await controls.add_peer()
     kinds = [type(event) for event in heard]
-    for kind in (shown.PeerStopped, shown.PeerStarted, shown.Partitioned, shown.Healed, shown.RateChanged):
+    for kind in (
+        dashboard_events.PeerStopped,
+        dashboard_events.PeerStarted,
+        dashboard_events.Partitioned,
+        dashboard_events.Healed,
+        dashboard_events.RateChanged,
+    ):
         assert kind in kinds

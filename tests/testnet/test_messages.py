@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import ProtocolError
 from gossiplog.testnet import messages
 from gossiplog.testnet.messages import (
@@ -43,7 +43,7 @@ COMMANDS: list[Command] = [
 ANSWERS: list[Answer] = [
     Done(7, ("ws://127.0.0.1:1",)),
     Failed(7, "no", "NetworkError"),
-    Happened((shown.Committed(0.5, "a", 3, "00ff"), shown.Connected(1.0, "a", "b"))),
+    Happened((dashboard_events.Committed(0.5, "a", 3, "00ff"), dashboard_events.Connected(1.0, "a", "b"))),
     Arrived(1, (0.25, 0.5)),
 ]
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import gossiplog
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.dashboard.state import NetworkState
 from gossiplog.errors import NetworkError
 from gossiplog.net.routing.kinds import RouterName
@@ -28,7 +28,7 @@ PATIENCE = 120
 
 @asynccontextmanager
 async def running(
-    plan: NetworkPlan, on_event: Callable[[shown.Event], None] | None = None
+    plan: NetworkPlan, on_event: Callable[[dashboard_events.Event], None] | None = None
 ) -> AsyncIterator[LocalNetwork]:
     with anyio.fail_after(PATIENCE):
         async with LocalNetwork(plan, on_event) as network:
@@ -105,7 +105,7 @@ async def test_peers_in_a_row_are_connected_to_their_neighbours(
 
 @pytest.mark.parametrize("topology", ["mesh", "hub", "mixed"])
 async def test_a_member_that_is_stopped_keeps_its_log(topology: Topology) -> None:
-    heard: list[shown.Event] = []
+    heard: list[dashboard_events.Event] = []
     async with running(NetworkPlan(peers=4, topology=topology), heard.append) as network:
         await network.joined()
         await network.append_anywhere(3)
@@ -122,9 +122,11 @@ async def test_a_member_that_is_stopped_keeps_its_log(topology: Topology) -> Non
         await network.start(last)
         await network.converged()
         assert (network.total, last.messages) == (5, 5)
-    assert [type(event) for event in heard if isinstance(event, shown.PeerStopped | shown.PeerStarted)] == [
-        shown.PeerStopped,
-        shown.PeerStarted,
+    assert [
+        type(event) for event in heard if isinstance(event, dashboard_events.PeerStopped | dashboard_events.PeerStarted)
+    ] == [
+        dashboard_events.PeerStopped,
+        dashboard_events.PeerStarted,
     ]
 
 
@@ -144,7 +146,7 @@ async def test_a_hub_that_is_stopped_comes_back_where_it_was() -> None:
 
 @pytest.mark.parametrize("topology", ["mesh", "hub", "mixed", "line"])
 async def test_a_network_is_parted_and_heals(topology: Topology) -> None:
-    heard: list[shown.Event] = []
+    heard: list[dashboard_events.Event] = []
     async with running(NetworkPlan(peers=4, topology=topology, processes=2), heard.append) as network:
         await network.joined()
         await network.append_anywhere()
@@ -165,9 +167,9 @@ async def test_a_network_is_parted_and_heals(topology: Topology) -> None:
         await network.heal()
         await network.converged()
         assert network.complete == 4
-    (parted,) = [event for event in heard if isinstance(event, shown.Partitioned)]
+    (parted,) = [event for event in heard if isinstance(event, dashboard_events.Partitioned)]
     assert [set(group) for group in parted.groups] == list(names)
-    assert any(isinstance(event, shown.Healed) for event in heard)
+    assert any(isinstance(event, dashboard_events.Healed) for event in heard)
 
 
 async def test_a_connection_is_cut_until_it_is_healed() -> None:
@@ -196,18 +198,18 @@ async def test_events_tell_what_the_network_knows() -> None:
         await network.converged()
         await network.append(network.members[1])
         await network.converged()
-        await until(lambda: any(isinstance(event, shown.Delivered) and event.latency for event in heard))
-        added = [event for event in heard if isinstance(event, shown.PeerAdded)]
+        await until(lambda: any(isinstance(event, dashboard_events.Delivered) and event.latency for event in heard))
+        added = [event for event in heard if isinstance(event, dashboard_events.PeerAdded)]
         assert {(event.peer, event.kind) for event in added} == {
             (member.name, member.plan.kind) for member in network.members
         }
-        newest = {event.peer: event for event in heard if isinstance(event, shown.Committed)}
+        newest = {event.peer: event for event in heard if isinstance(event, dashboard_events.Committed)}
         assert {name: (event.messages, event.root) for name, event in newest.items()} == {
             member.name: (member.messages, member.root) for member in network.members if member.has_log
         }
         assert {event.clock for event in newest.values()} == {newest[network.members[1].name].clock}
         assert all(0 <= event.at <= network.now() for event in heard)
-        published = [event.peer for event in heard if isinstance(event, shown.Published)]
+        published = [event.peer for event in heard if isinstance(event, dashboard_events.Published)]
         assert published[-1] == network.members[1].name
 
 
@@ -219,9 +221,9 @@ async def test_messages_travel_by_a_router_of_this_package(router: RouterName, t
     state = NetworkState()
     by_gossip: set[str] = set()
 
-    def note(event: shown.Event) -> None:
+    def note(event: dashboard_events.Event) -> None:
         state.apply(event)
-        if isinstance(event, shown.Delivered) and event.by == "gossip":
+        if isinstance(event, dashboard_events.Delivered) and event.by == "gossip":
             by_gossip.add(event.message)
 
     def linked(members: Iterable[Member]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, SignedMessage, Signer
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError, RefusedMessage
 from gossiplog.net import events
 from gossiplog.protocol.sync import Statistics
@@ -62,42 +62,42 @@ def taken(translator: Translator, kind: type[Any]) -> list[Any]:
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        (events.Connected(OTHER), shown.Connected(1.0, NAME, OTHER)),
-        (events.Disconnected(OTHER, "gone", False), shown.Disconnected(1.0, NAME, OTHER)),
-        (events.Grafted(OTHER), shown.LinkChanged(1.0, NAME, OTHER, "mesh")),
-        (events.Pruned(OTHER), shown.LinkChanged(1.0, NAME, OTHER, "none")),
-        (events.SyncStarted(OTHER), shown.SyncStarted(1.0, NAME, OTHER)),
+        (events.Connected(OTHER), dashboard_events.Connected(1.0, NAME, OTHER)),
+        (events.Disconnected(OTHER, "gone", False), dashboard_events.Disconnected(1.0, NAME, OTHER)),
+        (events.Grafted(OTHER), dashboard_events.LinkChanged(1.0, NAME, OTHER, "mesh")),
+        (events.Pruned(OTHER), dashboard_events.LinkChanged(1.0, NAME, OTHER, "none")),
+        (events.SyncStarted(OTHER), dashboard_events.SyncStarted(1.0, NAME, OTHER)),
         (
             events.SyncEnded(OTHER, False, 3, 0, Statistics(), "it was cut off"),
-            shown.SyncEnded(1.0, NAME, OTHER, 3, "it was cut off"),
+            dashboard_events.SyncEnded(1.0, NAME, OTHER, 3, "it was cut off"),
         ),
-        (events.Rejected(OTHER, "it lies"), shown.Refused(1.0, NAME, "it lies", source=OTHER)),
-        (events.Failed("storing", NetworkError("no")), shown.Noted(1.0, "storing: no", NAME)),
+        (events.Rejected(OTHER, "it lies"), dashboard_events.Refused(1.0, NAME, "it lies", source=OTHER)),
+        (events.Failed("storing", NetworkError("no")), dashboard_events.Noted(1.0, "storing: no", NAME)),
         (
             events.Defect(OTHER, "reading", KeyError("x"), 1),
-            shown.Noted(1.0, "a defect of gossiplog while reading: KeyError('x')", NAME),
+            dashboard_events.Noted(1.0, "a defect of gossiplog while reading: KeyError('x')", NAME),
         ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, events.Event) else "",
 )
-def test_events_at_once(translator: Translator, event: events.Event, expected: shown.Event) -> None:
-    translator.hear(event)
+def test_events_at_once(translator: Translator, event: events.Event, expected: dashboard_events.Event) -> None:
+    translator.handle_event(event)
     assert translator.take() == ([expected], [])
     assert translator.take() == ([], [])
 
 
 def test_events_that_nobody_shows(translator: Translator) -> None:
-    translator.hear(events.Subscribed(OTHER))
-    translator.hear(events.Served(OTHER, 1, 10, 1))
+    translator.handle_event(events.Subscribed(OTHER))
+    translator.handle_event(events.Served(OTHER, 1, 10, 1))
     assert translator.take() == ([], [])
 
 
 def test_links_of_episub(translator: Translator) -> None:
     translator.router = "episub"
     for event in (events.Subscribed, events.Grafted, events.Pruned, events.Unsubscribed):
-        translator.hear(event(OTHER))
+        translator.handle_event(event(OTHER))
     assert translator.take()[0] == [
-        shown.LinkChanged(1.0, NAME, OTHER, link) for link in ("lazy", "mesh", "lazy", "none")
+        dashboard_events.LinkChanged(1.0, NAME, OTHER, link) for link in ("lazy", "mesh", "lazy", "none")
     ]
 
 
@@ -106,32 +106,34 @@ def test_bytes_are_reported_where_somebody_looks_and_they_have_changed(translato
     translator.observed = True
     for _ in range(2):
         translator.count_traffic(30, 20)
-    assert translator.take()[0] == [shown.TrafficCounted(1.0, NAME, 30, 20)]
+    assert translator.take()[0] == [dashboard_events.TrafficCounted(1.0, NAME, 30, 20)]
 
 
 def test_a_client_knows_its_hub_by_its_name(log: Log, clock: Clock) -> None:
     translator = Translator(NAME, OWN.did, log, clock, hub="did:key:hub")
-    translator.hear(events.Connected("ws://127.0.0.1:1"))
-    assert taken(translator, shown.Connected) == [shown.Connected(1.0, NAME, "did:key:hub")]
+    translator.handle_event(events.Connected("ws://127.0.0.1:1"))
+    assert taken(translator, dashboard_events.Connected) == [dashboard_events.Connected(1.0, NAME, "did:key:hub")]
 
 
 def test_refused_messages(translator: Translator) -> None:
     refused = (("abc", RefusedMessage("abc", "too loud")),)
-    translator.hear(events.MessagesRefused(refused, OTHER, 0))
-    (event,) = taken(translator, shown.Refused)
+    translator.handle_event(events.MessagesRefused(refused, OTHER, 0))
+    (event,) = taken(translator, dashboard_events.Refused)
     assert (event.message, event.source) == ("abc", OTHER)
     assert "too loud" in event.reason
 
 
 def test_commits_between_two_looks_are_one(translator: Translator, log: Log) -> None:
     message = appended(log, "one")
-    translator.hear(committed(1))
-    translator.hear(committed(2))
+    translator.handle_event(committed(1))
+    translator.handle_event(committed(2))
     root = log.root.hash.hex()
-    assert taken(translator, shown.Committed) == [shown.Committed(1.0, NAME, 1, root, inserted=3)]
+    assert taken(translator, dashboard_events.Committed) == [dashboard_events.Committed(1.0, NAME, 1, root, inserted=3)]
     translator.observed = True
     translator.changed()
-    assert taken(translator, shown.Committed) == [shown.Committed(1.0, NAME, 1, root, (message.id,), 2)]
+    assert taken(translator, dashboard_events.Committed) == [
+        dashboard_events.Committed(1.0, NAME, 1, root, (message.id,), 2)
+    ]
 
 
 def test_messages_that_came_have_a_source_a_way_and_a_latency(translator: Translator, log: Log, clock: Clock) -> None:
@@ -139,24 +141,26 @@ def test_messages_that_came_have_a_source_a_way_and_a_latency(translator: Transl
     message = appended(log, payload_of(0, "hi", sent=0.25))
     translator.take_message(message)
     clock.now = 2.0
-    translator.hear(committed(1, **{OTHER: 1}))
-    assert taken(translator, shown.Delivered) == [shown.Delivered(1.0, NAME, message.id, OTHER, "gossip", 0.75)]
+    translator.handle_event(committed(1, **{OTHER: 1}))
+    assert taken(translator, dashboard_events.Delivered) == [
+        dashboard_events.Delivered(1.0, NAME, message.id, OTHER, "gossip", 0.75)
+    ]
 
 
 def test_messages_of_a_sync(translator: Translator, log: Log) -> None:
     translator.observed = True
-    translator.hear(events.SyncStarted(OTHER))
+    translator.handle_event(events.SyncStarted(OTHER))
     translator.take_message(appended(log, "nothing that a member would write"))
-    translator.hear(committed(1, **{OTHER: 1}))
-    (event,) = taken(translator, shown.Delivered)
+    translator.handle_event(committed(1, **{OTHER: 1}))
+    (event,) = taken(translator, dashboard_events.Delivered)
     assert (event.by, event.latency) == ("sync", None)
 
 
 def test_messages_of_clients_are_pushed(translator: Translator, log: Log) -> None:
     translator.observed = True
     translator.take_message(appended(log, "hi"))
-    translator.hear(committed(1, **{"did:key:client": 1}))
-    (event,) = taken(translator, shown.Delivered)
+    translator.handle_event(committed(1, **{"did:key:client": 1}))
+    (event,) = taken(translator, dashboard_events.Delivered)
     assert (event.by, event.source) == ("push", "did:key:client")
 
 
@@ -165,18 +169,18 @@ def test_own_messages_are_published_and_not_delivered(translator: Translator, lo
     message = appended(log, payload_of(0, "hi", sent=0.5), OWN)
     translator.append(0.5, [message.id])
     translator.take_message(message)
-    translator.hear(committed(1))
+    translator.handle_event(committed(1))
     found, _ = translator.take()
-    assert found[0] == shown.Published(0.5, NAME, message.id)
-    assert [type(event) for event in found[1:]] == [shown.Committed]
+    assert found[0] == dashboard_events.Published(0.5, NAME, message.id)
+    assert [type(event) for event in found[1:]] == [dashboard_events.Committed]
 
 
 def test_nobody_looks(translator: Translator, log: Log) -> None:
     translator.append(0.5, ["abc"])
     translator.take_message(appended(log, payload_of(0, "hi", sent=0.5)))
-    translator.hear(committed(1, **{OTHER: 1}))
+    translator.handle_event(committed(1, **{OTHER: 1}))
     found, latencies = translator.take()
-    assert [type(event) for event in found] == [shown.Committed]
+    assert [type(event) for event in found] == [dashboard_events.Committed]
     assert latencies == []
 
 
@@ -185,26 +189,26 @@ def test_so_many_messages_are_shown_at_a_time(translator: Translator, log: Log) 
     messages = log.append_many([payload_of(number, "", 0.0) for number in range(3 * MOST_MESSAGES)], signer=OTHERS)
     for message in messages:
         translator.take_message(message)
-    translator.hear(committed(len(messages), **{OTHER: len(messages)}))
-    assert len(taken(translator, shown.Delivered)) == MOST_MESSAGES
+    translator.handle_event(committed(len(messages), **{OTHER: len(messages)}))
+    assert len(taken(translator, dashboard_events.Delivered)) == MOST_MESSAGES
     # From the next look on, more.
     translator.take_message(messages[0])
-    translator.hear(committed(1, **{OTHER: 1}))
-    assert len(taken(translator, shown.Delivered)) == 1
+    translator.handle_event(committed(1, **{OTHER: 1}))
+    assert len(taken(translator, dashboard_events.Delivered)) == 1
 
 
 def test_sources_are_said_before_the_messages_or_after(translator: Translator, log: Log) -> None:
     translator.observed = True
-    translator.hear(committed(2, **{OTHER: 1, "third": 2}))
-    assert taken(translator, shown.Delivered) == []
+    translator.handle_event(committed(2, **{OTHER: 1, "third": 2}))
+    assert taken(translator, dashboard_events.Delivered) == []
     for number in range(2):
         translator.take_message(appended(log, number))
-    assert [event.source for event in taken(translator, shown.Delivered)] == [OTHER, "third"]
+    assert [event.source for event in taken(translator, dashboard_events.Delivered)] == [OTHER, "third"]
     translator.take_message(appended(log, 2))
     translator.take_message(appended(log, 3))
-    assert [event.source for event in taken(translator, shown.Delivered)] == ["third"]
-    translator.hear(committed(1, **{OTHER: 1}))
-    assert [event.source for event in taken(translator, shown.Delivered)] == [OTHER]
+    assert [event.source for event in taken(translator, dashboard_events.Delivered)] == ["third"]
+    translator.handle_event(committed(1, **{OTHER: 1}))
+    assert [event.source for event in taken(translator, dashboard_events.Delivered)] == [OTHER]
 
 
 def test_messages_that_are_not_shown_have_sources_too(translator: Translator, log: Log) -> None:
@@ -212,11 +216,11 @@ def test_messages_that_are_not_shown_have_sources_too(translator: Translator, lo
     messages = log.append_many(range(MOST_MESSAGES + 5), signer=OTHERS)
     for message in messages:
         translator.take_message(message)
-    translator.hear(committed(MOST_MESSAGES + 2, **{OTHER: MOST_MESSAGES + 2}))
-    assert len(taken(translator, shown.Delivered)) == MOST_MESSAGES
+    translator.handle_event(committed(MOST_MESSAGES + 2, **{OTHER: MOST_MESSAGES + 2}))
+    assert len(taken(translator, dashboard_events.Delivered)) == MOST_MESSAGES
     translator.take_message(appended(log, "one more"))
-    translator.hear(committed(4, third=3, fourth=1))
-    assert [event.source for event in taken(translator, shown.Delivered)] == ["fourth"]
+    translator.handle_event(committed(4, third=3, fourth=1))
+    assert [event.source for event in taken(translator, dashboard_events.Delivered)] == ["fourth"]
 
 
 def test_latencies_of_a_flow_are_kept(translator: Translator, log: Log, clock: Clock) -> None:
@@ -231,7 +235,7 @@ def test_latencies_of_a_flow_are_kept(translator: Translator, log: Log, clock: C
 def test_payloads_of_strangers(translator: Translator, log: Log, payload: Any) -> None:
     translator.flow, translator.observed = 2, True
     translator.take_message(appended(log, payload))
-    translator.hear(committed(1, **{OTHER: 1}))
+    translator.handle_event(committed(1, **{OTHER: 1}))
     found, latencies = translator.take()
-    assert [event.latency for event in found if isinstance(event, shown.Delivered)] == [None]
+    assert [event.latency for event in found if isinstance(event, dashboard_events.Delivered)] == [None]
     assert latencies == []

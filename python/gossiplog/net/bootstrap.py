@@ -73,7 +73,7 @@ class Bootstrap(HostService):
             limits=self._limits,
             # In the mesh of gossipsub it would take the place of a peer that passes messages on.
             gossips=False,
-            notify=self._hear,
+            notify=self._handle_news,
         )
         await self._enter_host(stack, host)
         tasks = await stack.enter_async_context(background())
@@ -99,7 +99,7 @@ class Bootstrap(HostService):
     def _counts(self) -> Mapping[str, int]:
         return self._host.counts() if self._host is not None else {}
 
-    def _hear(self, news: News) -> None:
+    def _handle_news(self, news: News) -> None:
         self._note_listening(getattr(news, "failed", ()))
 
     async def _accept(self, host: Host, tasks: anyio.abc.TaskGroup) -> None:

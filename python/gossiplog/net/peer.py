@@ -162,7 +162,7 @@ class Peer(HostService):
             idle_streams=kind.idle_streams if kind is not None else 1,
             allow_peers=allow_peers,
             limits=limits,
-            notify=self._hear,
+            notify=self._handle_news,
         )
         self._make_driver = partial(
             Driver,
@@ -343,7 +343,7 @@ class Peer(HostService):
     def _note_link(self, peer_id: str, change: LinkChange) -> None:
         self._there.driver.telemetry.emit(_MESH_EVENTS[change](peer_id))
 
-    def _hear(self, news: News) -> None:
+    def _handle_news(self, news: News) -> None:
         telemetry = self._there.driver.telemetry
         if isinstance(news, MeshEvent):
             telemetry.emit(_MESH_EVENTS[news.kind](news.peer_id))

@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.net.http.server import serve
 from gossiplog.net.service import background
@@ -237,20 +237,20 @@ class _Page:
             case {"report": "state", "messages": int(count), "root": str(root), "clock": int(clock), "heads": heads}:
                 inserted = max(count - self._messages, 0)
                 self._messages = count
-                event = shown.Committed(at, self._name, count, root, tuple(heads), clock, inserted)
+                event = dashboard_events.Committed(at, self._name, count, root, tuple(heads), clock, inserted)
                 self._report(Happened((event,)))
             case {"report": "message", "id": str(id), "by": str(by), "sent": sent}:
-                way: shown.Way = "sync" if by == "sync" else "push"
+                way: dashboard_events.Way = "sync" if by == "sync" else "push"
                 latency = max(at - sent, 0.0) if isinstance(sent, int | float) else None
-                self._report(Happened((shown.Delivered(at, self._name, id, hub, way, latency),)))
+                self._report(Happened((dashboard_events.Delivered(at, self._name, id, hub, way, latency),)))
             case {"report": "published", "id": str(id)}:
-                self._report(Happened((shown.Published(at, self._name, id),)))
+                self._report(Happened((dashboard_events.Published(at, self._name, id),)))
             case {"report": "sync", "messages": int(count)}:
-                self._report(Happened((shown.SyncEnded(at, self._name, hub, count),)))
+                self._report(Happened((dashboard_events.SyncEnded(at, self._name, hub, count),)))
             case {"report": "connect"}:
-                self._report(Happened((shown.Connected(at, self._name, hub),)))
+                self._report(Happened((dashboard_events.Connected(at, self._name, hub),)))
             case {"report": "disconnect"}:
-                self._report(Happened((shown.Disconnected(at, self._name, hub),)))
+                self._report(Happened((dashboard_events.Disconnected(at, self._name, hub),)))
             case _:
                 pass
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.testnet.network import LocalNetwork
 from gossiplog.testnet.plan import MOST_PEERS
@@ -81,4 +81,4 @@ class NetworkControls:
             self._auto_append.set_rate(rate)
         except ValueError as error:
             raise NetworkError(str(error)) from error
-        self._network.tell(shown.RateChanged(self._network.now(), rate))
+        self._network.report(dashboard_events.RateChanged(self._network.now(), rate))

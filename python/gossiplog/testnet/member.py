@@ -169,7 +169,7 @@ class Member:
         if self._kind == "client":
             (url,) = command.dials
             url = f"{url}/?{NAME}={quote(translator.name)}"
-            client = connect(log, url, on_event=translator.hear, on_message=translator.take_message)
+            client = connect(log, url, on_event=translator.handle_event, on_message=translator.take_message)
             self._counting = await stack.enter_async_context(client)
             return ()
         peer: Peer | None = None
@@ -181,7 +181,7 @@ class Member:
                 identity=identity_of(self._seed, self.number),
                 allow_peers=command.allowed,
                 router=command.router,
-                on_event=translator.hear,
+                on_event=translator.handle_event,
                 on_message=translator.take_message,
             )
             self.block(command.blocked)
@@ -193,7 +193,7 @@ class Member:
         hub = (
             _NamingHub(log, access=access, peer=peer)
             if peer is not None
-            else _NamingHub(log, access=access, on_event=translator.hear, on_message=translator.take_message)
+            else _NamingHub(log, access=access, on_event=translator.handle_event, on_message=translator.take_message)
         )
         # The hub takes leave of its clients before its server ends.
         tasks = await stack.enter_async_context(background())
@@ -209,7 +209,7 @@ class Member:
             self._listen,
             command.dials,
             identity=identity_of(self._seed, self.number),
-            on_event=self.translator.hear,
+            on_event=self.translator.handle_event,
         )
         self.block(command.blocked)
         self._counting = await stack.enter_async_context(host)

@@ -13,7 +13,7 @@ from random import Random
 import anyio
 import anyio.abc
 
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.net.service import Service, background, leaves
 from gossiplog.net.transport.stream import Signal
@@ -111,7 +111,11 @@ class LocalNetwork(Service):
     """
 
     def __init__(
-        self, plan: NetworkPlan, on_event: Callable[[shown.Event], None] | None = None, *, apart: bool = False
+        self,
+        plan: NetworkPlan,
+        on_event: Callable[[dashboard_events.Event], None] | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
         super().__init__()
         self.plan = plan
@@ -194,11 +198,11 @@ class LocalNetwork(Service):
     async def _begin(self, number: int) -> None:
         """Start a member for the first time."""
         member = self._members[number]
-        kind: shown.PeerKind = "hub" if member.plan.kind == "relay" else member.plan.kind
+        kind: dashboard_events.PeerKind = "hub" if member.plan.kind == "relay" else member.plan.kind
         # Gossip of the host itself is nothing to speak of.
         runs_router = member.plan.kind in ("peer", "relay") and self.plan.router != "libp2p"
         agent = self.plan.router if runs_router else ""
-        self.tell(shown.PeerAdded(self.now(), member.name, member.plan.label, kind, agent))
+        self.report(dashboard_events.PeerAdded(self.now(), member.name, member.plan.label, kind, agent))
         await self._run(member)
 
     async def _run(self, member: Member) -> None:
@@ -249,7 +253,7 @@ class LocalNetwork(Service):
         await self._call(member, Stop(member.number))
         member.runs = False
         for name in member.connections:
-            self.tell(shown.Disconnected(self.now(), member.name, name))
+            self.report(dashboard_events.Disconnected(self.now(), member.name, name))
         member.connections.clear()
         self._changed.set()
 
@@ -330,29 +334,29 @@ class LocalNetwork(Service):
             case Happened(events):
                 for event in events:
                     self._note(event)
-                    self.tell(event)
+                    self.report(event)
             case Arrived(flow, latencies):
                 if flow == self._flow:
                     self._latencies += latencies
         self._changed.set()
 
-    def _note(self, event: shown.Event) -> None:
+    def _note(self, event: dashboard_events.Event) -> None:
         if (member := self._by_name.get(getattr(event, "peer", ""))) is None:
             return
         match event:
-            case shown.Committed(messages=messages, root=root):
+            case dashboard_events.Committed(messages=messages, root=root):
                 member.messages, member.root = messages, root
-            case shown.Connected(other=other):
+            case dashboard_events.Connected(other=other):
                 member.connections.add(other)
                 member.connected += 1
-            case shown.Disconnected(other=other):
+            case dashboard_events.Disconnected(other=other):
                 member.connections.discard(other)
-            case shown.SyncEnded():
+            case dashboard_events.SyncEnded():
                 member.syncs += 1
             case _:
                 pass
 
-    def tell(self, event: shown.Event) -> None:
+    def report(self, event: dashboard_events.Event) -> None:
         """Report an event to whoever listens."""
         if self._on_event is not None:
             self._on_event(event)
@@ -411,7 +415,7 @@ class LocalNetwork(Service):
             if member.runs or member.is_suspended:
                 member.is_suspended = False
                 await self._halt(member)
-                self.tell(shown.PeerStopped(self.now(), member.name))
+                self.report(dashboard_events.PeerStopped(self.now(), member.name))
 
     async def start(self, member: Member) -> None:
         """Start a member that was stopped. Does nothing where it runs.
@@ -424,7 +428,7 @@ class LocalNetwork(Service):
                 if member.plan.is_client and not self._members[member.plan.neighbours[0]].runs:
                     raise NetworkError("the hub of this client does not run: start the hub first")
                 await self._run(member)
-                self.tell(shown.PeerStarted(self.now(), member.name))
+                self.report(dashboard_events.PeerStarted(self.now(), member.name))
 
     async def cut(self, member: Member, other: Member) -> None:
         """Cut the connection between two members, and keep it cut until it is healed.
@@ -452,7 +456,7 @@ class LocalNetwork(Service):
             self._group_of |= {member.number: len(groups) for member in rest}
             named = [tuple(member.name for member in members) for members in (*groups, rest) if members]
             await self._apply_cuts()
-            self.tell(shown.Partitioned(self.now(), tuple(named)))
+            self.report(dashboard_events.Partitioned(self.now(), tuple(named)))
 
     async def heal(self) -> None:
         """Make the network whole: nothing is cut any more, and connections that were are made again."""
@@ -461,7 +465,7 @@ class LocalNetwork(Service):
             self._cut.clear()
             self._group_of.clear()
             await self._apply_cuts()
-            self.tell(shown.Healed(self.now()))
+            self.report(dashboard_events.Healed(self.now()))
             dialled: Counter[int] = Counter()
             async with _together() as dialling:
                 for number, other in sorted(sorted(pair) for pair in lost):
@@ -495,7 +499,9 @@ class LocalNetwork(Service):
         try:
             await self._call(member, Dial(member.number, _address(other, member)))
         except NetworkError as error:
-            self.tell(shown.Noted(self.now(), f"it does not reach {other.plan.label}: {error}", member.name))
+            self.report(
+                dashboard_events.Noted(self.now(), f"it does not reach {other.plan.label}: {error}", member.name)
+            )
 
     def _bridges(self) -> set[frozenset[int]]:
         """Return connections that are cut and may not have been there: without them the parts might not meet soon.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gossiplog.core import SignedMessage
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.routing.kinds import RouterName
@@ -47,7 +47,7 @@ class Translator:
         self.flow = 0
         self._log = log
         self._clock = clock
-        self._events: list[shown.Event] = []
+        self._events: list[dashboard_events.Event] = []
         self._latencies: list[float] = []
         # Since the last look.
         self._inserted: int | None = None
@@ -59,43 +59,45 @@ class Translator:
         self._traffic = 0, 0
         self._syncing: set[str] = set()
 
-    def hear(self, event: events.Event) -> None:
+    def handle_event(self, event: events.Event) -> None:
         """Note an event of the member's."""
         at = self._clock()
         match event:
             case events.Connected(peer):
-                self._events.append(shown.Connected(at, self.name, self._named(peer)))
+                self._events.append(dashboard_events.Connected(at, self.name, self._named(peer)))
             case events.Disconnected(peer):
                 self._syncing.discard(peer)
-                self._events.append(shown.Disconnected(at, self.name, self._named(peer)))
+                self._events.append(dashboard_events.Disconnected(at, self.name, self._named(peer)))
             case events.Grafted(peer):
-                self._events.append(shown.LinkChanged(at, self.name, self._named(peer), "mesh"))
+                self._events.append(dashboard_events.LinkChanged(at, self.name, self._named(peer), "mesh"))
             case events.Pruned(peer):
                 # Episub's neighbours get announcements also when they are not eager.
-                link: shown.Link = "lazy" if self.router == "episub" else "none"
-                self._events.append(shown.LinkChanged(at, self.name, self._named(peer), link))
+                link: dashboard_events.Link = "lazy" if self.router == "episub" else "none"
+                self._events.append(dashboard_events.LinkChanged(at, self.name, self._named(peer), link))
             case events.Subscribed(peer) if self.router == "episub":
-                self._events.append(shown.LinkChanged(at, self.name, self._named(peer), "lazy"))
+                self._events.append(dashboard_events.LinkChanged(at, self.name, self._named(peer), "lazy"))
             case events.Unsubscribed(peer) if self.router == "episub":
-                self._events.append(shown.LinkChanged(at, self.name, self._named(peer), "none"))
+                self._events.append(dashboard_events.LinkChanged(at, self.name, self._named(peer), "none"))
             case events.SyncStarted(peer):
                 self._syncing.add(peer)
-                self._events.append(shown.SyncStarted(at, self.name, self._named(peer)))
+                self._events.append(dashboard_events.SyncStarted(at, self.name, self._named(peer)))
             case events.SyncEnded(peer, inserted=inserted, error=error):
                 self._syncing.discard(peer)
-                self._events.append(shown.SyncEnded(at, self.name, self._named(peer), inserted, error))
+                self._events.append(dashboard_events.SyncEnded(at, self.name, self._named(peer), inserted, error))
             case events.Committed(inserted=inserted, sources=sources):
                 self._committed(inserted, sources)
             case events.Rejected(peer, reason):
-                self._events.append(shown.Refused(at, self.name, reason, source=self._named(peer)))
+                self._events.append(dashboard_events.Refused(at, self.name, reason, source=self._named(peer)))
             case events.MessagesRefused(refused, peer):
                 for id, error in refused[:MOST_MESSAGES]:
                     source = self._named(peer) if peer else ""
-                    self._events.append(shown.Refused(at, self.name, str(error), id, source))
+                    self._events.append(dashboard_events.Refused(at, self.name, str(error), id, source))
             case events.Failed(doing, error):
-                self._events.append(shown.Noted(at, f"{doing}: {error}", self.name))
+                self._events.append(dashboard_events.Noted(at, f"{doing}: {error}", self.name))
             case events.Defect(doing=doing, error=defect):
-                self._events.append(shown.Noted(at, f"a defect of gossiplog while {doing}: {defect!r}", self.name))
+                self._events.append(
+                    dashboard_events.Noted(at, f"a defect of gossiplog while {doing}: {defect!r}", self.name)
+                )
             case _:
                 pass
 
@@ -121,19 +123,19 @@ class Translator:
     def append(self, at: float, ids: Sequence[str]) -> None:
         """Note messages that the member has appended itself."""
         if self.observed:
-            self._events += [shown.Published(at, self.name, id) for id in ids[:MOST_MESSAGES]]
+            self._events += [dashboard_events.Published(at, self.name, id) for id in ids[:MOST_MESSAGES]]
 
     def count_traffic(self, bytes_sent: int, bytes_received: int) -> None:
         """Note how many bytes the member has sent and received since it was started."""
         if self.observed and (bytes_sent, bytes_received) != self._traffic:
             self._traffic = bytes_sent, bytes_received
-            self._events.append(shown.TrafficCounted(self._clock(), self.name, bytes_sent, bytes_received))
+            self._events.append(dashboard_events.TrafficCounted(self._clock(), self.name, bytes_sent, bytes_received))
 
     def changed(self, inserted: int = 0) -> None:
         """Have the log reported with the next look, though no event said that it has changed."""
         self._inserted = (self._inserted or 0) + inserted
 
-    def take(self) -> tuple[list[shown.Event], list[float]]:
+    def take(self) -> tuple[list[dashboard_events.Event], list[float]]:
         """Return what happened since the last call, in order, and the latencies of a flow."""
         self._match_sources()
         if self._inserted is not None and self._log is not None:
@@ -144,10 +146,10 @@ class Translator:
         self._shown = 0
         return found, latencies
 
-    def _state(self, log: Log, inserted: int) -> shown.Event:
+    def _state(self, log: Log, inserted: int) -> dashboard_events.Event:
         root, count = log.root, len(log)
-        heads, clock = (log.heads[: shown.MOST_HEADS], log.clock) if self.observed else ((), 0)
-        return shown.Committed(self._clock(), self.name, count, root.hash.hex(), heads, clock, inserted)
+        heads, clock = (log.heads[: dashboard_events.MOST_HEADS], log.clock) if self.observed else ((), 0)
+        return dashboard_events.Committed(self._clock(), self.name, count, root.hash.hex(), heads, clock, inserted)
 
     def _committed(self, inserted: int, sources: Mapping[str, int]) -> None:
         self.changed(inserted)
@@ -173,8 +175,10 @@ class Translator:
             else:
                 taken = 1
                 at, id, latency = first
-                by: shown.Way = "sync" if name in self._syncing else "push" if self._pushes(name) else "gossip"
-                self._events.append(shown.Delivered(at, self.name, id, self._named(name), by, latency))
+                by: dashboard_events.Way = (
+                    "sync" if name in self._syncing else "push" if self._pushes(name) else "gossip"
+                )
+                self._events.append(dashboard_events.Delivered(at, self.name, id, self._named(name), by, latency))
             if count > taken:
                 self._sources.appendleft((name, count - taken))
 

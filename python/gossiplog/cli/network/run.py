@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from gossiplog.cli.output import Output, fields_table, watching
-from gossiplog.dashboard import events as shown
+from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.net.garbage import collect_rarely
 from gossiplog.net.service import background
@@ -162,7 +162,7 @@ async def _enter(
         else:
             output.show(f"The dashboard is at {url}/")
     if auto_append.rate:
-        network.tell(shown.RateChanged(network.now(), auto_append.rate))
+        network.report(dashboard_events.RateChanged(network.now(), auto_append.rate))
     return await stack.enter_async_context(network), auto_append
 
 

@@ -43,7 +43,7 @@ const actions = {
 const table = new PeerTable(element("rows"), state, actions);
 const pointing = new Pointing({
   canvas: element("network"),
-  said: element("said"),
+  spoken: element("spoken"),
   state,
   layout,
   drawing,

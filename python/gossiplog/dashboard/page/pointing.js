@@ -11,17 +11,17 @@ export class Pointing {
   #drawing;
   #tooltip;
   #actions;
-  #said;
+  #spoken;
   #pointer = null; // where the mouse is over the canvas
 
-  // actions: activate(peer), toggle(peer), cut(peer, other), changed(). said: an element for screen readers.
-  constructor({ canvas, state, layout, drawing, tooltip, said, actions }) {
+  // actions: activate(peer), toggle(peer), cut(peer, other), changed(). spoken: an element for screen readers.
+  constructor({ canvas, state, layout, drawing, tooltip, spoken, actions }) {
     this.#canvas = canvas;
     this.#state = state;
     this.#layout = layout;
     this.#drawing = drawing;
     this.#tooltip = tooltip;
-    this.#said = said;
+    this.#spoken = spoken;
     this.#actions = actions;
     canvas.addEventListener("pointermove", (event) => this.#move(event));
     canvas.addEventListener("pointerleave", () => this.#leave());
@@ -141,12 +141,12 @@ export class Pointing {
   #speak() {
     const { peer, other } = this.#drawing.chosen;
     const one = this.#state.peers.get(peer);
-    if (one === undefined) this.#said.textContent = "";
+    if (one === undefined) this.#spoken.textContent = "";
     else if (other !== null)
-      this.#said.textContent = `edge of ${one.label} and ${this.#state.peers.get(other)?.label}: X cuts it`;
+      this.#spoken.textContent = `edge of ${one.label} and ${this.#state.peers.get(other)?.label}: X cuts it`;
     else {
       const standing = one.running ? `${one.messages} messages, root ${one.root.slice(-4)}` : "stopped";
-      this.#said.textContent = `${one.label}: ${standing}`;
+      this.#spoken.textContent = `${one.label}: ${standing}`;
     }
   }
 }

@@ -108,7 +108,7 @@ class ChangeFeed:
                 self._announce()
             elif sequences:
                 self._own.append(sequences)
-                self._hear(sequences[-1])
+                self._note_commits(sequences[-1])
 
     def _announce(self) -> None:
         if self._delivered is None or not self._deliver_recent(self._delivered):
@@ -117,8 +117,8 @@ class ChangeFeed:
         if self._replica.is_index_behind:
             self.index_behind.set()
 
-    def _hear(self, last: int | None) -> None:
-        """There are more messages than were announced, or the log was closed."""
+    def _note_commits(self, last: int | None) -> None:
+        """Note that the log has messages up to this one, or that it was closed."""
         if last is None:
             self._is_closed = True
         elif last > self._last:
@@ -132,7 +132,7 @@ class ChangeFeed:
         def listen(last: int | None) -> None:
             # Own commits are noted when their thread is done.
             if threading.get_ident() != self.writer:
-                call_soon(self._hear, last)
+                call_soon(self._note_commits, last)
 
         self._last, self._followed = max(self._last, cursor), cursor
         with self._replica.listening(listen):
