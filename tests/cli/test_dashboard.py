@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -64,4 +65,12 @@ def test_it_serves_until_it_is_interrupted(recording: Path) -> None:
                 assert text in answer.read()
         process.send_signal(signal.SIGINT)
         _, complaints = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, complaints) == (130, b"")
+        assert (process.returncode, complaints) == (0, b"")
+
+
+def test_an_address_that_is_taken_is_said(program: Program, recording: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = program("dashboard", recording, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert done.code == 1
+    assert done.err.startswith("gossiplog: cannot listen at 127.0.0.1:")
+    assert "Traceback" not in done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,6 +38,43 @@ def test_what_was_written_is_there_though_the_program_is_killed(tmp_path: Path) 
     recorder = Recorder(path, "a run")
     recorder.write([Noted(1.0, "one")])
     assert list(read(path)) == [Noted(1.0, "one")]
+    recorder.close()
+
+
+@pytest.mark.parametrize("content", [b"hello\n", b"SQLite format 3\0", HEADER.replace(b"1", b"2", 1), LINE])
+def test_what_is_no_recording_is_not_replaced(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(FileExistsError, match=r"the file there is no recording .* take another name"):
+        Recorder(path)
+    assert path.read_bytes() == content
+
+
+def test_an_earlier_recording_is_replaced_by_the_first_event(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(HEADER + 5 * LINE)
+    with Recorder(path, "another"):
+        pass
+    assert path.read_bytes() == HEADER + 5 * LINE
+    with Recorder(path, "another") as recorder:
+        recorder.write([])
+        assert path.read_bytes() == HEADER + 5 * LINE
+        recorder.write([Noted(3.0, "three")])
+    assert check(path) == Summary("another", 1, 3.0, is_cut=False)
+
+
+def test_a_recording_in_which_nothing_happened_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    Recorder(path, "a run").close()
+    assert path.read_bytes() == HEADER
+
+
+def test_a_disk_that_is_full_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.symlink_to("/dev/full")
+    recorder = Recorder(path)
+    with pytest.raises(OSError, match=f"No space left on device: '{re.escape(str(path))}'"):
+        recorder.write([Noted(1.0, "one")])
     recorder.close()
 
 

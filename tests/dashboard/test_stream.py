@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message
 from gossiplog.dashboard import feed, stream
 from gossiplog.dashboard.events import Committed, Delivered, Event, Noted
 from gossiplog.dashboard.feed import MOST_PENDING
-from gossiplog.dashboard.stream import Dashboard, player
+from gossiplog.dashboard.stream import Dashboard, access_at, player
 from gossiplog.errors import NetworkError
 from gossiplog.net.http import event_stream
 from tests.net.asgi import call, scope
@@ -320,6 +320,37 @@ async def test_a_recording_is_served(tmp_path: Path) -> None:
     assert about == {"title": "a run", "mode": "recording", "commands": []}
     assert (await call(app, "/recording", headers=[("Host", "evil.example")])).status == 403
     assert (await call(app, "/events", headers=[OWN])).status == 404
+
+
+async def test_a_recording_that_is_another_now_is_not_served(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b'{"format":1}\n')
+    app = player(path, "a run")
+    path.write_bytes(b'{"format":12}\n')
+    assert (await call(app, "/recording", headers=[OWN])).status == 410
+    path.unlink()
+    assert (await call(app, "/recording", headers=[OWN])).status == 410
+
+
+@pytest.mark.parametrize(
+    ("served", "called", "status"),
+    [
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("127.0.0.1", "192.0.2.1", 200),
+        ("0.0.0.0", "mybox.example", 403),
+        ("MyBox.example", "mybox.example", 200),
+        ("mybox.example", "other.example", 403),
+        ("", "localhost", 200),
+    ],
+)
+async def test_a_page_is_known_by_addresses_and_the_name_that_it_is_served_at(
+    served: str, called: str, status: int
+) -> None:
+    app = Dashboard().application(access_at(served))
+    answer = await call(app, "/about", headers=[("Host", called)])
+    assert answer.status == status
+    if status == 403:
+        assert b"call it by its address, or have it serve at the name" in answer.body
 
 
 async def test_what_is_recorded_is_all_that_is_published() -> None:

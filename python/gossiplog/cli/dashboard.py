@@ -63,12 +63,15 @@ def _show(output: Output, summary: Summary) -> None:
 def _serve(recording: Path, title: str, host: str, port: int, output: Output) -> None:
     import anyio
 
-    from gossiplog.dashboard.stream import player
+    from gossiplog.cli.stopping import until_stopped
+    from gossiplog.dashboard.stream import access_at, player
     from gossiplog.net.http.server import serve
+    from gossiplog.net.service import background
 
     async def run() -> None:
-        async with anyio.create_task_group() as tasks:
-            address = await tasks.start(partial(serve, player(recording, title), host, port))
+        async with background() as tasks:
+            application = player(recording, title, access_at(host))
+            address = await tasks.start(partial(serve, application, host, port))
             url = address.url("http")
             if output.json:
                 output.record({"url": url})
@@ -76,5 +79,6 @@ def _serve(recording: Path, title: str, host: str, port: int, output: Output) ->
                 sys.stdout.flush()
             else:
                 output.show(f"{title}: open {url} in a browser; Ctrl-C ends it")
+            await until_stopped()
 
     anyio.run(run, backend="asyncio")

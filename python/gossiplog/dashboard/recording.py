@@ -8,8 +8,10 @@ A recording may be anybody's: what is read is bounded, and what is wrong is name
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import TracebackType
@@ -67,7 +69,7 @@ _HEADER = TypeAdapter(Header)
 
 
 class Recorder:
-    """Writes a recording, for the time of its context; a file that is there is replaced.
+    """Writes a recording, for the time of its context. An earlier one is replaced when the first event is written.
 
         with Recorder("run.jsonl", "64 peers") as recorder:
             recorder.write([PeerAdded(0.0, "12D3KooW…", "1")])
@@ -77,14 +79,34 @@ class Recorder:
         title: of the page that plays it.
 
     Raises:
-        OSError: the file cannot be written.
+        FileExistsError: there is a file that is no recording of this version.
+        OSError: it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], title: str = "") -> None:
-        self._file = open(path, "wb")  # noqa: SIM115 - `close` closes it
-        self._last = 0.0
+        self._path = os.fspath(path)
         header = {"format": FORMAT, "version": VERSION, "title": title}
-        self._file.write(json.dumps(header).encode() + b"\n")
+        self._header = json.dumps(header).encode() + b"\n"
+        self._last = 0.0
+        # Unbuffered: `write` says whether the file has what it was given, and closing it can fail no more.
+        self._file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0)  # noqa: SIM115 - `close`
+        self._is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        try:
+            self._check_earlier()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _check_earlier(self) -> None:
+        found = os.pread(self._file.fileno(), MOST_LINE_BYTES, 0) if self._is_regular else b""
+        if not found:
+            return
+        try:
+            _header(found.partition(b"\n")[0], escaped(self._path))
+        except DecodeError as error:
+            raise FileExistsError(
+                errno.EEXIST, "the file there is no recording as this program makes them: take another name", self._path
+            ) from error
 
     def write(self, events: Iterable[Event]) -> None:
         """Write events; what is written is the file's when this returns.
@@ -94,16 +116,40 @@ class Recorder:
         Raises:
             OSError: they cannot be written.
         """
+        lines: list[bytes] = []
         for event in events:
             if event.at < self._last:
                 event = replace(event, at=self._last)
             self._last = event.at
-            self._file.write(to_json(event) + b"\n")
-        self._file.flush()
+            lines.append(to_json(event) + b"\n")
+        if lines:
+            self._write(b"".join(lines))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            if self._header:
+                if self._is_regular:
+                    self._file.truncate(0)
+                data, self._header = self._header + data, b""
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise OSError(error.errno, os.strerror(error.errno or 0), self._path) from error
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file. Where nothing was written, an earlier recording stays, and a new one has its header alone.
+
+        Raises:
+            OSError: the header cannot be written.
+        """
+        if self._file.closed:
+            return
+        try:
+            if self._header and self._is_regular and not os.fstat(self._file.fileno()).st_size:
+                self._write(b"")
+        finally:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -38,6 +39,7 @@ from gossiplog.net.http.event_stream import Readers
 from gossiplog.net.http.listener import Address, Listener
 from gossiplog.net.http.server import serve
 from gossiplog.net.http.static_files import file_route, file_routes, read_files, with_page_headers
+from gossiplog.net.service import background
 from gossiplog.net.threads import run_in_thread
 from gossiplog.reprs import escaped, frozen
 
@@ -172,10 +174,17 @@ class Dashboard:
         listener: Listener | None = None,
         task_status: anyio.abc.TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve the page until cancelled, on asyncio; the other arguments are those of `gossiplog.serve`."""
-        async with anyio.create_task_group() as tasks:
+        """Serve the page until cancelled, on asyncio; the other arguments are those of `gossiplog.serve`.
+
+        It is known by this machine's addresses, as localhost and by the name of the host, if that is one.
+
+        Raises:
+            OSError: the address is taken, or cannot be listened at.
+        """
+        async with background() as tasks:
             tasks.start_soon(self.run)
-            await serve(self.application(), host, port, listener=listener, task_status=task_status)
+            application = self.application(access_at(host))
+            await serve(application, host, port, listener=listener, task_status=task_status)
 
     async def run(self) -> None:
         """Make batches of what is published, without end; `serve` does so, too."""
@@ -240,6 +249,15 @@ class Dashboard:
         return Response(status_code=204)
 
 
+def access_at(host: str) -> Access:
+    """Return who may use a page that is served at a host: who calls it by an address, as localhost, or by its name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return Access(addresses=True, hosts=[host.lower()] if host else [])
+    return Access(addresses=True)
+
+
 def player(path: Path, title: str, access: Access | None = None) -> ASGIApp:
     """Return the ASGI application that plays a recording.
 
@@ -247,15 +265,30 @@ def player(path: Path, title: str, access: Access | None = None) -> ASGIApp:
         path: of the recording (see `gossiplog.dashboard.recording`).
         title: of the page.
         access: as in `Dashboard.application`.
+
+    Raises:
+        OSError: it cannot be read.
     """
+    checked = _version(path)
 
     async def about(request: Request) -> Response:
         return JSONResponse({"title": title, "mode": "recording", "commands": []})
 
     async def recording(request: Request) -> Response:
+        if _version(path) != checked:
+            raise HTTPException(410, "the recording was changed or replaced since this program read it: start it anew")
         return FileResponse(path, media_type="application/x-ndjson")
 
     return _site([Route("/about", about), Route("/recording", recording)], access)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file's content, as far as its folder says."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _site(routes: list[Route], access: Access | None) -> ASGIApp:

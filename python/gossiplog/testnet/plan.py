@@ -83,8 +83,8 @@ class NetworkPlan:
             raise ValueError(f"a network's router is one of {', '.join(ROUTERS)}, not {self.router!r}")
         if self.router != "libp2p" and self.topology == "hub":
             raise ValueError(
-                "a hub pushes messages to its clients, without a router: leave that out, or choose the topology mesh,"
-                " mixed, line or ring"
+                "a hub pushes messages to its clients, without a router: leave the router out, or choose the topology"
+                " mesh, mixed, line or ring"
             )
         if self.router == "episub" and self.topology in ("line", "ring"):
             # Two that are linked look for nobody else: a row would fall into pairs.

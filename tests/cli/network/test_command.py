@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 
 import gossiplog
 from gossiplog.dashboard import recording
+from gossiplog.dashboard.events import Noted
 from gossiplog.dashboard.state import NetworkState
 from gossiplog.testnet.browsers import FOLDER_VARIABLE
 from gossiplog.testnet.network import LocalNetwork
@@ -141,7 +143,46 @@ def test_a_dashboard_shows_the_network_and_commands_it(program: Program) -> None
             shown = next(found for found in logs if [count for count, _ in found.values()] == [7, 7, 7])
             assert len({root for _, root in shown.values()}) == 1
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        out, errors = process.communicate(timeout=60)
+        # It was to run until then: its report is the result.
+        assert (process.returncode, errors) == (0, b"")
+        assert json.loads(out)["messages"] == 7
+
+
+def test_a_dashboard_whose_address_is_taken(program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with recording.Recorder(path) as recorder:
+        recorder.write([Noted(1.0, "one")])
+    before = path.read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = program("network", "--peers", "2", "--topology", "hub", "--dashboard", place, "--record", path)
+    assert done.code == 1
+    assert done.err.startswith(f"gossiplog: cannot listen at {place}")
+    assert "Traceback" not in done.err
+    # The earlier recording stays until there is something to record.
+    assert path.read_bytes() == before
+
+
+def test_a_recording_replaces_recordings_alone(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "log.db").write_bytes(b"SQLite format 3\0")
+    done = program("network", "--peers", "2", "--topology", "hub", "--record", tmp_path / "log.db")
+    assert done.code == 1
+    assert "log.db: the file there is no recording" in done.err
+    assert (tmp_path / "log.db").read_bytes() == b"SQLite format 3\0"
+
+
+def test_a_network_goes_on_where_its_recording_cannot(program: Program) -> None:
+    done = program("network", "--peers", "2", "--topology", "hub", "--until-converged", "--record", "/dev/full")
+    assert done.code == 1
+    assert json.loads(done.out)["converged"]
+    assert "the recording ends here, and the network goes on: /dev/full: No space left on device" in done.err
+
+
+def test_what_others_may_command_is_said(program: Program) -> None:
+    done = program("network", "--peers", "2", "--topology", "hub", "--seconds", "0.1", "--dashboard", "0.0.0.0:0")
+    assert done.code == 0
+    assert "commands this network: there is no token" in done.err
 
 
 def logs_shown(stream: Iterable[bytes]) -> Iterator[dict[str, tuple[int, str]]]:

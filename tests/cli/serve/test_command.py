@@ -406,7 +406,7 @@ def test_what_is_refused_is_in_the_log_with_its_reason(program: Program, log: Pa
     assert "its log has the topic 'elsewhere'; this hub serves 'notes'" in warnings.pop("other_topics")
     assert warnings.keys() == {"token", "host", "bad_handshakes"}
     assert "the token is not valid here" in warnings["token"]
-    assert "this hub is not known as 'evil.example.org'" in warnings["host"]
+    assert "this server is not known as 'evil.example.org'" in warnings["host"]
     assert "no WebSocket handshake: missing Sec-WebSocket-Key header" in warnings["bad_handshakes"]
     asked = [
         (record["path"], record["status"], record["event"])

@@ -436,7 +436,8 @@ def test_an_unknown_host_learns_what_to_do() -> None:
     found = Access().decide(scope("http", "/", "GET", headers("hub.example.net", None, None)))
     assert isinstance(found, Denied)
     assert found.reason == (
-        "this hub is not known as 'hub.example.net': allow it with Access(hosts=[...]), or gossiplog serve --allow-host"
+        "this server is not known as 'hub.example.net': allow it with Access(hosts=[...]), or gossiplog serve"
+        " --allow-host"
     )
     # What Starlette's TestClient says.
     found = Access().decide(scope("http", "/", "GET", headers("testserver", None, None)))

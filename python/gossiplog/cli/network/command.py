@@ -113,12 +113,16 @@ def network(
             _DASHBOARD,
             metavar="[HOST:PORT]",
             help="Serve a page that shows the network and controls it, at this address; by default at a free port of"
-            " this machine alone. Run until stopped.",
+            " this machine alone. Run until Ctrl-C. Whoever reaches another address commands the network: there is no"
+            " token.",
         ),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Record what happens, for `gossiplog dashboard FILE` to play."),
+        typer.Option(
+            metavar="FILE",
+            help="Record what happens, for `gossiplog dashboard FILE` to play. An earlier recording there is replaced.",
+        ),
     ] = None,
     folder: Annotated[
         Path | None,

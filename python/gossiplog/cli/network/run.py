@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from gossiplog.cli.output import Output, fields_table, watching
+from gossiplog.cli.output import Output, failure, fields_table, note, watching
+from gossiplog.cli.stopping import until_stopped
 from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.net.garbage import collect_rarely
@@ -25,6 +29,9 @@ from gossiplog.testnet.schedule import AutoAppend, Churn, part_for
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from gossiplog.dashboard.recording import Recorder
+    from gossiplog.net.http.listener import Address
 
 _SEVERAL = 3
 """Connections from which on a peer is not at the mercy of one other."""
@@ -73,18 +80,59 @@ class View:
     record: Path | None = None
 
 
+class _Recording:
+    """A recording that ends where it cannot be written any more; the network goes on.
+
+    Args:
+        path: of the file; None for none.
+
+    Attributes:
+        error: why it has ended.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._recorder: Recorder | None = None
+        self.error: OSError | None = None
+
+    def open(self, stack: AsyncExitStack, title: str) -> None:
+        """Open the file, until the end of a context.
+
+        Raises:
+            OSError: it cannot be written, or is no recording.
+        """
+        if self._path is not None:
+            from gossiplog.dashboard.recording import Recorder
+
+            self._recorder = stack.enter_context(Recorder(self._path, title))
+
+    def write(self, events: Iterable[dashboard_events.Event]) -> None:
+        """Write events, unless that has failed before."""
+        if self._recorder is None or self.error is not None:
+            return
+        try:
+            self._recorder.write(events)
+        except OSError as error:
+            self.error = error
+            note(f"the recording ends here, and the network goes on: {failure(error)}")
+
+
 def run_network(plan: NetworkPlan, task: Task, view: View, output: Output) -> None:
     """Run a network of peers, and report how it went.
 
     Raises:
         NetworkError: it did not converge in time, or its peers were not connected.
+        OSError: the recording could not be written to its end, or the page not be served.
     """
     collect_rarely()
-    found = anyio.run(_run, plan, task, view, output, backend="asyncio")
+    recording = _Recording(view.record)
+    found = anyio.run(_run, plan, task, view, recording, output, backend="asyncio")
     if output.json:
         output.record(found)
     else:
         output.show(_table(found))
+    if recording.error is not None:
+        raise recording.error
     if task.until_converged and not found["converged"]:
         raise NetworkError(
             f"the network did not converge within {task.seconds:g} s: {found['complete_peers']} of {plan.peers} logs"
@@ -98,15 +146,17 @@ def run_network(plan: NetworkPlan, task: Task, view: View, output: Output) -> No
         )
 
 
-async def _run(plan: NetworkPlan, task: Task, view: View, output: Output) -> dict[str, Any]:
+async def _run(plan: NetworkPlan, task: Task, view: View, recording: _Recording, output: Output) -> dict[str, Any]:
     found: dict[str, Any] = {"peers": plan.peers, "topology": plan.topology, "router": plan.router, "converged": False}
     async with AsyncExitStack() as stack:
-        network, auto_append = await _enter(stack, plan, task, view, output)
+        network, auto_append = await _enter(stack, plan, task, view, recording, output)
         with (
             watching("Peers whose logs have all messages", lambda: (network.complete, network.peers)),
-            anyio.move_on_after(task.seconds),
+            anyio.move_on_after(task.seconds) as time,
         ):
             async with background() as tasks:
+                if math.isinf(task.seconds):
+                    tasks.start_soon(_end_when_stopped, time)
                 connected, healed = anyio.Event(), anyio.Event()
                 tasks.start_soon(auto_append.run)
                 tasks.start_soon(_disturb, network, task, healed)
@@ -130,7 +180,7 @@ async def _run(plan: NetworkPlan, task: Task, view: View, output: Output) -> dic
 
 
 async def _enter(
-    stack: AsyncExitStack, plan: NetworkPlan, task: Task, view: View, output: Output
+    stack: AsyncExitStack, plan: NetworkPlan, task: Task, view: View, recording: _Recording, output: Output
 ) -> tuple[LocalNetwork, AutoAppend]:
     """Start a network, and before it what shows and records it."""
     if view.address is None and view.record is None:
@@ -146,17 +196,17 @@ async def _enter(
         title += f", {counted(plan.browsers, 'browser')}"
     network = LocalNetwork(plan, lambda event: dashboard.publish(event), apart=view.address is not None)
     auto_append = AutoAppend(network.append_anywhere, task.auto_append)
-    record = None
-    if view.record is not None:
-        from gossiplog.dashboard.recording import Recorder
-
-        record = stack.enter_context(Recorder(view.record, title)).write
+    recording.open(stack, title)
+    record = recording.write if view.record is not None else None
     dashboard = Dashboard(title, NetworkControls(network, auto_append), network.now, record)
     tasks = await stack.enter_async_context(background())
     if view.address is None:
         tasks.start_soon(dashboard.run)
     else:
-        url = (await tasks.start(dashboard.serve, *view.address)).url("http")
+        address: Address = await tasks.start(dashboard.serve, *view.address)
+        url = address.url("http")
+        if not ip_address(address.host).is_loopback:
+            note(f"whoever reaches {url}/ commands this network: there is no token")
         if output.json:
             output.record({"dashboard": f"{url}/"})
         else:
@@ -187,6 +237,11 @@ def _figures(network: LocalNetwork) -> dict[str, Any]:
         # The bootstrap, which all know, is a short way between any two.
         found["graph"] = asdict(measure_graph(graph, without=next(iter(graph)), seed=network.plan.seed))
     return found
+
+
+async def _end_when_stopped(scope: anyio.CancelScope) -> None:
+    await until_stopped()
+    scope.cancel()
 
 
 async def _disturb(network: LocalNetwork, task: Task, healed: anyio.Event) -> None:

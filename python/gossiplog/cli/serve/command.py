@@ -61,8 +61,7 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="PEERID",
-            help="Keep no connection to this peer of the mesh; may be given several times. What it writes may still"
-            " come through others.",
+            help="Keep no connection to this peer of the mesh. What it writes may still come through others.",
         ),
     ] = None,
     mdns: Annotated[

@@ -332,7 +332,7 @@ class Access:
         if host is None or name is None:
             return Denied(400, "expected one Host header, with a name or an address", "host")
         if not self._knows(name):
-            return Denied(403, _unknown(name), "host")
+            return Denied(403, self._unknown(name), "host")
         if headers.count("origin") > 1:
             return Denied(400, "expected one Origin header at most", "origin")
         origin = headers.single("origin")
@@ -368,6 +368,14 @@ class Access:
             # Whatever port and scheme it names.
             return "the hub's own"
         return hashlib.sha256(origin.encode("latin-1")).hexdigest()
+
+    def _unknown(self, name: str) -> str:
+        hint = "allow it with Access(hosts=[...]), or gossiplog serve --allow-host"
+        if self.addresses:
+            hint = "call it by its address, or have it serve at the name, as with --dashboard NAME:PORT"
+        if name == _TEST_HOST:
+            hint = "Starlette's TestClient calls itself so: TestClient(application, base_url='http://localhost')"
+        return f"this server is not known as {name!r}: {hint}"
 
     def _knows(self, name: str) -> bool:
         if EVERY in self.hosts or name in self.hosts or name in LOOPBACK:
@@ -583,13 +591,6 @@ def as_tokens(tokens: Tokens) -> tuple[Token, ...] | None:
         # Not None: an empty list must not open a hub to everybody.
         raise ValueError("a collection without tokens: expected one at least, or None where no token is needed")
     return found
-
-
-def _unknown(name: str) -> str:
-    hint = "allow it with Access(hosts=[...]), or gossiplog serve --allow-host"
-    if name == _TEST_HOST:
-        hint = "Starlette's TestClient calls itself so: TestClient(application, base_url='http://localhost')"
-    return f"this hub is not known as {name!r}: {hint}"
 
 
 # A name or an address, in brackets where it is one of version 6, and a port.
