@@ -56,6 +56,11 @@ def test_a_missing_core_is_one_line(program: Sequence[str | Path], without_core:
     assert done.stderr.startswith(f"gossiplog: {MISSING}")
 
 
+def test_ctrl_c_while_modules_are_loaded_ends_quietly(with_core: Callable[..., dict[str, str]]) -> None:
+    done = run([sys.executable, "-m", "gossiplog", "info", "no.db"], with_core("raise KeyboardInterrupt"))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("program", [(SCRIPT,), (sys.executable, "-m", "gossiplog")], ids=["script", "module"])
 def test_an_unknown_core_is_one_line(program: Sequence[str | Path]) -> None:
     done = run([*program, "info", "no.db"], os.environ | {"GOSSIPLOG_CORE": "foo"})

@@ -50,6 +50,14 @@ def main() -> int:
     Returns:
         The exit code, as `gossiplog.cli.main` says.
     """
+    try:
+        return _run()
+    except KeyboardInterrupt:
+        # While modules are loaded.
+        return 128 + signal.SIGINT
+
+
+def _run() -> int:
     if sys.argv[1:2] == ["serve"]:
         # From the first moment: its modules take a while to load. `serve` handles signals itself once it runs.
         for number in (signal.SIGINT, signal.SIGTERM):
