@@ -56,8 +56,10 @@ def test_a_missing_core_is_one_line(program: Sequence[str | Path], without_core:
     assert done.stderr.startswith(f"gossiplog: {MISSING}")
 
 
-def test_ctrl_c_while_modules_are_loaded_ends_quietly(with_core: Callable[..., dict[str, str]]) -> None:
-    done = run([sys.executable, "-m", "gossiplog", "info", "no.db"], with_core("raise KeyboardInterrupt"))
+def test_ctrl_c_while_commands_are_loaded_ends_quietly(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "gossiplog", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "gossiplog" / "cli" / "main.py").write_text("raise KeyboardInterrupt")
+    done = run([sys.executable, "-m", "gossiplog", "info", "no.db"], os.environ | {"PYTHONPATH": str(tmp_path)})
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 

@@ -53,7 +53,7 @@ def main() -> int:
     try:
         return _run()
     except KeyboardInterrupt:
-        # While modules are loaded.
+        # While the modules of commands are loaded; those of the package come before this one.
         return 128 + signal.SIGINT
 
 
