@@ -38,7 +38,7 @@ _fields: dict[str, st.SearchStrategy[Any]] = {
     "root": roots,
     "heads": st.lists(messages, max_size=3).map(tuple),
     "latency": st.none() | st.floats(0, 100),
-    "rate": st.floats(0, 1000),
+    "rate": st.floats(0, events.MOST_RATE),
     "groups": st.lists(st.lists(names, max_size=3).map(tuple), max_size=3).map(tuple),
 }
 

@@ -17,7 +17,7 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from gossiplog.dashboard import feed, stream
-from gossiplog.dashboard.events import Committed, Delivered, Event, Noted
+from gossiplog.dashboard.events import MOST_RATE, Committed, Delivered, Event, Noted
 from gossiplog.dashboard.feed import MOST_PENDING
 from gossiplog.dashboard.stream import Dashboard, access_at, player
 from gossiplog.errors import NetworkError
@@ -198,6 +198,7 @@ async def test_the_stream_shows_that_it_is_alive(monkeypatch: pytest.MonkeyPatch
         ("heal", {}, ("heal",)),
         ("add_peer", {}, ("add_peer",)),
         ("auto_append", {"rate": 5}, ("auto_append", 5.0)),
+        ("auto_append", {"rate": MOST_RATE}, ("auto_append", MOST_RATE)),
     ],
 )
 async def test_commands(name: str, body: Any, expected: tuple[Any, ...]) -> None:
@@ -222,7 +223,7 @@ async def test_commands(name: str, body: Any, expected: tuple[Any, ...]) -> None
         ("/api/append", [OWN, JSON], b"\xff", 400, "append cannot be read"),
         ("/api/append", [OWN, JSON], b" " * 5000, 413, "4096"),
         ("/api/append", [OWN, JSON], b'{"peer":"gone"}', 409, "no peer is called gone"),
-        ("/api/auto_append", [OWN, JSON], b'{"rate":1e9}', 400, "rate"),
+        ("/api/auto_append", [OWN, JSON], b'{"rate":10001}', 400, "rate: Input should be less than or equal to 10000"),
         ("/api/auto_append", [OWN, JSON], b'{"rate":NaN}', 400, "rate"),
         ("/api/partition", [OWN, JSON], b'{"groups":[]}', 400, "groups"),
         ("/api/__init__", [OWN, JSON], b"{}", 404, "__init__"),

@@ -25,6 +25,8 @@ MOST_HEADS = 16
 """Heads that an event names."""
 MOST_GROUPED = 10_000
 """Groups of a partition, and peers in one."""
+MOST_RATE = 10_000.0
+"""Messages that a network appends by itself in a second, or peers that stop."""
 
 Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME)]
 Text: TypeAlias = Annotated[str, StringConstraints(max_length=MOST_TEXT)]
@@ -342,7 +344,7 @@ class RateChanged(_Strict):
     """
 
     at: Seconds
-    rate: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+    rate: Annotated[float, Field(ge=0, le=MOST_RATE, allow_inf_nan=False)]
     event: Literal["rate_changed"] = "rate_changed"
 
 

@@ -30,7 +30,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from gossiplog.dashboard.events import Event, Name
+from gossiplog.dashboard.events import MOST_RATE, Event, Name
 from gossiplog.dashboard.feed import Feed
 from gossiplog.errors import GossipLogError
 from gossiplog.net.http.access import Access, protect
@@ -102,7 +102,7 @@ class _OfPair(_Command):
 
 @frozen
 class _OfRate(_Command):
-    rate: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+    rate: Annotated[float, Field(ge=0, le=MOST_RATE, allow_inf_nan=False)]
 
 
 _COMMANDS: Mapping[str, TypeAdapter[Any]] = {

@@ -11,17 +11,20 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import get_type_hints
 from urllib.request import Request, urlopen
 
 import anyio
 import pytest
 
 import gossiplog
+from gossiplog.cli.network import command
 from gossiplog.dashboard import recording
-from gossiplog.dashboard.events import Noted
+from gossiplog.dashboard.events import MOST_RATE, Noted
 from gossiplog.dashboard.state import NetworkState
 from gossiplog.testnet.browsers import FOLDER_VARIABLE
 from gossiplog.testnet.network import LocalNetwork
+from gossiplog.testnet.plan import MOST_PEERS, TOPOLOGIES
 from tests.cli.support import Program
 from tests.integration.javascript import FOLDER, install
 
@@ -218,6 +221,18 @@ def test_a_table_on_a_terminal(program: Program, monkeypatch: pytest.MonkeyPatch
     assert shown.code == 0
     for text in ("3, as a mesh", "one on all peers", "after", "1 message, ", "without the bootstrap", "by bucket"):
         assert text in shown.out
+
+
+def test_the_limits_of_options_are_those_of_what_they_set() -> None:
+    """They are written twice: what says them first takes half a second to load."""
+    numbers = {
+        name: (annotation.__metadata__[0].min, annotation.__metadata__[0].max)
+        for name, annotation in get_type_hints(command.network, include_extras=True).items()
+        if hasattr(annotation, "__metadata__")
+    }
+    assert numbers["auto_append"] == numbers["churn"] == (0, MOST_RATE)
+    assert numbers["peers"] == (2, MOST_PEERS)
+    assert command._TOPOLOGIES == TOPOLOGIES
 
 
 @pytest.mark.integration

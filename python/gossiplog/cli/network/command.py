@@ -14,6 +14,7 @@ from gossiplog.cli.output import Json, Output
 
 # The layer that these come from takes half a second to load, which no other command should wait for.
 _TOPOLOGIES = ("mesh", "hub", "mixed", "line", "ring")
+_MOST_RATE = 10_000
 _SECONDS = 120.0
 _DASHBOARD = "--dashboard"
 _LOOPBACK = "127.0.0.1:0"
@@ -60,7 +61,7 @@ def network(
         float, typer.Option(min=0, help="Messages to append in a second; 0 appends as fast as possible.")
     ] = 10.0,
     auto_append: Annotated[
-        float, typer.Option(min=0, max=10_000, help="Messages to append at random peers in a second, all the time.")
+        float, typer.Option(min=0, max=_MOST_RATE, help="Messages to append at random peers in a second, all the time.")
     ] = 0.0,
     browsers: Annotated[
         int,
@@ -77,7 +78,7 @@ def network(
         float,
         typer.Option(
             min=0,
-            max=10_000,
+            max=_MOST_RATE,
             help="Peers to stop in a second, on average; each starts again after 1 to 5 seconds. Hubs go on.",
         ),
     ] = 0.0,
