@@ -8,7 +8,7 @@ import pytest
 from gossiplog.dashboard import events as dashboard_events
 from gossiplog.dashboard.stream import Controls
 from gossiplog.errors import NetworkError
-from gossiplog.testnet import controls as controls_module
+from gossiplog.testnet import network as network_module
 from gossiplog.testnet.controls import NetworkControls
 from gossiplog.testnet.network import LocalNetwork
 from gossiplog.testnet.plan import NetworkPlan
@@ -52,7 +52,7 @@ async def test_a_network_does_what_a_page_says(monkeypatch: pytest.MonkeyPatch) 
                 await controls.cut(first, first)
             with pytest.raises(NetworkError, match="expected 0 to 10,000"):
                 await controls.auto_append(1e9)
-            monkeypatch.setattr(controls_module, "MOST_PEERS", 4)
+            monkeypatch.setattr(network_module, "MOST_PEERS", 4)
             with pytest.raises(NetworkError, match="there are 4 peers, as many as there may be"):
                 await controls.add_peer()
     kinds = [type(event) for event in heard]

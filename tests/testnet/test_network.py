@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import anyio
@@ -17,9 +18,12 @@ from gossiplog.dashboard import events as dashboard_events
 from gossiplog.dashboard.state import NetworkState
 from gossiplog.errors import NetworkError
 from gossiplog.net.routing.kinds import RouterName
+from gossiplog.net.service import background
 from gossiplog.testnet.links import ProcessLink
-from gossiplog.testnet.network import LocalNetwork, Member
+from gossiplog.testnet.network import LocalNetwork
 from gossiplog.testnet.plan import TOPOLOGIES, NetworkPlan, Topology
+from gossiplog.testnet.schedule import Churn
+from gossiplog.testnet.status import MemberStatus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.integration]
 
@@ -136,12 +140,106 @@ async def test_a_hub_that_is_stopped_comes_back_where_it_was() -> None:
         await network.joined()
         for member in (client, other, hub):
             await network.stop(member)
-        with pytest.raises(NetworkError, match="the hub of this client does not run"):
-            await network.start(other)
         await network.append(client)
-        for member in (hub, client, other):
-            await network.start(member)
+        await network.start(other)
+        assert other.state == "suspended"
+        # As far as it can.
+        await network.joined()
+        await network.start(hub)
+        assert other.runs
+        await network.start(client)
         await network.converged()
+
+
+async def test_a_hub_is_stopped_and_the_network_heals_and_grows() -> None:
+    async with running(NetworkPlan(peers=3, topology="hub")) as network:
+        hub, client, other = network.members
+        await network.joined()
+        await network.cut(hub, client)
+        assert client.state == "suspended"
+        await network.stop(hub)
+        await network.heal()
+        added = await network.add_peer()
+        assert (client.state, other.state, added.state) == ("suspended", "running", "suspended")
+        await network.start(hub)
+        assert client.runs
+        assert added.runs
+        await network.append(client)
+        await network.append(other)
+        await network.converged()
+
+
+async def test_a_hub_is_stopped_under_churn() -> None:
+    def stop(member: MemberStatus) -> Awaitable[object]:
+        stopped.append(member)
+        return network.stop(member)
+
+    def start(member: MemberStatus) -> Awaitable[object]:
+        started.append(member)
+        return network.start(member)
+
+    stopped: list[MemberStatus] = []
+    started: list[MemberStatus] = []
+    async with running(NetworkPlan(peers=3, topology="hub")) as network, background() as tasks:
+        await network.joined()
+        hub, *clients = network.members
+        churn = Churn(lambda: network.stoppable, stop, start, network.note, rate=20, random=Random(1))
+        tasks.start_soon(churn.run)
+        await until(lambda: bool(stopped))
+        await network.stop(hub)
+        await until(lambda: bool(started))
+        await until(lambda: started[0].state == "suspended")
+        await network.start(hub)
+        await until(lambda: started[0].runs)
+        assert started[0] in clients
+
+
+async def test_a_peer_is_started_before_it_joins() -> None:
+    heard: list[dashboard_events.Event] = []
+    plan = NetworkPlan(peers=3, topology="line", join_seconds=3)
+    async with running(plan, heard.append) as network:
+        last = network.members[-1]
+        assert last.state == "planned"
+        await network.start(last)
+        assert last.runs
+        # At its time nothing happens.
+        await anyio.sleep_until(network.started + last.plan.join_after + 0.1)
+        await network.joined()
+        await network.append(last)
+        await network.converged()
+    names = [event.peer for event in heard if isinstance(event, dashboard_events.PeerAdded)]
+    assert sorted(names) == sorted(member.name for member in network.members)
+    assert not any(isinstance(event, dashboard_events.PeerStarted) for event in heard)
+
+
+async def test_a_network_is_parted_while_its_peers_start() -> None:
+    async with running(NetworkPlan(peers=6)) as network:
+        assert not network.members[-1].runs
+        await network.partition()
+        await network.joined()
+        _, *peers = network.members
+        await until(lambda: all(member.connections for member in peers))
+        groups = [{member.name for member in half} for half in (peers[:3], peers[3:])]
+        for number, member in enumerate(peers):
+            assert member.blocked == groups[number < 3]
+        # Connections that were made before a block end, and none is made after it.
+        await until(lambda: not any(member.connections & member.blocked for member in peers))
+        await network.heal()
+        await network.append(peers[0])
+        await network.converged()
+
+
+async def test_a_log_that_is_there_is_no_new_peers(tmp_path: Path) -> None:
+    (tmp_path / "2.db").touch()
+    async with running(NetworkPlan(peers=2, topology="line", folder=tmp_path)) as network:
+        await network.joined()
+        with pytest.raises(NetworkError, match=r"2\.db is there already"):
+            await network.add_peer()
+        assert network.peers == 2
+        (tmp_path / "2.db").unlink()
+        await network.append(await network.add_peer())
+        await network.converged()
+        assert network.peers == 3
 
 
 @pytest.mark.parametrize("topology", ["mesh", "hub", "mixed", "line"])
@@ -226,7 +324,7 @@ async def test_messages_travel_by_a_router_of_this_package(router: RouterName, t
         if isinstance(event, dashboard_events.Delivered) and event.by == "gossip":
             by_gossip.add(event.message)
 
-    def linked(members: Iterable[Member]) -> bool:
+    def linked(members: Iterable[MemberStatus]) -> bool:
         edges = [edge for edge in state.snapshot()["edges"] if edge["connected"]]
         used = {name for edge in edges if "mesh" in edge["links"] for name in edge["peers"]}
         return used >= {member.name for member in members}

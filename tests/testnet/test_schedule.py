@@ -10,8 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
+from gossiplog.dashboard.events import MOST_RATE
+from gossiplog.errors import NetworkError
 from gossiplog.net.service import background
-from gossiplog.testnet.schedule import MOST_RATE, AutoAppend, Churn, part_for
+from gossiplog.testnet.schedule import AutoAppend, Churn, part_for
 
 trio = pytest.importorskip("trio")
 pytestmark = pytest.mark.anyio
@@ -62,6 +64,10 @@ async def test_appends_that_are_slower_than_the_rate_are_not_caught_up() -> None
     assert 10 <= len(appended) <= 32
 
 
+def fail_test(*found: Any) -> None:
+    pytest.fail(f"there was no error to report: {found}")
+
+
 @dataclass
 class Peer:
     number: int
@@ -86,7 +92,7 @@ async def test_peers_stop_and_start_again() -> None:
     async def run() -> list[tuple[str, int]]:
         log.clear()
         with anyio.move_on_after(100):
-            await Churn(lambda: peers, stop, start, rate=2, random=Random(1)).run()
+            await Churn(lambda: peers, stop, start, fail_test, rate=2, random=Random(1)).run()
         for peer in peers:
             peer.runs = True
         return list(log)
@@ -98,6 +104,33 @@ async def test_peers_stop_and_start_again() -> None:
     assert len({number for _, number in first}) == 10
     assert most_stopped == 5
     assert await run() == first
+
+
+async def test_a_peer_that_does_not_start_again_is_reported_and_others_go_on() -> None:
+    peers = [Peer(number) for number in range(4)]
+    started: list[int] = []
+    reported: list[tuple[int, str]] = []
+
+    async def stop(peer: Any) -> None:
+        if peer.number == 1:
+            raise NetworkError("it does not stop")
+        peer.runs = False
+
+    async def start(peer: Any) -> None:
+        if peer.number == 0:
+            raise NetworkError("its port is taken")
+        peer.runs = True
+        started.append(peer.number)
+
+    def report(peer: Any, error: NetworkError) -> None:
+        reported.append((peer.number, str(error)))
+
+    with anyio.move_on_after(100):
+        await Churn(lambda: peers, stop, start, report, rate=2, random=Random(1)).run()
+    assert set(reported) == {(0, "its port is taken"), (1, "it does not stop")}
+    # The first is not waited for.
+    assert len(started) > 20
+    assert set(started) == {2, 3}
 
 
 async def test_a_network_is_parted_for_a_time() -> None:
@@ -121,11 +154,11 @@ async def test_rates_that_cannot_be(rate: float) -> None:
     with pytest.raises(ValueError, match="times a second: expected 0 to 10,000"):
         AutoAppend(nothing, rate)
     with pytest.raises(ValueError, match="times a second: expected 0 to 10,000"):
-        Churn(list, nothing, nothing, rate=rate, random=Random(0))
+        Churn(list, nothing, nothing, fail_test, rate=rate, random=Random(0))
 
 
 async def test_peers_that_never_stop_are_no_churn() -> None:
     async def nothing(*_: Any) -> None: ...
 
     with pytest.raises(ValueError, match="expected a rate above 0"):
-        Churn(list, nothing, nothing, rate=0, random=Random(0))
+        Churn(list, nothing, nothing, fail_test, rate=0, random=Random(0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.testnet.network import LocalNetwork
-from gossiplog.testnet.plan import MOST_PEERS
 from gossiplog.testnet.schedule import AutoAppend
 
 
@@ -65,10 +64,8 @@ class NetworkControls:
         """Add a peer.
 
         Raises:
-            NetworkError: there are as many as there may be.
+            NetworkError: there are as many as there may be, or it cannot be started.
         """
-        if self._network.peers >= MOST_PEERS:
-            raise NetworkError(f"there are {MOST_PEERS:,} peers, as many as there may be")
         await self._network.add_peer()
 
     async def auto_append(self, rate: float) -> None:

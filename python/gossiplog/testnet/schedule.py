@@ -8,10 +8,9 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
+from gossiplog.dashboard.events import MOST_RATE
+from gossiplog.errors import NetworkError
 from gossiplog.net.transport.stream import Signal
-
-MOST_RATE = 10_000.0
-"""Appends, or stops, in a second."""
 
 _SECONDS_STOPPED = 1.0, 5.0
 _MOST_STOPPED = 0.5
@@ -78,6 +77,7 @@ class Churn(Generic[_Member]):
         members: returns those that may be stopped.
         stop: stops one.
         start: starts one again.
+        on_error: is called where one cannot be stopped or started; others still are.
         rate: stops in a second, on average.
         random: chooses who and when.
 
@@ -90,6 +90,7 @@ class Churn(Generic[_Member]):
         members: Callable[[], Sequence[_Member]],
         stop: Callable[[_Member], Awaitable[object]],
         start: Callable[[_Member], Awaitable[object]],
+        on_error: Callable[[_Member, NetworkError], object],
         *,
         rate: float,
         random: Random,
@@ -99,6 +100,7 @@ class Churn(Generic[_Member]):
         self._members = members
         self._stop = stop
         self._start = start
+        self._on_error = on_error
         self._rate = _checked(rate, "peers stop")
         self._random = random
         self._stopped = 0
@@ -119,6 +121,9 @@ class Churn(Generic[_Member]):
             await self._stop(member)
             await anyio.sleep(self._random.uniform(*_SECONDS_STOPPED))
             await self._start(member)
+        except NetworkError as error:
+            # Its port may be another program's now.
+            self._on_error(member, error)
         finally:
             self._stopped -= 1
 

@@ -249,7 +249,8 @@ async def _disturb(network: LocalNetwork, task: Task, healed: anyio.Event) -> No
     random = Random(network.plan.seed)
     async with anyio.create_task_group() as tasks:
         if task.churn:
-            churn = Churn(lambda: network.stoppable, network.stop, network.start, rate=task.churn, random=random)
+            stoppable, stop, start = lambda: network.stoppable, network.stop, network.start
+            churn = Churn(stoppable, stop, start, network.note, rate=task.churn, random=random)
             tasks.start_soon(churn.run)
         if task.partition:
             await network.joined()
