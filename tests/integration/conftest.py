@@ -1,4 +1,4 @@
-"""Starts the peers of a test, and ends them after it."""
+"""Starts the peers of a test and opens its pages, and ends them after it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.dashboards import Open, Shown, showing
 from tests.integration.javascript import (
     BrowserPeer,
     FloodsubPeer,
@@ -20,6 +21,7 @@ from tests.integration.javascript import (
     start_shared_node,
 )
 from tests.integration.own import OwnPeer
+from tests.integration.pages import Page
 
 Start = Callable[..., Any]
 
@@ -78,3 +80,27 @@ def start(javascript: SharedProcess, topic: str, tmp_path: Path, request: pytest
             return stack.enter_context(peer)
 
         yield start_peer
+
+
+@pytest.fixture
+def shown() -> Iterator[Shown]:
+    with showing() as found:
+        yield found
+
+
+@pytest.fixture
+def open_page(browser: SharedProcess) -> Iterator[Open]:
+    """Opens pages; none may have complained at the end.
+
+    A test closes its page before its own server ends: Chromium complains of an answer without an end.
+    """
+    with ExitStack() as stack:
+        pages: list[Page] = []
+
+        def open_one(url: str, **options: Any) -> Page:
+            pages.append(stack.enter_context(Page(browser.get(), url, **options)))
+            pages[-1].until("globalThis.dashboard !== undefined")
+            return pages[-1]
+
+        yield open_one
+        assert [page.complaints for page in pages] == [[]] * len(pages)
