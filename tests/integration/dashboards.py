@@ -28,9 +28,9 @@ Open = Callable[..., Page]
 class Shown:
     """A scripted network and its dashboard, which run on a thread of their own."""
 
-    def __init__(self, portal: BlockingPortal) -> None:
+    def __init__(self, portal: BlockingPortal, title: str) -> None:
         numbers = itertools.count()
-        self.dashboard = Dashboard("a network")
+        self.dashboard = Dashboard(title)
         self.network = ScriptedNetwork(self.publish, lambda: next(numbers) / 1000)
         self.dashboard._controls = self.network
         self.url = ""
@@ -55,9 +55,10 @@ class Shown:
 
 
 @contextmanager
-def showing(count: int = 8, port: int = 0, label: str = "{}") -> Iterator[Shown]:
+def showing(count: int = 8, port: int = 0, label: str = "{}", *, title: str = "a network") -> Iterator[Shown]:
+    """A network of so many peers and a bootstrap, and its dashboard."""
     with start_blocking_portal() as portal:
-        shown = Shown(portal)
+        shown = Shown(portal, title)
         shown.call(shown.network.add, "bootstrap", "boot")
         shown.call(lambda: shown.network.begin(count, label=label))
         future, address = portal.start_task(lambda *, task_status: shown.run(port=port, task_status=task_status))

@@ -134,7 +134,8 @@ def test_a_dashboard_shows_the_network_and_commands_it(program: Program) -> None
         url = json.loads(process.stdout.readline())["dashboard"]
         assert url.startswith("http://127.0.0.1:")
         about = json.loads(urlopen(f"{url}about").read())
-        assert about["title"] == "3 peers, in a line"
+        # The page counts the peers itself: more may join.
+        assert about["title"] == "line of peers"
         assert "append" in about["commands"]
 
         with urlopen(f"{url}events") as stream:

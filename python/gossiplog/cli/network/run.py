@@ -42,6 +42,14 @@ _SHAPES = {
     "line": "in a line",
     "ring": "in a ring",
 }
+# Of the page, which counts the peers itself: they become more while it is open.
+_TITLES = {
+    "mesh": "mesh of peers",
+    "hub": "hub and its clients",
+    "mixed": "hubs and their clients",
+    "line": "line of peers",
+    "ring": "ring of peers",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,16 +197,14 @@ async def _enter(
     # The page takes a while to load, which other runs need not wait for.
     from gossiplog.dashboard.stream import Dashboard
 
-    title = f"{counted(plan.peers, 'peer')}, {_SHAPES[plan.topology]}"
-    if plan.router != "libp2p":
-        title += f", {plan.router}"
+    more = "" if plan.router == "libp2p" else f", {plan.router}"
     if plan.browsers:
-        title += f", {counted(plan.browsers, 'browser')}"
+        more += f", {counted(plan.browsers, 'browser')}"
     network = LocalNetwork(plan, lambda event: dashboard.publish(event), apart=view.address is not None)
     auto_append = AutoAppend(network.append_anywhere, task.auto_append)
-    recording.open(stack, title)
+    recording.open(stack, f"{counted(plan.peers, 'peer')}, {_SHAPES[plan.topology]}{more}")
     record = recording.write if view.record is not None else None
-    dashboard = Dashboard(title, NetworkControls(network, auto_append), network.now, record)
+    dashboard = Dashboard(f"{_TITLES[plan.topology]}{more}", NetworkControls(network, auto_append), network.now, record)
     tasks = await stack.enter_async_context(background())
     if view.address is None:
         tasks.start_soon(dashboard.run)

@@ -1,6 +1,7 @@
 // Commands to the network, and the buttons for them.
 
 const RATES = [0, 0.5, 1, 2, 5, 10, 25, 50]; // messages a second, by place of the slider
+const BUTTONS = ["partition", "heal", "add_peer"];
 const NOTICE_MILLISECONDS = 6000;
 
 const notice = document.getElementById("notice");
@@ -30,20 +31,16 @@ const send = async (command, body) => {
 
 export class Controls {
   #state;
-  #commands;
+  #commands = new Set();
   #rate = document.getElementById("rate");
   #isSliding = false;
 
   // commands: those that the network takes.
   constructor(state, commands) {
     this.#state = state;
-    this.#commands = new Set(commands);
-    document.getElementById("controls").hidden = commands.length === 0;
-    for (const name of ["partition", "heal", "add_peer"]) {
-      const button = document.getElementById(name);
-      button.hidden = !this.#commands.has(name);
-      button.addEventListener("click", () => this.#command(name, {}));
-    }
+    for (const name of BUTTONS)
+      document.getElementById(name).addEventListener("click", () => this.#command(name, {}));
+    this.allow(commands);
     this.#rate.addEventListener("input", () => {
       this.#isSliding = true;
       this.#showRate(RATES[this.#rate.value]);
@@ -52,6 +49,13 @@ export class Controls {
       await this.#command("auto_append", { rate: RATES[this.#rate.value] });
       this.#isSliding = false;
     });
+  }
+
+  // Offer these commands alone.
+  allow(commands) {
+    this.#commands = new Set(commands);
+    document.getElementById("controls").hidden = commands.length === 0;
+    for (const name of BUTTONS) document.getElementById(name).hidden = !this.#commands.has(name);
   }
 
   append(peer) {

@@ -15,13 +15,15 @@ import { NetworkState } from "./state.js";
 import { PeerTable } from "./table.js";
 import { connectionText, put } from "./texts.js";
 import { Tooltip } from "./tooltip.js";
+import { countPeers, verdictOf } from "./verdict.js";
 
 const PANEL_MILLISECONDS = 250;
 const CHART_MILLISECONDS = 500;
 
 const element = (id) => document.getElementById(id);
 
-const about = await (await fetch("about")).json();
+const readAbout = async () => (await fetch("about")).json();
+const about = await readAbout();
 const state = new NetworkState();
 const layout = new Layout();
 const pulses = new Pulses();
@@ -80,23 +82,24 @@ function draw(at) {
 }
 
 const showPanels = () => {
-  const running = [...state.peers.values()].filter((peer) => peer.running).length;
+  const { running, all } = countPeers(state);
   let messages = 0;
   for (const peer of state.peers.values()) messages = Math.max(messages, peer.messages);
-  const all = state.peers.size;
   element("figure-peers").textContent = running === all ? `${all}` : `${running} of ${all}`;
   element("figure-messages").textContent = messages.toLocaleString("en");
   element("figure-roots").textContent = String(state.roots.size);
   element("figure-roots-name").textContent = state.roots.size === 1 ? "root" : "roots";
-  const verdict = element("verdict");
-  verdict.className = state.roots.size === 0 ? "" : state.roots.size === 1 ? "equal" : "different";
-  const words =
-    state.roots.size === 0 ? "" : state.roots.size === 1 ? "all logs are equal" : `${state.roots.size} different logs`;
-  if (verdict.textContent !== words) verdict.textContent = words;
   table.update();
   log.update();
   controls.update();
   pointing.refresh();
+};
+
+const showVerdict = () => {
+  const silence = heard === null ? 0 : (performance.now() - heard) / 1000;
+  const { kind, words } = verdictOf(state, silence);
+  element("verdict").className = kind;
+  put(element("verdict"), words);
 };
 
 const changed = (events) => {
@@ -118,9 +121,11 @@ const replaced = (events = state.recent) => {
 };
 
 let panelsAreStale = true;
+let heard = null; // when a network that runs has last reported something; null where nobody can know
 let firstState = null; // milliseconds from the begin of loading until there was a state
 setInterval(() => {
   element("figure-time").textContent = timeText(now());
+  showVerdict();
   if (panelsAreStale) showPanels();
   panelsAreStale = false;
 }, PANEL_MILLISECONDS);
@@ -136,10 +141,24 @@ onTheme(() => {
   wake();
 });
 
-if (about.title) {
-  element("title").textContent = about.title;
-  document.title = `${about.title} – gossiplog`;
-}
+const showTitle = (title) => {
+  put(element("title"), title || "gossiplog");
+  document.title = title ? `${title} – gossiplog` : "gossiplog network";
+};
+
+// Another network may have begun at the address meanwhile, with a clock and commands of its own.
+const renew = async () => {
+  try {
+    const { title, commands, now: at } = await readAbout();
+    showTitle(title);
+    controls.allow(commands);
+    clock = { at, read: performance.now() };
+  } catch {
+    // The connection has ended again, and the next one asks again.
+  }
+};
+
+showTitle(about.title);
 if (about.mode === "recording") {
   player = new Player(state, { state: replaced, changes: changed, wake });
   drawing.bottom = element("player").offsetHeight + 14;
@@ -152,14 +171,20 @@ if (about.mode === "recording") {
   follow(state, {
     state: () => {
       clock = { at: Math.max(now(), state.now), read: performance.now() };
-      firstState ??= performance.now();
+      heard = performance.now();
+      firstState ??= heard;
       replaced();
     },
     changes: (events) => {
+      heard = performance.now();
       if (state.now > now()) clock = { at: state.now, read: performance.now() };
       changed(events);
     },
-    connection: (isThere, reason) => put(element("connection"), connectionText(isThere, reason)),
+    connection: (isThere, reason) => {
+      put(element("connection"), connectionText(isThere, reason));
+      heard = isThere ? performance.now() : null;
+      if (isThere) renew();
+    },
   });
 
 // For tests, and for those who look: what the page knows, and where it draws it.
