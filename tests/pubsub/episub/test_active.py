@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog.pubsub.episub.events import TimeOut, Timer, Wait
 from gossiplog.pubsub.episub.messages import Disconnect, Leave, Neighbor
-from gossiplog.pubsub.events import Connect, ConnectFailed, PeerDisconnected, Ping, RoundTrip
+from gossiplog.pubsub.events import Connect, ConnectFailed, PeerDisconnected, Ping, RoundTrip, Send
 from gossiplog.pubsub.events import Leave as LeaveTopic
 from tests.pubsub.episub.harness import ME, Lone, Net, peers_of, sent
 
@@ -217,9 +217,44 @@ def test_leave_is_passed_on_where_it_removed_somebody_or_while_its_ttl_lasts() -
     assert not lone.views.passive
     assert sent(lone.get("n1", Leave("p1", 0))) == []
     assert set(sent(lone.get("n1", Leave("p1", 1)))) == everybody
-    assert sent(lone.get("n1", Leave("n2", 0))) == [("n3", Leave("n2", 0))]
+    assert sent(lone.get("n2", Leave("n2", 0))) == [("n1", Leave("n2", 0)), ("n3", Leave("n2", 0))]
     assert list(lone.views.active) == ["n1", "n3"]
     assert sent(lone.get("n1", Leave(ME, 2))) == []
+
+
+def test_only_a_neighbour_itself_says_that_it_leaves() -> None:
+    """Seed 004, 19: anybody could have any other node dropped for ever."""
+    lone = Lone("n1", "n2", "n3")
+    # However often it is said, there is one ping at a time.
+    assert peers_of(lone.get("n1", Leave("n2", 65535)), Ping) == ["n2"]
+    assert lone.get("n1", Leave("n2", 65535)) == []
+    lone.tell(RoundTrip("n2", 0.1))
+    assert list(lone.views.active) == ["n1", "n2", "n3"]
+    assert lone.router.eager == ("n1", "n2", "n3")
+    # One that is gone does not answer.
+    assert peers_of(lone.get("n3", Leave("n2", 0)), Ping) == ["n2"]
+    lone.tell(RoundTrip("n2", None))
+    assert list(lone.views.active) == ["n1", "n3"]
+    # Who comes again is doubted anew.
+    assert peers_of(lone.get("n1", Leave("n3", 0)), Ping) == ["n3"]
+    lone.get("n3", Disconnect())
+    lone.link("n3")
+    assert peers_of(lone.get("n1", Leave("n3", 0)), Ping) == ["n3"]
+
+
+def test_forged_leaves_part_nobody() -> None:
+    """Seed 004, 19: a node tells all its neighbours that all others have left."""
+    net = Net(16)
+    net.run(20.0)
+    before, forger = net.active, 3
+    for victim in net.routers.keys() - {forger}:
+        [order] = net.routers[forger]._wrap([Send(before[forger], Leave(victim, 65535))], net.kernel.now)
+        for peer in order.peers:
+            net.kernel.after(0.02, net._arrive, forger, peer, order.packet)
+    net.run(0.2)
+    assert {node: set(peers) for node, peers in net.active.items()} == {
+        node: set(peers) for node, peers in before.items()
+    }
 
 
 def test_the_ttl_of_leave_is_its_senders_up_to_a_bound() -> None:

@@ -16,8 +16,9 @@ is marked [ours].
    forgotten; then the next is asked.
 4. *Leaving.* By LEAVE, which its receivers pass on to all their neighbours if it made them remove the node from a
    list, or while its TTL lasts. The TTL is taken as it came, up to `Config.most_leave` [ours]: anybody can forge a
-   LEAVE, and each hop multiplies it. Or by DISCONNECT, which nobody passes on. A neighbour that disconnects may be
-   alive, so it moves to the passive list, whose checks find out.
+   LEAVE, and each hop multiplies it. Who leaves tells its neighbours itself, so a neighbour is removed by its own
+   LEAVE alone [ours]: one that comes from another has it pinged, and goes no further. Or by DISCONNECT, which nobody
+   passes on. A neighbour that disconnects may be alive, so it moves to the passive list, whose checks find out.
 5. *Failures.* A closed connection, a failed send (which a driver reports as that) or a ping without an answer remove
    the peer from both lists at once, and a passive peer is asked.
 6. *Stabilization*, on a randomized timer, pings all neighbours. Above A it fetches their lists, and then drops those
@@ -55,6 +56,8 @@ class Active:
         # Who waits for its round trip to be measured.
         self._judged: set[PeerId] = set()
         self._rejected: dict[PeerId, float] = {}
+        # Neighbours that another said have left, and that are being pinged.
+        self._doubted: set[PeerId] = set()
         # Whose lists are on their way, so that too long a list can be trimmed.
         self._listing: set[PeerId] = set()
 
@@ -124,6 +127,7 @@ class Active:
 
     def take_round_trip(self, peer: PeerId, seconds: float | None, now: float) -> None:
         """Handle the answer to a ping, or that there is none."""
+        self._doubted.discard(peer)
         if seconds is None:
             self.lose(peer, now)
         elif peer in self._judged:
@@ -207,16 +211,21 @@ class Active:
         for peer in list(views.active):
             self._remove(peer, keep=False)
         views.passive.clear()
-        for waiting in (self._requests, self._judged, self._rejected, self._listing):
+        for waiting in (self._requests, self._judged, self._rejected, self._doubted, self._listing):
             waiting.clear()
 
     def take_leave(self, sender: PeerId, message: Leave, now: float) -> None:
-        """Handle LEAVE: its source is in no list from then on."""
+        """Handle LEAVE: its source is in no list from then on, unless it is a neighbour and somebody else sent it."""
         node, views, source = self._node, self._views, message.source
         if source == node.me:
             return
         ttl = min(message.ttl, node.config.most_leave)
         active, passive = source in views.active, source in views.passive
+        if active and sender != source:
+            if source not in self._doubted:
+                self._doubted.add(source)
+                node.emit(Ping(source))
+            return
         if active:
             self._remove(source, keep=False)
         views.passive.pop(source, None)
@@ -296,4 +305,5 @@ class Active:
     def _remove(self, peer: PeerId, keep: bool) -> None:
         self._views.remove_active(peer, keep)
         self._listing.discard(peer)
+        self._doubted.discard(peer)
         self._node.emit(NeighborDown(peer))
