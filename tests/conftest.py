@@ -19,6 +19,7 @@ from hypothesis import settings
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from gossiplog.storage import sqlite_files
+from tests.asyncio_run import without_library
 from tests.groups import Groups, sample
 from tests.workers import Workers
 
@@ -50,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """Mark what uses the session of Spark; where it is asked for, run a sample of the cases of each test.
+    """Mark what uses the session of Spark, run async tests as `asyncio.run` does, and sample where that is asked for.
 
     Whatever runs in the session starts Java, and may have to wait for it on a busy machine.
     """
@@ -58,6 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
             item.add_marker(pytest.mark.timeout(900))
+    without_library(items)
     yield
     if config.getoption("sample"):
         kept = sample(items)

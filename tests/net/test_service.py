@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from contextlib import AsyncExitStack, suppress
 
 import anyio
 import pytest
+import sniffio
 
 from gossiplog._core import PanicException
 from gossiplog.net.service import Caller, Service, asyncio_loop, background, call_when_readable, caller
@@ -79,6 +81,36 @@ async def test_reading_ends_with_what_it_raises() -> None:
         assert raised.value is error
         await anyio.sleep(0)
         assert here.recv(2) == b"b"
+
+
+def test_callbacks_know_their_library_under_asyncio_run() -> None:
+    """No task runs them, and no context says which library it is, where `asyncio.run` has started the loop."""
+    found: list[float] = []
+
+    async def run() -> None:
+        assert sniffio.current_async_library_cvar.get() is None
+        here, there = socket.socketpair()
+        done = anyio.Event()
+
+        def read() -> bool:
+            here.recv(1)
+            found.append(anyio.current_time())
+            caller_of_loop(call)
+            return False
+
+        def call() -> None:
+            found.append(anyio.current_time())
+            done.set()
+
+        caller_of_loop = caller()
+        with here, there:
+            async with background() as tasks:
+                tasks.start_soon(call_when_readable, here.fileno(), read)
+                there.send(b"a")
+                await done.wait()
+
+    asyncio.run(run())
+    assert len(found) == 2
 
 
 async def fail(error: Exception) -> None:

@@ -6,12 +6,23 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from types import TracebackType
 from typing import ClassVar, Protocol, Self, TypeVarTuple, cast
 
 import anyio
 import anyio.abc
 import anyio.lowlevel
+
+try:
+    import sniffio
+except ImportError:
+    # Without trio it may be absent.
+    library: ContextVar[str | None] | None = None
+else:
+    library = sniffio.current_async_library_cvar
+    """Which library runs, for code that no task runs (sniffio)."""
 
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -38,11 +49,23 @@ def asyncio_loop() -> asyncio.AbstractEventLoop | None:
     return task.get_loop() if task is not None else None
 
 
+def _callback_context() -> Context:
+    """Return a context for callbacks of asyncio's loop in which anyio finds out that it is asyncio's.
+
+    Where sniffio is installed it looks for a task, which a callback has not, unless the context says so. Those of
+    `anyio.run` do; those of `asyncio.run`, and of servers that are started so, do not.
+    """
+    context = copy_context()
+    if library is not None:
+        context.run(library.set, "asyncio")
+    return context
+
+
 def caller() -> Caller:
     """Return a function that calls others on the loop that runs now. When that has ended, it does nothing."""
     loop = asyncio_loop()
     if loop is not None:
-        call_soon: Callable[..., object] = loop.call_soon_threadsafe
+        call_soon: Callable[..., object] = partial(loop.call_soon_threadsafe, context=_callback_context())
     else:
         call_soon = cast(_TrioToken, anyio.lowlevel.current_token().native_token).run_sync_soon
 
@@ -85,7 +108,8 @@ async def call_when_readable(descriptor: int, call: Callable[[], bool]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised below
             failed.set_exception(error)
 
-    loop.add_reader(descriptor, read)
+    # The handle of the reader has a copy of the context that it is made in.
+    _callback_context().run(loop.add_reader, descriptor, read)
     try:
         await failed
     finally:

@@ -14,22 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
 
-from gossiplog.net.service import asyncio_loop
-
-try:
-    import sniffio
-except ImportError:
-    # Without trio it may be absent.
-    _library: ContextVar[str | None] | None = None
-else:
-    _library = sniffio.current_async_library_cvar
+from gossiplog.net.service import asyncio_loop, library
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -59,9 +51,9 @@ async def run_in_thread(call: Callable[[*_Arguments], _Result], *arguments: *_Ar
         return await anyio.to_thread.run_sync(call, *arguments, limiter=limiter, abandon_on_cancel=True)
     future = loop.create_future()
     context = copy_context()
-    if _library is not None:
+    if library is not None:
         # The thread runs no event loop.
-        context.run(_library.set, None)
+        context.run(library.set, None)
 
     def finish(result: _Result | None, error: BaseException | None) -> None:
         if future.cancelled():
