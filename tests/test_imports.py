@@ -63,8 +63,8 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__init__",),
     ),
     "net.http": (
-        ("addresses", "browser_paths", "event_stream", "message_json", "static_files", "tls"),
-        ("access", "admission", "connections"),
+        ("addresses", "browser_paths", "message_json", "static_files", "tls"),
+        ("access", "admission", "connections", "event_stream"),
         ("answers", "listener", "metrics", "uvicorn_internals"),
         ("api",),
         ("access_log", "application", "server"),

@@ -208,12 +208,65 @@ async def test_readers_are_woken_for_new_batches_alone() -> None:
     assert not readers._added.is_set()
 
 
-def test_there_are_so_many_readers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers = Readers(Batches("s", lambda: b"{}"))
-    readers.count = 2
+def asking(client: str, method: str = "GET") -> Request:
+    return Request({**scope("http", "/events", method), "client": (client, 1234)})
+
+
+@asynccontextmanager
+async def open_from(readers: Readers, *clients: str) -> AsyncIterator[list[str]]:
+    """Streams to clients that read nothing, one after the other; gives the clients of those that have ended."""
+    ended: list[str] = []
+
+    async def send(message: Message) -> None:
+        await anyio.sleep_forever()
+
+    async def run(client: str) -> None:
+        its = asking(client)
+        await readers.answer(its)(its.scope, anyio.sleep_forever, send)
+        ended.append(client)
+
+    async with anyio.create_task_group() as tasks:
+        for client in clients:
+            tasks.start_soon(run, client)
+            await anyio.wait_all_tasks_blocked()
+        yield ended
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_there_are_so_many_readers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "MOST_READERS", 3)
-    readers.check_room()
-    monkeypatch.setattr(event_stream, "MOST_READERS", 2)
-    with pytest.raises(HTTPException, match="2 pages are open already") as caught:
-        readers.answer(Request(scope("http", "/events")))
-    assert caught.value.status_code == 503
+    readers = Readers(Batches("s", lambda: b"{}"))
+    async with open_from(readers, "10.0.0.1", "10.0.0.2"):
+        readers.check_room(asking("10.0.0.1"))
+    async with open_from(readers, "10.0.0.1", "10.0.0.2", "10.0.0.3"):
+        for client in ("10.0.0.1", "10.0.0.4"):
+            with pytest.raises(HTTPException, match="3 pages are open already") as caught:
+                readers.answer(asking(client))
+            assert caught.value.status_code == 503
+    assert readers.count == 0
+
+
+@pytest.mark.anyio
+async def test_no_address_takes_the_places_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has the most gives way, even if it reads nothing, and does not get its places back."""
+    monkeypatch.setattr(event_stream, "MOST_READERS", 4)
+    readers = Readers(Batches("s", lambda: b"{}"))
+    greedy = "10.0.0.1"
+    # Each address of a /64 network of IPv6 is the same customer's.
+    async with open_from(readers, *[greedy] * 4, "10.0.0.2", "2001:db8::1") as ended:
+        assert ended == [greedy, greedy]
+        assert readers.count == 4
+        for client in (greedy, "10.0.0.2", "2001:db8::2"):
+            with pytest.raises(HTTPException):
+                readers.check_room(asking(client))
+        assert ended == [greedy, greedy]
+
+
+@pytest.mark.anyio
+async def test_a_head_takes_no_place() -> None:
+    readers = Readers(Batches("s", lambda: b"{}"))
+    asked = asking("10.0.0.1", "HEAD")
+    with anyio.fail_after(60):
+        assert await pieces_of(readers.answer(asked)) == []
+    assert readers.count == 0

@@ -2,12 +2,13 @@
 
 A page that connects again within seconds gets what it missed, by Last-Event-ID; any other the state. A reader that has
 fallen behind gets a new state instead of what it missed, so that who makes the batches never waits for one. They are
-written once for all readers, of whom there may be so many at a time.
+written once for all readers, of whom there may be so many at a time. When there are, one more gets the place of the
+oldest of the address that has the most, unless its own address would have as many then.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 
 import anyio
@@ -15,6 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
+
+from gossiplog.net.http.addresses import host_of, source_of
 
 MOST_BEHIND = 10
 """Missed batches up to which a reader is sent them; beyond, a new state."""
@@ -102,17 +105,22 @@ class Readers:
         batches: to be sent.
 
     Attributes:
-        count: how many there are.
         generation: of streams, by which `end_streams` tells those that began before it.
     """
 
     def __init__(self, batches: Batches) -> None:
-        self.count = 0
         self.generation = 0
+        # The oldest first.
+        self._streams: dict[_Stream, None] = {}
         self._batches = batches
         self._added = anyio.Event()
         self._announced = batches.position
         self._is_closed = False
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._streams)
 
     def notify(self) -> None:
         """Send the batches that were added, whoever added them; do nothing where there are none."""
@@ -139,14 +147,28 @@ class Readers:
         self.generation += 1
         self._wake()
 
-    def check_room(self) -> None:
+    def check_room(self, request: Request) -> None:
         """Refuse a reader too many.
 
         Raises:
-            HTTPException: there are as many as there may be.
+            HTTPException: there are as many as there may be, and none has to give way to one of this address.
         """
-        if self.count >= MOST_READERS:
+        self._giving_way(_source(request))
+
+    def _giving_way(self, source: str) -> _Stream | None:
+        """Return the stream whose place one more of an address gets; None where there is room.
+
+        Raises:
+            HTTPException: there is none.
+        """
+        if self.count < MOST_READERS:
+            return None
+        counts = Counter(stream.source for stream in self._streams)
+        most = max(counts.values(), default=0)
+        # Otherwise two addresses would take the same place from each other again and again.
+        if counts[source] + 1 >= most:
             raise HTTPException(503, f"{MOST_READERS} pages are open already: close one", {"Retry-After": "5"})
+        return next(stream for stream in self._streams if counts[stream.source] == most)
 
     def answer(self, request: Request, generation: int | None = None) -> Response:
         """Return the stream as the answer to a request.
@@ -158,9 +180,17 @@ class Readers:
         Raises:
             HTTPException: there are as many readers as there may be.
         """
-        self.check_room()
+        source = _source(request)
+        oldest = self._giving_way(source)
+        if request.method == "HEAD":
+            return Response(media_type=_TYPE, headers=_HEADERS)
+        if oldest is not None:
+            self._streams.pop(oldest)
+            oldest.give_way()
         position = self._batches.resume(request.headers.get("last-event-id", ""))
-        return _Stream(self, self._parts(position, self.generation if generation is None else generation))
+        return _Stream(
+            self._streams, source, self._parts(position, self.generation if generation is None else generation)
+        )
 
     async def _parts(self, position: int | None, generation: int) -> AsyncIterator[bytes]:
         # After a restart of the program pages come back within a second.
@@ -183,19 +213,39 @@ class Readers:
                 yield b": \n\n"
 
 
-class _Stream(StreamingResponse):
-    """A stream of events, which counts as a reader as long as it goes on."""
+_TYPE = "text/event-stream"
+# The second is nginx's, which would pass on an answer in large pieces.
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
-    def __init__(self, readers: Readers, parts: AsyncIterator[bytes]) -> None:
-        # The second is nginx's, which would pass on an answer in large pieces.
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(parts, media_type="text/event-stream", headers=headers)
-        self._readers = readers
+
+def _source(request: Request) -> str:
+    return source_of(host_of(request.scope))
+
+
+class _Stream(StreamingResponse):
+    """A stream of events, which counts as a reader as long as it goes on.
+
+    Args:
+        streams: that count.
+        source: the address that it goes to.
+        parts: of it.
+    """
+
+    def __init__(self, streams: dict[_Stream, None], source: str, parts: AsyncIterator[bytes]) -> None:
+        super().__init__(parts, media_type=_TYPE, headers=_HEADERS)
+        self.source = source
+        self._streams = streams
+        self._scope = anyio.CancelScope()
+
+    def give_way(self) -> None:
+        """End within the answer, also where the client reads nothing."""
+        self._scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request (ASGI)."""
-        self._readers.count += 1
+        self._streams[self] = None
         try:
-            await super().__call__(scope, receive, send)
+            with self._scope:
+                await super().__call__(scope, receive, send)
         finally:
-            self._readers.count -= 1
+            self._streams.pop(self, None)

@@ -166,7 +166,7 @@ class LogPage:
 
     async def _events(self, request: Request) -> Response:
         read_query(request, ())
-        self._readers.check_room()
+        self._readers.check_room(request)
         # Before anything is waited for: access was checked just now, and a token may be replaced meanwhile.
         generation = self._readers.generation
         # What nobody looked at meanwhile is old.
