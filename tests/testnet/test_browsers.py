@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
+from gossiplog.net.service import background
 from gossiplog.testnet import browsers
+from gossiplog.testnet.messages import Open
 from gossiplog.testnet.network import LocalNetwork
 from gossiplog.testnet.plan import NetworkPlan
 from tests.integration.javascript import FOLDER, install
@@ -73,6 +78,90 @@ async def test_pages_and_peers_come_to_one_root() -> None:
     assert any(event.latency for event in delivered)
 
 
+def opened_page() -> browsers._Page:
+    command = Open(
+        topic="t", seed=0, message_bytes=10, offline_messages=0, began=0.0, members=((8, "browser", "x"),), folder=None
+    )
+    return browsers._Page(8, "did:key:x", command, lambda report: None)
+
+
+async def next_command(stream: AsyncIterator[Any]) -> tuple[int, str]:
+    with anyio.fail_after(PATIENCE):
+        event = await anext(stream)
+    id, data = event.decode().removesuffix("\n\n").split("\n")
+    fields = json.loads(data.removeprefix("data: "))
+    assert id == f"id: {fields['id']}"
+    return fields["id"], fields["command"]
+
+
+@pytest.mark.anyio
+async def test_a_page_that_connects_again_gets_what_it_has_not_executed() -> None:
+    page = opened_page()
+    async with background() as tasks:
+        tasks.start_soon(page.open)
+        first = page.commands()
+        assert await next_command(first) == (1, "open")
+        page.take({"report": "done", "id": 1})
+        tasks.start_soon(page.append, 1)
+        assert await next_command(first) == (2, "append")
+        tasks.start_soon(page.disconnect)
+        # The second is being executed, the third was lost with the stream.
+        again = page.commands(2)
+        assert await next_command(again) == (3, "disconnect")
+        # One that has nothing gets no answered command.
+        for last, expected in ((0, (2, "append")), (1, (2, "append"))):
+            assert await next_command(page.commands(last)) == expected
+        page.take({"report": "done", "id": 2})
+        assert await next_command(page.commands()) == (3, "disconnect")
+        page.take({"report": "done", "id": 3})
+        assert page._commands == {}
+
+
+@pytest.mark.anyio
+async def test_an_error_of_a_command_is_raised_and_forgotten() -> None:
+    page = opened_page()
+    page.take({"report": "failed", "id": 1, "error": "nobody asked"})
+    async with background() as tasks:
+        stream = page.commands()
+
+        async def fail() -> None:
+            await next_command(stream)
+            page.take({"report": "failed", "id": 1, "error": "no"})
+
+        tasks.start_soon(fail)
+        with anyio.fail_after(PATIENCE), pytest.raises(NetworkError, match="canvas-js in a page cannot disconnect: no"):
+            await page.disconnect()
+    assert page._errors == page._commands == page._waiting == {}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("last", "expected"), [(None, 8), ("1", 9), ("0", 8), ("-1", 8), ("x", 8), ("²", 8), ("9" * 5000, 8)]
+)
+async def test_pages_are_announced_once(last: str | None, expected: int) -> None:
+    link = browsers.BrowserLink(lambda report: None)
+    link._announced += [8, 9]
+    headers = [] if last is None else [(b"last-event-id", last.encode("latin-1"))]
+    response = await link._send_pages(Request({"type": "http", "method": "GET", "headers": headers}))
+    assert isinstance(response, StreamingResponse)
+    event = await anext(aiter(response.body_iterator))
+    assert event == b'id: %d\ndata: {"number": %d}\n\n' % (expected - 7, expected)
+
+
+@pytest.mark.anyio
+async def test_a_stream_of_commands_begins_after_the_last_that_the_page_has() -> None:
+    link = browsers.BrowserLink(lambda report: None)
+    page = link._pages[8] = opened_page()
+    async with background() as tasks:
+        for _ in range(2):
+            tasks.start_soon(page.disconnect)
+        scope = {"type": "http", "method": "GET", "path_params": {"number": 8}}
+        request = Request(scope | {"headers": [(b"last-event-id", b"1")]})
+        response = await link._send_commands(request)
+        assert isinstance(response, StreamingResponse)
+        assert await next_command(aiter(response.body_iterator)) == (2, "disconnect")
+
+
 def test_without_chromium(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NetworkError, match="apt-get install --no-install-recommends chromium"):
@@ -84,7 +173,7 @@ def test_without_canvas_js(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "gossiplog" / "canvas-js"
     with pytest.raises(NetworkError, match=f"run `npm install --ignore-scripts --prefix '{folder}'`"):
-        browsers.canvas_folder()
+        browsers.prepare_canvas_folder()
     wanted = json.loads((folder / "package.json").read_text())
     assert set(wanted["dependencies"]) == {"@canvas-js/gossiplog", "@canvas-js/signatures", "esbuild"}
     for path in {value.removeprefix("file:") for value in wanted["overrides"].values() if value.startswith("file:")}:
@@ -94,7 +183,7 @@ def test_without_canvas_js(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_a_folder_without_canvas_js(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(browsers.FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(NetworkError, match="whose node_modules lacks @canvas-js/gossiplog or esbuild"):
-        browsers.canvas_folder()
+        browsers.prepare_canvas_folder()
 
 
 @pytest.mark.integration

@@ -148,10 +148,10 @@ class BrowserLink(WorkerLink):
 
     async def _send_pages(self, request: Request) -> Response:
         async def lines() -> AsyncIterator[bytes]:
-            for index in itertools.count():
+            for index in itertools.count(_last_id(request)):
                 while index >= len(self._announced):
                     await self._changed.wait()
-                yield _event({"number": self._announced[index]})
+                yield _event(index + 1, {"number": self._announced[index]})
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
@@ -159,7 +159,7 @@ class BrowserLink(WorkerLink):
         page = self._pages.get(request.path_params["number"])
         if page is None:
             return Response(status_code=404)
-        return StreamingResponse(page.commands(), media_type="text/event-stream")
+        return StreamingResponse(page.commands(_last_id(request)), media_type="text/event-stream")
 
     async def _take_report(self, request: Request) -> Response:
         page = self._pages.get(request.path_params["number"])
@@ -186,17 +186,26 @@ class _Page:
         self._appended = 0
         self._messages = 0
         self._numbers = itertools.count(1)
-        self._commands: list[Mapping[str, Any]] = []
+        # Those that are not answered, by id.
+        self._commands: dict[int, Mapping[str, Any]] = {}
         self._more = anyio.Event()
         self._waiting: dict[int, anyio.Event] = {}
         self._errors: dict[int, str] = {}
 
-    async def commands(self) -> AsyncIterator[bytes]:
-        """Yield the commands, as events of a stream, as they come."""
-        for index in itertools.count():
-            while index >= len(self._commands):
-                await self._more.wait()
-            yield _event(self._commands[index])
+    async def commands(self, last: int = 0) -> AsyncIterator[bytes]:
+        """Yield the commands that are not answered, as events of a stream, as they come.
+
+        Args:
+            last: id of the last that the page has. Its EventSource connects again by itself when a stream breaks, and
+                must not execute what it has executed.
+        """
+        while True:
+            more = self._more
+            for id, command in tuple(self._commands.items()):
+                if id > last and id in self._commands:
+                    last = id
+                    yield _event(id, command)
+            await more.wait()
 
     async def open(self) -> None:
         """Open its log."""
@@ -232,8 +241,7 @@ class _Page:
             case {"report": "done", "id": int(id)}:
                 self._answered(id)
             case {"report": "failed", "id": int(id), "error": str(error)}:
-                self._errors[id] = error
-                self._answered(id)
+                self._answered(id, error)
             case {"report": "state", "messages": int(count), "root": str(root), "clock": int(clock), "heads": heads}:
                 inserted = max(count - self._messages, 0)
                 self._messages = count
@@ -257,7 +265,7 @@ class _Page:
     async def _call(self, command: str, **fields: Any) -> None:
         id = next(self._numbers)
         self._waiting[id] = answered = anyio.Event()
-        self._commands.append({"id": id, "command": command} | fields)
+        self._commands[id] = {"id": id, "command": command} | fields
         self._more.set()
         self._more = anyio.Event()
         try:
@@ -267,8 +275,12 @@ class _Page:
         if (error := self._errors.pop(id, None)) is not None:
             raise NetworkError(f"canvas-js in a page cannot {command}: {error}")
 
-    def _answered(self, id: int) -> None:
+    def _answered(self, id: int, error: str | None = None) -> None:
+        self._commands.pop(id, None)
+        # Whoever called may have been cancelled.
         if (answered := self._waiting.get(id)) is not None:
+            if error is not None:
+                self._errors[id] = error
             answered.set()
 
     def _now(self) -> float:
@@ -290,11 +302,12 @@ def find_chromium() -> str:
     )
 
 
-def canvas_folder() -> Path:
-    """Return the folder in which canvas-js is installed.
+def prepare_canvas_folder() -> Path:
+    """Return the folder in which canvas-js is installed; where it is not, write what npm needs to install it there.
 
     Raises:
-        NetworkError: it is not; with the command that installs it.
+        NetworkError: it is not installed; with the command that installs it in the folder, which is made and has the
+            package.json for it. A folder that FOLDER_VARIABLE names is left as it is.
     """
     given = os.environ.get(FOLDER_VARIABLE)
     folder = Path(given) if given else Path(platformdirs.user_cache_dir("gossiplog")) / "canvas-js"
@@ -317,7 +330,7 @@ def bundle() -> bytes:
     Raises:
         NetworkError: canvas-js is not installed, or it cannot be bundled.
     """
-    folder = canvas_folder()
+    folder = prepare_canvas_folder()
     esbuild = _esbuild(folder)
     with resources.as_file(resources.files(_PAGE) / "peer.mjs") as source:
         run = subprocess.run(
@@ -341,8 +354,14 @@ def _read(name: str) -> bytes:
     return (resources.files(_PAGE) / name).read_bytes()
 
 
-def _event(fields: Mapping[str, Any]) -> bytes:
-    return b"data: %b\n\n" % json.dumps(fields).encode()
+def _event(id: int, fields: Mapping[str, Any]) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (id, json.dumps(fields).encode())
+
+
+def _last_id(request: Request) -> int:
+    """Return the id of the last event that a page has; 0 where it has none."""
+    last = request.headers.get("last-event-id", "")
+    return int(last) if last.isascii() and last.isdecimal() and len(last) <= 15 else 0
 
 
 async def _watch(process: anyio.abc.Process) -> None:
