@@ -231,6 +231,15 @@ def test_latencies_of_a_flow_are_kept(translator: Translator, log: Log, clock: C
     assert translator.take() == ([], [2.0, 0.25])
 
 
+def test_latencies_of_a_flow_that_was_given_up_are_not_anothers(translator: Translator, log: Log, clock: Clock) -> None:
+    translator.measure(1)
+    translator.take_message(appended(log, payload_of(0, "", 0.5, 1)))
+    translator.measure(2)
+    translator.take_message(appended(log, payload_of(1, "", 0.75, 2)))
+    translator.take_message(appended(log, payload_of(2, "", 0.5, 1)))
+    assert translator.take() == ([], [0.25])
+
+
 @pytest.mark.parametrize("payload", ["text", 7, None, [], {}, {"sent": "now", "flow": "x"}, {"sent": True, "flow": 2}])
 def test_payloads_of_strangers(translator: Translator, log: Log, payload: Any) -> None:
     translator.flow, translator.observed = 2, True

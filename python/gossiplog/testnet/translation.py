@@ -131,6 +131,11 @@ class Translator:
             self._traffic = bytes_sent, bytes_received
             self._events.append(dashboard_events.TrafficCounted(self._clock(), self.name, bytes_sent, bytes_received))
 
+    def measure(self, flow: int) -> None:
+        """Keep latencies of another flow from now on, and none of that before; 0 keeps none."""
+        self.flow = flow
+        self._latencies.clear()
+
     def changed(self, inserted: int = 0) -> None:
         """Have the log reported with the next look, though no event said that it has changed."""
         self._inserted = (self._inserted or 0) + inserted

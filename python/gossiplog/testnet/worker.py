@@ -22,6 +22,7 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 
 import gossiplog.log
+from gossiplog.dashboard.events import Event
 from gossiplog.errors import GossipLogError, NetworkError, NotALog
 from gossiplog.log import Log
 from gossiplog.net.garbage import collect_rarely
@@ -75,10 +76,13 @@ class Worker(Service):
         self._members: dict[int, Member] = {}
         self._flow = 0
         self._began = 0.0
+        # What a member reports is to be in order, so reports are made one after the other.
+        self._flushing: anyio.Lock
         self._logs: AsyncExitStack
         self._tasks: anyio.abc.TaskGroup
 
     async def _start(self, stack: AsyncExitStack) -> None:
+        self._flushing = anyio.Lock()
         # Logs are closed after all that uses them has ended.
         self._logs = await stack.enter_async_context(AsyncExitStack())
         self._tasks = await stack.enter_async_context(background())
@@ -106,7 +110,7 @@ class Worker(Service):
             case Measure(flow):
                 self._flow = flow
                 for translator in self._translators():
-                    translator.flow = flow
+                    translator.measure(flow)
             case Observe():
                 for translator in self._translators():
                     translator.observed = True
@@ -150,7 +154,7 @@ class Worker(Service):
             if command.offline_messages and member.has_log:
                 await member.append(Append(member.number, command.offline_messages))
             member.translator.changed()
-        self._flush()
+        await self._flush()
 
     async def _run(self, member: Member, command: Start, *, task_status: TaskStatus[Iterable[str]]) -> None:
         """Run a member; report an end that nobody asked for."""
@@ -172,18 +176,27 @@ class Worker(Service):
                     member.count_traffic()
                     # To count takes half a millisecond, which messages must not wait for 64 times.
                     await anyio.lowlevel.checkpoint()
-            self._flush()
+            await self._flush()
 
-    def _flush(self) -> None:
-        events, latencies = [], []
-        for translator in self._translators():
-            some, late = translator.take()
-            events += some
-            latencies += late
-        if events:
-            self._report(Happened(tuple(events)))
-        if latencies:
-            self._report(Arrived(self._flow, tuple(latencies)))
+    async def _flush(self) -> None:
+        """Report what all members have to report."""
+        events: list[Event] = []
+        latencies: dict[int, list[float]] = {}
+        async with self._flushing:
+            for translator in self._translators():
+                some, late = translator.take()
+                events += some
+                if late:
+                    # Another measurement may begin before all are asked.
+                    latencies.setdefault(self._flow, []).extend(late)
+                if some:
+                    # Its log was read, on this thread: half a millisecond for one in a file, which is less than what a
+                    # thread costs, but more than messages should wait for 24 times.
+                    await anyio.lowlevel.checkpoint()
+            if events:
+                self._report(Happened(tuple(events)))
+            for flow, each in latencies.items():
+                self._report(Arrived(flow, tuple(each)))
 
 
 class _Status(TaskStatus[Iterable[str]]):
