@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gossiplog.dashboard.events import Committed, Connected, PeerAdded
+from gossiplog.dashboard.events import Committed, Connected, Noted, PeerAdded
 from tests.integration.dashboards import Open, Page, Shown, becomes_true_state, showing
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("browser")]
 
 VERDICT = "document.getElementById('verdict')"
+SPOKEN = "document.getElementById('spoken').textContent"
 EMPTY = "e0"
 
 
@@ -100,3 +101,76 @@ def test_peers_with_a_log_are_counted_alone(shown: Shown, open_page: Open) -> No
     page.until("document.getElementById('figure-peers').textContent === '9'")
     shown.call(shown.network.stop, list(shown.roots())[2])
     page.until("document.getElementById('figure-peers').textContent === '8 of 9'")
+
+
+def test_what_became_of_a_key_is_spoken(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+
+    def presses(key: str, words: str) -> None:
+        page.press(key)
+        page.until(f"{SPOKEN} === {words!r}")
+
+    page.evaluate("document.getElementById('network').focus()")
+    presses("Enter", "no peer chosen: arrow keys choose one")
+    page.press("ArrowRight")
+    presses("x", "no edge chosen: N chooses the next one of the peer")
+    presses("n", "edge of boot and 1: X cuts it")
+    presses("x", "edge of boot and 1: cut")
+    page.until("dashboard.drawing.chosen.other === null")
+    presses("Shift+Enter", "boot: stopped")
+    page.until("![...dashboard.state.peers.values()][0].running")
+    presses("Shift+Enter", "boot: started")
+    page.click("#heal")
+    page.until(f"{SPOKEN} === 'network healed'")
+    page.click("#add_peer")
+    page.until(f"{SPOKEN} === 'peer added'")
+    # In the table, too.
+    page.evaluate("document.querySelectorAll('#rows tr')[2].focus()")
+    presses("Enter", "message appended at 2")
+    presses("Shift+Enter", "2: stopped")
+    page.until("!dashboard.state.peers.get(document.activeElement.dataset.peer).running")
+    # What was refused is not spoken of as done.
+    page.press("Enter")
+    page.until("!document.getElementById('notice').hidden")
+    assert page.evaluate(SPOKEN) == ""
+    page._events.clear()
+
+
+def test_what_is_said_of_a_choice_by_keys_covers_neither_it_nor_its_edge(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    page.until("dashboard.isResting")
+    covered = """(() => {
+        const { drawing: { chosen }, drawing, layout } = dashboard;
+        const ends = [chosen.peer, chosen.other ?? chosen.peer].map((name) => layout.nodes.get(name));
+        const [[x, y], [toX, toY]] = ends.map((node) => drawing.toCanvas(node.x, node.y));
+        const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = document.getElementById("tooltip");
+        return d3.range(0, 1.01, 0.05).some((part) => {
+            const [atX, atY] = [x + (toX - x) * part - offsetLeft, y + (toY - y) * part - offsetTop];
+            return atX > 0 && atX < offsetWidth && atY > 0 && atY < offsetHeight;
+        });
+    })()"""
+    page.evaluate("document.getElementById('network').focus()")
+    page.press("ArrowRight")
+    for key in ("n", "n", "ArrowDown", "n", "ArrowLeft", "n", "ArrowUp", "n", "n"):
+        page.press(key)
+        assert not page.evaluate("document.getElementById('tooltip').hidden")
+        assert not page.evaluate(covered), key
+        box, stage = (
+            page.evaluate(f"document.getElementById({name!r}).getBoundingClientRect().toJSON()")
+            for name in ("tooltip", "stage")
+        )
+        # It touches the sides of a corner.
+        assert min(box["left"] - stage["left"], stage["right"] - box["right"]) < 5
+        assert min(box["top"] - stage["top"], stage["bottom"] - box["bottom"]) < 5
+
+
+def test_events_are_in_the_order_of_their_times(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url)
+    becomes_true_state(page, shown)
+    for at, words in ((60.8, "second"), (60.7, "first"), (60.9, "third")):
+        shown.call(shown.publish, Noted(at, words))
+        page.until(f"document.getElementById('log').textContent.includes({words!r})")
+    found = page.evaluate("[...document.querySelectorAll('#log li')].slice(0, 3).map((each) => each.textContent)")
+    assert found == ["1:00.9third", "1:00.8second", "1:00.7first"]

@@ -1,7 +1,8 @@
 // Commands to the network, and the buttons for them.
 
 const RATES = [0, 0.5, 1, 2, 5, 10, 25, 50]; // messages a second, by place of the slider
-const BUTTONS = ["partition", "heal", "add_peer"];
+// The buttons, by their commands, and what is said once one is obeyed.
+const BUTTONS = { partition: "network parted", heal: "network healed", add_peer: "peer added" };
 const NOTICE_MILLISECONDS = 6000;
 
 const notice = document.getElementById("notice");
@@ -15,7 +16,7 @@ export const complain = (text) => {
   hiding = setTimeout(() => (notice.hidden = true), NOTICE_MILLISECONDS);
 };
 
-// Give the network a command; says why if it does not take it.
+// Give the network a command; says why if it does not take it. Returns whether it did.
 const send = async (command, body) => {
   try {
     const answer = await fetch(`api/${command}`, {
@@ -24,8 +25,10 @@ const send = async (command, body) => {
       body: JSON.stringify(body),
     });
     if (!answer.ok) complain((await answer.json()).error);
+    return answer.ok;
   } catch {
     complain(`the network does not answer (${command})`);
+    return false;
   }
 };
 
@@ -34,19 +37,22 @@ export class Controls {
   #commands = new Set();
   #rate = document.getElementById("rate");
   #isSliding = false;
+  #speak;
 
-  // commands: those that the network takes.
-  constructor(state, commands) {
+  // commands: those that the network takes. speak(text): tells those who do not see it what has become of a command.
+  constructor(state, commands, speak) {
     this.#state = state;
-    for (const name of BUTTONS)
-      document.getElementById(name).addEventListener("click", () => this.#command(name, {}));
+    this.#speak = speak;
+    for (const [name, done] of Object.entries(BUTTONS))
+      document.getElementById(name).addEventListener("click", () => this.#command(name, {}, done));
     this.allow(commands);
     this.#rate.addEventListener("input", () => {
       this.#isSliding = true;
       this.#showRate(RATES[this.#rate.value]);
     });
     this.#rate.addEventListener("change", async () => {
-      await this.#command("auto_append", { rate: RATES[this.#rate.value] });
+      const rate = RATES[this.#rate.value];
+      await this.#command("auto_append", { rate }, `${rate > 0 ? rate : "no"} messages a second by themselves`);
       this.#isSliding = false;
     });
   }
@@ -55,19 +61,20 @@ export class Controls {
   allow(commands) {
     this.#commands = new Set(commands);
     document.getElementById("controls").hidden = commands.length === 0;
-    for (const name of BUTTONS) document.getElementById(name).hidden = !this.#commands.has(name);
+    for (const name of Object.keys(BUTTONS)) document.getElementById(name).hidden = !this.#commands.has(name);
   }
 
   append(peer) {
-    this.#command("append", { peer });
+    this.#command("append", { peer }, `message appended at ${this.#label(peer)}`);
   }
 
   toggle(peer) {
-    this.#command(this.#state.peers.get(peer)?.running ? "stop" : "start", { peer });
+    const [name, done] = this.#state.peers.get(peer)?.running ? ["stop", "stopped"] : ["start", "started"];
+    this.#command(name, { peer }, `${this.#label(peer)}: ${done}`);
   }
 
   cut(peer, other) {
-    this.#command("cut", { peer, other });
+    this.#command("cut", { peer, other }, `edge of ${this.#label(peer)} and ${this.#label(other)}: cut`);
   }
 
   // Show what the network says of itself.
@@ -82,7 +89,14 @@ export class Controls {
     document.getElementById("rate-text").textContent = rate > 0 ? `${rate} / s` : "off";
   }
 
-  async #command(name, body) {
-    if (this.#commands.has(name)) await send(name, body);
+  #label(peer) {
+    return this.#state.peers.get(peer)?.label ?? peer;
+  }
+
+  async #command(name, body, done) {
+    if (!this.#commands.has(name)) return;
+    // What is said twice in a row is announced once, unless it was taken back.
+    this.#speak("");
+    if (await send(name, body)) this.#speak(done);
   }
 }

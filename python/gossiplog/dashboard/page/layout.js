@@ -1,9 +1,13 @@
 // Where the nodes are, in a plane of their own: forces that settle, and stir a little when the network changes. Drawing
 // asks for positions and moves nothing.
 
+import { placesInRow } from "./rows.js";
+
 const FIRST_TICKS = 120;
 const FIRST_MILLISECONDS = 120;
+const CHARGE = -260;
 const STIR = 0.12; // of alpha: a change moves its surroundings, not everything
+const MOVE = 0.7; // of alpha: all have other places
 const REST = 0.012;
 
 export class Layout {
@@ -11,12 +15,15 @@ export class Layout {
   #links = [];
   #structure = -1;
   #groups = null;
+  #row = null; // where peers of a row or a ring stand
   #linkForce = d3.forceLink([]).id((node) => node.name);
+  #linkStrength = this.#linkForce.strength(); // by the numbers of links of the ends
   #x = d3.forceX((node) => node.targetX);
-  #y = d3.forceY(0);
+  #y = d3.forceY((node) => node.targetY);
+  #charge = d3.forceManyBody().strength(CHARGE).theta(1).distanceMax(900);
   #simulation = d3
     .forceSimulation([])
-    .force("charge", d3.forceManyBody().strength(-260).theta(1).distanceMax(900))
+    .force("charge", this.#charge)
     .force("link", this.#linkForce.distance(74))
     .force("collide", d3.forceCollide(19))
     .force("x", this.#x)
@@ -44,13 +51,19 @@ export class Layout {
       source: this.#nodes.get(edge.peers[0]),
       target: this.#nodes.get(edge.peers[1]),
     }));
-    this.#part(state.groups);
+    const before = this.#row;
+    this.#row = placesInRow(state, this.#row?.isRing ?? false);
+    if (this.#row === null) this.#part(state.groups);
+    else this.#lineUp();
     this.#simulation.nodes([...this.#nodes.values()]);
     this.#linkForce.links(this.#links);
     this.#structure = state.structure;
     this.#groups = state.groups;
-    if (first) this.#settle();
-    else this.#simulation.alpha(Math.max(this.#simulation.alpha(), STIR));
+    const isOther = this.#row?.isRing !== before?.isRing || this.#row?.places.size !== before?.places.size;
+    if (this.#row === null && before !== null) this.#leaveLine();
+    // Peers that know their places go there at once: forces would only tangle them.
+    if (first || (before === null && isOther)) this.#settle();
+    else this.#simulation.alpha(Math.max(this.#simulation.alpha(), isOther ? MOVE : STIR));
     return true;
   }
 
@@ -106,6 +119,7 @@ export class Layout {
       x: (near?.x ?? 0) + radius * Math.cos(angle),
       y: (near?.y ?? 0) + radius * Math.sin(angle),
       targetX: 0,
+      targetY: 0,
     };
   }
 
@@ -113,7 +127,7 @@ export class Layout {
   #part(groups) {
     const apart = 34 * Math.sqrt(this.#nodes.size);
     const count = groups?.length ?? 1;
-    for (const node of this.#nodes.values()) node.targetX = 0;
+    for (const node of this.#nodes.values()) node.targetX = node.targetY = 0;
     groups?.forEach((group, index) => {
       for (const name of group) {
         const node = this.#nodes.get(name);
@@ -121,7 +135,27 @@ export class Layout {
       }
     });
     this.#x.x((node) => node.targetX).strength(groups === null ? 0.06 : 0.16);
-    this.#y.strength(groups === null ? 0.075 : 0.09);
+    this.#y.y((node) => node.targetY).strength(groups === null ? 0.075 : 0.09);
+    this.#charge.strength(CHARGE);
+    this.#linkForce.strength(this.#linkStrength);
+  }
+
+  // Each peer of a row or a ring goes to its place, and nothing else moves it.
+  #lineUp() {
+    for (const [name, [x, y]] of this.#row.places) {
+      const node = this.#nodes.get(name);
+      [node.targetX, node.targetY] = [x, y];
+    }
+    this.#x.x((node) => node.targetX).strength(0.4);
+    this.#y.y((node) => node.targetY).strength(0.4);
+    this.#charge.strength(0);
+    this.#linkForce.strength(0);
+  }
+
+  // Forces along a line never leave it.
+  #leaveLine() {
+    let number = 0;
+    for (const node of this.#nodes.values()) node.y += 20 * Math.sin(2.39996 * ++number);
   }
 
   #settle() {

@@ -15,6 +15,7 @@ export class EventLog {
   #state;
   #entries = []; // the oldest first
   #fresh = 0; // of them, those that are not shown yet
+  #isMixed = false; // whether some of these are older than others
 
   constructor({ list, kind, text, state }) {
     this.#list = list;
@@ -27,7 +28,11 @@ export class EventLog {
   take(event) {
     const said = this.#say(event);
     if (said === undefined) return;
-    this.#entries.push({ at: event.at, kind: said[0], text: said[1] });
+    const entry = { at: event.at, kind: said[0], text: said[1] };
+    // Each process reports by itself, so that one may tell later what happened before.
+    const place = d3.bisector(({ at }) => at).right(this.#entries, entry.at);
+    this.#isMixed ||= place < this.#entries.length;
+    this.#entries.splice(place, 0, entry);
     this.#fresh++;
     if (this.#entries.length > MOST_KEPT) this.#entries.splice(0, MOST_KEPT / 10);
   }
@@ -42,6 +47,7 @@ export class EventLog {
   // Show what has come since the last time.
   update() {
     if (this.#fresh === 0) return;
+    if (this.#isMixed) return this.#showAll();
     const fresh = this.#entries.slice(-Math.min(this.#fresh, MOST_SHOWN)).filter((entry) => this.#passes(entry));
     this.#fresh = 0;
     this.#list.prepend(...fresh.reverse().map(asItem));
@@ -50,6 +56,7 @@ export class EventLog {
 
   #showAll() {
     this.#fresh = 0;
+    this.#isMixed = false;
     const chosen = this.#entries.filter((entry) => this.#passes(entry)).slice(-MOST_SHOWN);
     this.#list.replaceChildren(...chosen.reverse().map(asItem));
   }

@@ -29,7 +29,7 @@ const layout = new Layout();
 const pulses = new Pulses();
 const drawing = new Drawing(element("network"));
 const tooltip = new Tooltip(element("tooltip"));
-const controls = new Controls(state, about.commands);
+const controls = new Controls(state, about.commands, (text) => put(element("spoken"), text));
 const charts = new Charts(element("chart-list"));
 const log = new EventLog({ list: element("log"), kind: element("log-kind"), text: element("log-text"), state });
 const actions = {

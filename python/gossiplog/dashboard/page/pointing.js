@@ -40,7 +40,10 @@ export class Pointing {
 
   // Say the newest of what is pointed at.
   refresh() {
-    if (this.#drawing.chosen.peer !== null && !this.#state.peers.has(this.#drawing.chosen.peer)) this.#leave();
+    const { peer, other } = this.#drawing.chosen;
+    // An edge that was cut is chosen no more.
+    if (other !== null && !this.#state.others.get(peer)?.has(other)) this.choose(peer);
+    if (peer !== null && !this.#state.peers.has(peer)) this.#leave();
     else if (!document.getElementById("tooltip").hidden) this.#show();
   }
 
@@ -89,17 +92,24 @@ export class Pointing {
   }
 
   #key(event) {
-    const { peer, other } = this.#drawing.chosen;
-    if (event.key in KEYS) this.choose(this.#towards(KEYS[event.key]));
-    else if (event.key === "Enter" && peer !== null) this.#act(peer, event.shiftKey);
-    else if ((event.key === "n" || event.key === "N") && peer !== null) this.#nextEdge();
-    else if ((event.key === "x" || event.key === "X" || event.key === "Delete") && other !== null)
-      this.#actions.cut(peer, other);
-    else if (event.key === "Escape") this.#leave();
-    else return;
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (!(key in KEYS) && !["Enter", "n", "x", "Delete", "Escape"].includes(key)) return;
     event.preventDefault();
     this.#pointer = null;
-    this.#speak();
+    const { peer, other } = this.#drawing.chosen;
+    if (key in KEYS) this.choose(this.#towards(KEYS[key]));
+    else if (key === "Escape") this.#leave();
+    else if (peer === null) return this.#say("no peer chosen: arrow keys choose one");
+    else if (key === "n") this.#nextEdge();
+    // Of what changes the network, Controls says what has become of it.
+    else if (key === "Enter") return this.#act(peer, event.shiftKey);
+    else if (other === null) return this.#say("no edge chosen: N chooses the next one of the peer");
+    else return this.#actions.cut(peer, other);
+    this.#say(this.#standing());
+  }
+
+  #say(text) {
+    this.#spoken.textContent = text;
   }
 
   // The nearest peer in a direction; the first one where none is chosen.
@@ -132,21 +142,24 @@ export class Pointing {
     const { peer, other } = this.#drawing.chosen;
     const node = this.#layout.nodes.get(peer);
     if (node === undefined) return this.#tooltip.hide();
-    const [x, y] = this.#pointer ?? this.#drawing.toCanvas(node.x, node.y);
     const link = this.#layout.links.find(({ edge }) => edge.peers.includes(peer) && edge.peers.includes(other));
-    if (link !== undefined) this.#tooltip.showEdge(this.#state, link.edge, x, y);
-    else this.#tooltip.showPeer(this.#state, peer, x, y);
+    const ends = link === undefined ? [node] : [link.source, link.target];
+    // Without a mouse nobody can move it aside, so that it keeps to a corner.
+    const where = {
+      point: this.#pointer,
+      away: ends.map(({ x, y }) => this.#drawing.toCanvas(x, y)),
+      bottom: this.#drawing.bottom,
+    };
+    if (link !== undefined) this.#tooltip.showEdge(this.#state, link.edge, where);
+    else this.#tooltip.showPeer(this.#state, peer, where);
   }
 
-  #speak() {
+  // What is chosen, and how it stands.
+  #standing() {
     const { peer, other } = this.#drawing.chosen;
     const one = this.#state.peers.get(peer);
-    if (one === undefined) this.#spoken.textContent = "";
-    else if (other !== null)
-      this.#spoken.textContent = `edge of ${one.label} and ${this.#state.peers.get(other)?.label}: X cuts it`;
-    else {
-      const standing = one.running ? `${one.messages} messages, root ${one.root.slice(-4)}` : "stopped";
-      this.#spoken.textContent = `${one.label}: ${standing}`;
-    }
+    if (one === undefined) return "";
+    if (other !== null) return `edge of ${one.label} and ${this.#state.peers.get(other)?.label}: X cuts it`;
+    return `${one.label}: ${one.running ? `${one.messages} messages, root ${one.root.slice(-4)}` : "stopped"}`;
   }
 }

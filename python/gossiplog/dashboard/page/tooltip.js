@@ -4,6 +4,7 @@ import { colourOf } from "./colours.js";
 import { bytesText } from "./texts.js";
 
 const AWAY = 16; // pixels from what it is about
+const EDGE = 4; // pixels from the edge of the stage
 
 const describe = (list, rows) => {
   list.replaceChildren(
@@ -37,7 +38,9 @@ export class Tooltip {
     this.#element.hidden = true;
   }
 
-  showPeer(state, name, x, y) {
+  // where: { point, away, bottom }: a point of the stage to be beside; or null, to be in the corner that is farthest
+  // from a peer or from the two ends of an edge, above what covers the bottom.
+  showPeer(state, name, where) {
     const peer = state.peers.get(name);
     if (peer === undefined) return this.hide();
     const others = [...state.others.get(name)];
@@ -58,10 +61,10 @@ export class Tooltip {
         ? [["bytes", `${bytesText(peer.bytes_sent)} sent, ${bytesText(peer.bytes_received)} received`]]
         : []),
     ]);
-    this.#place(x, y);
+    this.#place(where);
   }
 
-  showEdge(state, { peers, connected, links }, x, y) {
+  showEdge(state, { peers, connected, links }, where) {
     const [first, second] = peers.map((name) => state.peers.get(name)?.label ?? name);
     this.#swatch.style.background = "transparent";
     this.#title.textContent = `${first} – ${second}`;
@@ -70,17 +73,39 @@ export class Tooltip {
       [`${first} →`, links[0] === "none" ? "no messages in full" : links[0]],
       [`${second} →`, links[1] === "none" ? "no messages in full" : links[1]],
     ]);
-    this.#place(x, y);
+    this.#place(where);
   }
 
-  // Beside a point of the stage, and inside it.
-  #place(x, y) {
+  #place({ point, away, bottom }) {
     const element = this.#element;
     element.hidden = false;
+    // Where it was before, it had perhaps less room.
+    element.style.left = element.style.top = "0";
     const { offsetWidth, offsetHeight, offsetParent } = element;
-    const left = x + AWAY + offsetWidth <= offsetParent.clientWidth ? x + AWAY : x - AWAY - offsetWidth;
-    const top = Math.min(y + AWAY, offsetParent.clientHeight - offsetHeight - 4);
-    element.style.left = `${Math.max(4, left)}px`;
-    element.style.top = `${Math.max(4, top)}px`;
+    const [right, low] = [offsetParent.clientWidth - offsetWidth, offsetParent.clientHeight - offsetHeight];
+    const isInCorner = point === null;
+    const [left, top] = isInCorner
+      ? corner(away, offsetWidth, offsetHeight, right, low - bottom)
+      : beside(point, offsetWidth, right, low);
+    element.style.left = `${Math.max(EDGE, left)}px`;
+    element.style.top = `${Math.max(EDGE, top)}px`;
   }
 }
+
+// Beside a point, and within the stage; right and low are the most that left and top may be.
+const beside = ([x, y], width, right, low) => [
+  x + AWAY <= right ? x + AWAY : x - AWAY - width,
+  Math.min(y + AWAY, low - EDGE),
+];
+
+// The corner where a box is farthest from two points and what is between them.
+const corner = (points, width, height, right, low) => {
+  const [[x, y], [toX, toY]] = [points[0], points.at(-1)];
+  const between = d3.range(0, 1.01, 0.1).map((part) => [x + (toX - x) * part, y + (toY - y) * part]);
+  const distance = ([left, top]) =>
+    d3.min(between, ([atX, atY]) =>
+      Math.hypot(Math.max(left - atX, 0, atX - left - width), Math.max(top - atY, 0, atY - top - height)),
+    );
+  const corners = [right - EDGE, EDGE].flatMap((left) => [EDGE, low - EDGE].map((top) => [left, top]));
+  return d3.greatest(corners, (one, other) => d3.ascending(distance(one), distance(other)));
+};
