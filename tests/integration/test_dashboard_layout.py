@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gossiplog.dashboard.events import Connected, Disconnected, PeerAdded, PeerRemoved
-from tests.integration.dashboards import Open, Page, Shown, showing
+from tests.integration.dashboards import Open, Page, Shown, place, showing
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("browser")]
 
@@ -88,6 +88,57 @@ def test_a_line_is_straight_and_a_long_one_is_folded(empty: Shown, open_page: Op
     assert max(near) < 80
     assert min(near) > 68
     assert min(math.dist(found[one], found[other]) for one in range(20) for other in range(one)) > 68
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
+def test_no_column_of_the_peers_is_cut(open_page: Open, size: tuple[int, int]) -> None:
+    with showing(14) as shown:
+        page = open_page(shown.url, size=size)
+        page.until("dashboard.isShown && document.querySelectorAll('#rows tr').length === 15")
+        # As they are in a mesh: the widest kind, links of many peers, and clocks and counts of four digits.
+        page.evaluate(
+            """[...document.querySelectorAll("#rows tr")].forEach((row) => {
+                const texts = ["bootstrap", null, "1234", "1235", "13 · 12", "bootstrap"];
+                texts.forEach((text, at) => text !== null && (row.children[at].textContent = text));
+            })"""
+        )
+        widths = page.evaluate(
+            "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth])(document.querySelector('#peers .scroll'))"
+        )
+        assert widths[0] <= widths[1]
+        page.close()
+
+
+def test_on_a_phone_figures_stay_on_a_line_and_the_legend_leaves_the_picture(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url, size=(390, 844))
+    for _ in range(6):
+        shown.call(shown.network.add)
+    shown.call(shown.network.stop, list(shown.roots())[2])
+    page.until("document.getElementById('figure-peers').textContent === '13 of 14'")
+    lines = page.evaluate(
+        "((range) => { range.selectNodeContents(document.getElementById('figure-peers'));"
+        " return range.getClientRects().length; })(document.createRange())"
+    )
+    assert lines == 1
+    page.click("#legend summary")
+    legend, stage = (
+        page.evaluate(f"document.getElementById({name!r}).getBoundingClientRect().height")
+        for name in ("legend", "stage")
+    )
+    assert legend < 0.6 * stage
+    assert "press it long to stop" in page.evaluate("document.getElementById('keys').textContent.replace(/\\s+/g, ' ')")
+
+
+def test_a_long_press_stops_a_peer(shown: Shown, open_page: Open) -> None:
+    page = open_page(shown.url, size=(390, 844))
+    peer = list(shown.roots())[3]
+    x, y = place(page, peer)
+    # What browsers make of it.
+    page.evaluate(
+        f"document.getElementById('network').dispatchEvent(new PointerEvent('contextmenu',"
+        f" {{ pointerType: 'touch', clientX: {x}, clientY: {y}, bubbles: true, cancelable: true }}))"
+    )
+    page.until(f"!dashboard.state.peers.get({peer!r}).running")
 
 
 def test_what_is_no_row_is_drawn_by_forces_again(empty: Shown, open_page: Open) -> None:

@@ -248,12 +248,18 @@ export class Drawing {
     if (layout.nodes.size > 40) return;
     context.font = `600 11px system-ui, "DejaVu Sans", sans-serif`;
     context.fillStyle = themeColour("text");
+    // Around each letter, so that it is read above lines and triangles.
+    context.strokeStyle = ground;
+    context.lineWidth = 3.5;
+    context.lineJoin = "round";
     for (const [name, node] of layout.nodes) {
       const peer = state.peers.get(name);
       if (peer === undefined) continue;
       const { left: x, top: y } = node;
       const label = peer.label.length > 14 ? `${peer.label.slice(0, 13)}…` : peer.label;
-      context.fillText(label, x, inside ? y + radius + 10 : y - radius - 7);
+      const height = inside ? y + radius + 10 : y - radius - 7;
+      context.strokeText(label, x, height);
+      context.fillText(label, x, height);
     }
   }
 
