@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -192,3 +194,25 @@ def test_large_payloads_are_short(payload: Any) -> None:
 def test_what_no_message_is_is_damage() -> None:
     with pytest.raises(CorruptLog):
         entry(b"\x00", TOPIC)
+
+
+def test_entries_are_made_few_at_a_time(opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between them other threads have the interpreter; those that are known already cost nothing."""
+    log = opened(signer=signer)
+    log.append_many(range(40))
+    made: list[str] = []
+    pauses: list[int] = []
+
+    def make(value: bytes, topic: str) -> messages.Entry:
+        made.append(topic)
+        return {"id": ""}
+
+    monkeypatch.setattr(messages, "entry", make)
+    monkeypatch.setattr(messages, "time", SimpleNamespace(sleep=lambda seconds: pauses.append(len(made))))
+    window = messages.latest(log)
+    assert len(window.messages) == len(made) == 40
+    assert max(second - first for first, second in itertools.pairwise([0, *pauses, 40])) <= 4
+    known = {message.id: {"id": message.id} for message in log}
+    pauses.clear()
+    assert [each["id"] for each in messages.latest(log, known).messages] == list(known)[::-1]
+    assert (len(made), pauses) == (40, [])
