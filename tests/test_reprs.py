@@ -19,7 +19,7 @@ import pytest
 import gossiplog
 from gossiplog import CorruptLog, Signer, errors
 from gossiplog.log.rebasing import rebase_command
-from gossiplog.reprs import counted, last_counted, listed, shell_path
+from gossiplog.reprs import counted, last_counted, listed, shell_path, without_bidi
 
 # Of public types, and of the machines' events, which tests and traces show.
 MODULES = (
@@ -202,3 +202,7 @@ def test_damage_and_loss_name_the_log_as_a_shell_takes_it(
     assert f"`gossiplog doctor {shell_path(name)}`" in str(damage.value)
     assert f"gossiplog repair {shell_path(name)} --from SOURCE" in str(loss.value)
     assert rebase == f"gossiplog rebase {shell_path(name)} --onto ws://hub --drop 'an id'"
+
+
+def test_controls_of_bidirectional_text_are_escaped() -> None:
+    assert without_bidi("a\u202eb\u2069 \u05d0\u200d\\") == "a\\u202eb\\u2069 \u05d0\u200d\\"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 import shlex
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ _SHORT.maxstring = 80
 _SHORT.maxother = 120
 # Of what an exception says: commands that the user is to copy are at its end.
 _LONGEST_ERROR = 800
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _HAS_COMMANDS = "has commands"
 
 
@@ -58,6 +60,11 @@ def listed(texts: Sequence[str], most: int, *, separator: str = ", ", count: int
 def escaped(text: str) -> str:
     """Return a text in which every character that does not print is escaped, as in Python's literals."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def without_bidi(text: str) -> str:
+    """Return a text in which what would turn around how it is shown is escaped, as in JSON (Unicode, UAX #9, 2)."""
+    return _BIDI.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shell_path(path: str | os.PathLike[str]) -> str:

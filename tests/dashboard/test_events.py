@@ -93,3 +93,7 @@ def test_what_others_wrote_is_cut_to_what_can_be_read() -> None:
     assert from_json(to_json(refused)) == refused
     committed = Committed(1.0, "a", 100, "ab", tuple(f"m{number}" for number in range(100)))
     assert committed.heads == tuple(f"m{number}" for number in range(16))
+
+
+def test_no_text_turns_around_how_it_is_shown() -> None:
+    assert Noted(0.0, "a\u202egpj.exe").text == "a\\u202egpj.exe"

@@ -52,6 +52,9 @@ class Serving:
         assert self.hub._running is not None
         self._portal.call(self.hub._running.driver.telemetry.emit, event)
 
+    def replace_tokens(self, read_token: str) -> None:
+        self._portal.call(self.hub.replace_tokens, read_token, None)
+
     def sync_from(self, log: Log) -> None:
         """Have a client bring what its log has."""
 
@@ -323,6 +326,41 @@ def test_a_token_is_asked_for_and_kept_out_of_the_address(
                 assert page.evaluate(ROWS) == [*log.heads]
                 assert all(REFUSED in each for each in page.complaints)
                 assert ("#" in address) == bool(page.complaints)
+
+
+def test_a_token_that_was_replaced_leaves_nothing_of_the_log(
+    browser: SharedProcess, opened: Callable[..., Log], signer: Signer
+) -> None:
+    log = opened(signer=signer)
+    log.append("for readers")
+    with (
+        served(log, Access(read_token=TOKEN)) as hub,
+        visiting(browser, f"{hub.url}/?token={TOKEN}") as page,
+    ):
+        assert text(page, "figure-root") == log.root.hash.hex()[-8:]
+        hub.replace_tokens("another-0123456789")
+        page.until("document.getElementById('sign-in').hidden === false")
+        for name in ("messages", "heads", "clock", "root"):
+            assert text(page, f"figure-{name}") == "–"
+        assert (text(page, "connection"), text(page, "trouble")) == ("", "")
+        page.type("another-0123456789")
+        page.press("Enter")
+        page.until(f"document.getElementById('figure-root').textContent === {log.root.hash.hex()[-8:]!r}")
+        assert page.evaluate("document.getElementById('sign-in').hidden")
+
+
+def test_what_is_chosen_comes_into_sight_again(
+    browser: SharedProcess, opened: Callable[..., Log], signer: Signer
+) -> None:
+    log = opened(signer=signer)
+    log.append_many(range(MOST_MESSAGES))
+    with served(log) as hub, visiting(browser, hub.url) as page:
+        page.click("#rows tr:first-child")
+        page.until(f"dashboard.detail?.id === {log.heads[0]!r}")
+        page.evaluate("document.getElementById('scroll').scrollTo(0, 1e6)")
+        page.until("document.getElementById('scroll').scrollTop > 1000")
+        page.press("ArrowUp")
+        page.until("document.getElementById('scroll').scrollTop < 40")
 
 
 def test_a_page_connects_again_to_a_server_that_was_started_anew(

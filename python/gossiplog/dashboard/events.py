@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from gossiplog.errors import DecodeError
-from gossiplog.reprs import escaped, frozen
+from gossiplog.reprs import escaped, frozen, without_bidi
 
 MOST_NAME = 200
 """Characters of a peer's name, of its label, or of a message's id."""
@@ -54,8 +54,11 @@ class _Strict:
 
 
 def _cut(event: object, name: str) -> None:
-    """Make a text that others may have written one that can be written and read again: short, without surrogates."""
-    text = getattr(event, name)
+    """Make a text that others may have written one that can be written and read again: short, without surrogates.
+
+    It is not shown turned around either.
+    """
+    text = without_bidi(getattr(event, name))
     if len(text) > MOST_TEXT:
         text = text[: MOST_TEXT - 1] + "…"
     if not text.isascii():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import anyio
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossiplog.net.http.access import SCOPE_KEY, Allowed, protect
 from gossiplog.net.http.browser_paths import BrowserPaths, token_of_query, without_token
+from gossiplog.net.rate_limited_log import RateLimitedLog
 from tests.net.asgi import Answer, call, scope
 from tests.net.http.test_access import OTHER, READ, WRITE, Inner, access, headers
 from tests.strategies import repeatable
@@ -30,14 +33,14 @@ async def explain(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"what to do"})
 
 
-def with_page(inner: Inner) -> ASGIApp:
+def with_page(inner: Inner, limited_log: RateLimitedLog | None = None) -> ASGIApp:
     """Behind the checks, with a page that explains itself to who has no token."""
 
     def explained(scope: Scope, status: int) -> ASGIApp | None:
         assert status == 401
         return explain if any(name == b"accept" for name, _ in scope["headers"]) else None
 
-    return protect(inner, access(READ, WRITE), browser=BrowserPaths("/", ("/style.css",), explained))
+    return protect(inner, access(READ, WRITE), limited_log, browser=BrowserPaths("/", ("/style.css",), explained))
 
 
 @pytest.mark.anyio
@@ -74,8 +77,15 @@ async def test_files_of_a_page_need_no_token_but_a_known_host_and_origin() -> No
 
 @pytest.mark.anyio
 async def test_who_opens_a_page_without_a_token_gets_an_explanation() -> None:
-    app = with_page(Inner())
+    limited_log = RateLimitedLog(logging.getLogger("gossiplog.test"))
+    app = with_page(Inner(), limited_log)
     html = ("Accept", "text/html")
+    assert (await call(app, "/", headers=[*headers("localhost", None, None), html])).status == 401
+    # To be asked for a token is no refusal; to show a wrong one is, and what no browser asks.
+    assert limited_log.counts == {}
+    assert (await call(app, f"/?token={OTHER}", headers=[*headers("localhost", None, None), html])).status == 401
+    assert (await call(app, "/", headers=headers("localhost", None, None))).status == 401
+    assert limited_log.counts == {"token": 2}
     for target in ("/", "/?token=", f"/?token={OTHER}"):
         answer = await call(app, target, headers=[*headers("localhost", None, None), html])
         assert (answer.status, answer.body) == (401, b"what to do")

@@ -47,13 +47,26 @@ def test_a_sync_that_fails_is_a_trouble(activity: Activity) -> None:
     assert activity.troubles[0]["reason"].startswith("3 messages of it are refused")
 
 
-def test_answers_of_one_sync_are_counted_together(activity: Activity) -> None:
-    for peer, messages, number in (("a", 2, 1), ("a", 3, 1), ("a", 5, 2), ("b", 7, 1)):
+def test_answers_of_one_sync_are_counted_together() -> None:
+    """Also those by several streams; the syncs are in the order of their last answers."""
+    now = 100.0
+    activity = Activity(lambda: now)
+    for peer, messages, number, at in (
+        ("a", 2, 1, 100.0),
+        ("b", 7, 1, 100.5),
+        ("a", 0, 2, 101.0),
+        ("a", 3, 1, 102.5),
+        ("b", 1, 2, 102.6),
+        ("a", 4, 3, 110.0),
+        ("b", 0, 2, 102.7),
+    ):
+        now = at
         activity.note(events.Served(peer, messages, 100, number))
-    assert [(each["peer"], each["messages"], each["direction"]) for each in activity.syncs] == [
-        ("b", 7, "out"),
-        ("a", 5, "out"),
-        ("a", 5, "out"),
+    assert [(each["at"], each["peer"], each["messages"], each["direction"]) for each in activity.syncs] == [
+        (110.0, "a", 4, "out"),
+        (102.7, "b", 1, "out"),
+        (102.5, "a", 5, "out"),
+        (100.5, "b", 7, "out"),
     ]
 
 

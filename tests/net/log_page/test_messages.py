@@ -28,6 +28,7 @@ from gossiplog.net.log_page.messages import (
     entry,
     latest,
 )
+from gossiplog.reprs import without_bidi
 from tests.net.support import TOPIC
 from tests.strategies import build, repeatable, values
 
@@ -171,10 +172,9 @@ def test_a_payload_is_the_beginning_of_its_json(value: Any) -> None:
     whole = core.json_encode(payload)
     for most in (MOST_TEXT, 7):
         found = entry(message.value, TOPIC, most)
-        assert found["text"].encode() == whole[: len(found["text"].encode())]
         assert found["whole"] == (len(whole) <= most)
         # A character that is cut through is left out.
-        assert min(len(whole), most) - 3 <= len(found["text"].encode()) <= most
+        assert found["text"] == without_bidi(whole[:most].decode("utf-8", "ignore"))
 
 
 @pytest.mark.parametrize(
@@ -194,6 +194,18 @@ def test_large_payloads_are_short(payload: Any) -> None:
 def test_what_no_message_is_is_damage() -> None:
     with pytest.raises(CorruptLog):
         entry(b"\x00", TOPIC)
+
+
+@pytest.mark.parametrize("control", ["\u202e", "\u2066", "\u200f", "\u061c"])
+def test_no_payload_turns_around_how_it_is_shown(control: str, opened: Open, signer: Signer) -> None:
+    log = opened(signer=signer)
+    payload = {"text": f"a{control}gpj.exe", "emoji": "\U0001f468\u200d\U0001f469"}
+    message = log.append(payload)
+    for found in (latest(log).messages[0], detail(log, message.id)):
+        assert control not in found["text"]
+        # It is still the payload.
+        assert json.loads(found["text"]) == payload
+        assert "\u200d" in found["text"]
 
 
 def test_entries_are_made_few_at_a_time(opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -503,8 +503,10 @@ class _AccessControl:
                 # Also for an access log around this application.
                 scope[SCOPE_KEY] = denied
                 name, fields = name_of_token(denied)
-                self._note(denied.kind, scope, denied.reason + name, fields)
                 answer = self._explanation(scope, denied)
+                # A person who is asked for a token has done nothing wrong.
+                if answer is None or denied.is_guess or denied.token is not None:
+                    self._note(denied.kind, scope, denied.reason + name, fields)
                 await (_deny(denied, scope, receive, send) if answer is None else answer(scope, receive, send))
             case Allowed() as allowed:
                 # Likewise.

@@ -14,6 +14,8 @@ from gossiplog.reprs import escaped
 
 MOST_SYNCS = 50
 """Syncs that are remembered, those that run among them."""
+SERVED_SECONDS = 2.0
+"""Within which answers to a peer count as one sync: for one it opens several streams, beside and after each other."""
 MOST_TROUBLES = 100
 """Refusals and failures that are remembered."""
 MOST_OF_EVENT = 10
@@ -40,7 +42,7 @@ class Activity:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # By what makes two events be about one sync: the peer, and for those that it asks for, their number.
+        # By what makes two events be about one sync while it goes on: the peer, and who asks. The last changed is last.
         self._syncs: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()
         self._ended = 0
         self._troubles: deque[dict[str, Any]] = deque(maxlen=MOST_TROUBLES)
@@ -52,7 +54,7 @@ class Activity:
         Each has `at`, `peer`, `direction` ("in" for what this side asked for, "out" for what it was asked), `messages`,
         and `state`: "running", "complete" or "incomplete", for those that are asked for; and `error`.
         """
-        return [dict(sync) for sync in reversed(self._syncs.values())]
+        return sorted(map(dict, reversed(self._syncs.values())), key=lambda sync: sync["at"], reverse=True)
 
     @property
     def troubles(self) -> list[dict[str, Any]]:
@@ -72,17 +74,18 @@ class Activity:
             case events.SyncEnded(peer, complete, inserted, refused, _, error, _):
                 state = "complete" if complete else "incomplete"
                 self._set_sync((peer, 0), peer, "in", messages=inserted, state=state, error=printable(error))
-                # The next one of this peer's is another.
-                self._ended += 1
-                self._syncs["", self._ended] = self._syncs.pop((peer, 0))
+                self._end_sync((peer, 0))
                 if error:
                     self._add("sync", peer, "", error)
                 elif refused:
                     self._add("sync", peer, "", f"{refused} messages of it are refused, or descend from such")
-            case events.Served(peer, messages, _, number):
-                key = (peer, number)
-                before = self._syncs[key]["messages"] if key in self._syncs else 0
-                self._set_sync(key, peer, "out", messages=before + messages)
+            case events.Served(peer, messages):
+                before = self._syncs.get((peer, 1))
+                if before is not None and self._clock() - before["at"] > SERVED_SECONDS:
+                    self._end_sync((peer, 1))
+                    before = None
+                count = 0 if before is None else before["messages"]
+                self._set_sync((peer, 1), peer, "out", messages=count + messages)
             case events.MessagesRefused(refused, peer, more):
                 self._add_messages("message", peer, ((id, error.reason) for id, error in refused), len(refused), more)
             case events.RefusalsReported(peer, reported, more):
@@ -103,6 +106,12 @@ class Activity:
             if len(self._syncs) > MOST_SYNCS:
                 self._syncs.popitem(last=False)
         found.update(fields, at=self._clock())
+        self._syncs.move_to_end(key)
+
+    def _end_sync(self, key: tuple[str, int]) -> None:
+        """Have the next one of this peer's be another."""
+        self._ended += 1
+        self._syncs["", self._ended] = self._syncs.pop(key)
 
     def _add_messages(self, kind: Kind, peer: str, refused: Iterable[tuple[str, str]], count: int, more: int) -> None:
         for index, (id, reason) in enumerate(refused):

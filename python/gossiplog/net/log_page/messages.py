@@ -15,7 +15,7 @@ from gossiplog.errors import EncodeError, UnknownMessage
 from gossiplog.log import Log
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.message import key_of
-from gossiplog.reprs import frozen
+from gossiplog.reprs import frozen, without_bidi
 from gossiplog.storage.base import PAGE_BYTES
 
 MOST_MESSAGES = 200
@@ -155,8 +155,8 @@ def entry(value: bytes, topic: str, most_text: int = MOST_TEXT) -> Entry:
     try:
         text, whole = _payload(value, topic, most_text)
     except EncodeError as error:
-        return found | {"text": str(error)[:most_text], "whole": True, "unprintable": True}
-    return found | {"text": text, "whole": whole}
+        return found | {"text": without_bidi(str(error)[:most_text]), "whole": True, "unprintable": True}
+    return found | {"text": without_bidi(text), "whole": whole}
 
 
 def _payload(value: bytes, topic: str, most: int) -> tuple[str, bool]:

@@ -5,6 +5,7 @@ import { onTheme } from "./colours.js";
 import { follow, NoAnswer, NoToken, question, useToken } from "./connection.js";
 import { Graph } from "./graph.js";
 import {
+  clearLog,
   showAuthors,
   showCounts,
   showDetail,
@@ -124,8 +125,9 @@ const take = (data) => {
   }
   if (data.peers) showPeers(data.peers);
   if (data.syncs) showSyncs(data.syncs);
-  if (data.troubles) showTroubles(data.troubles);
   if (data.counts) showCounts(data.counts);
+  if (data.troubles || data.counts)
+    showTroubles(state.sections.troubles, element("counts").childElementCount > 0);
   if (data.fault !== undefined || data.hub)
     put(element("trouble"), state.sections.fault || state.sections.hub?.unready || "");
   if (data.latest || data.log) {
@@ -148,6 +150,8 @@ const refreshDetail = async () => {
 const signIn = (reason) => {
   document.querySelector("main").hidden = true;
   element("sign-in").hidden = false;
+  clearLog();
+  for (const name of ["connection", "trouble", "notice"]) put(element(name), "");
   put(element("sign-in-reason"), reason);
   element("token").focus();
 };
@@ -180,13 +184,11 @@ const begin = async () => {
   }
 };
 
-element("sign-in-button").addEventListener("click", () => {
+element("sign-in-form").addEventListener("submit", (event) => {
+  event.preventDefault();
   useToken(element("token").value);
   element("token").value = "";
   begin();
-});
-element("token").addEventListener("keydown", ({ key }) => {
-  if (key === "Enter") element("sign-in-button").click();
 });
 element("older").addEventListener("click", goOlder);
 element("newer").addEventListener("click", goNewer);
@@ -197,8 +199,9 @@ element("stage").addEventListener("keydown", (event) => {
   else if (event.key === "PageUp") goNewer();
   else if (event.key === "Home") goNewest();
   else if (event.key.startsWith("Arrow")) {
-    const id = graph.beside(event.key);
-    if (id !== undefined) choose(id);
+    // Where there is none, what is chosen comes into sight again.
+    const id = graph.beside(event.key) ?? graph.chosen;
+    if (id !== null) choose(id);
   } else return;
   event.preventDefault();
 });

@@ -60,6 +60,12 @@ export const showLog = ({ messages, heads, head_count, clock, root, level }, ope
   element("heads").replaceChildren(...items);
 };
 
+// What was known of the log is not shown to who has no token any more.
+export const clearLog = () => {
+  for (const name of ["messages", "heads", "clock", "root"]) put(element(`figure-${name}`), "–");
+  element("figure-root").title = "";
+};
+
 export const showAuthors = (messages) => {
   const counts = new Map();
   for (const { author } of messages) counts.set(author, (counts.get(author) ?? 0) + 1);
@@ -112,11 +118,12 @@ const KINDS = {
   defect: "defect",
 };
 
-export const showTroubles = (troubles) => {
+export const showTroubles = (troubles, isCounted) => {
   const rows = troubles.map(({ at, kind, peer, what, reason }) =>
     rowOf([timeOf(at), [KINDS[kind], peer, what].filter((text) => text).join(" · "), reason]),
   );
-  element("troubles").replaceChildren(...(rows.length > 0 ? rows : [rowOf(["–", "none yet", ""])]));
+  const none = rowOf(["–", isCounted ? "nothing else" : "none yet", ""]);
+  element("troubles").replaceChildren(...(rows.length > 0 ? rows : [none]));
 };
 
 const COUNTS = {
@@ -140,6 +147,8 @@ export const showCounts = (counts) => {
     return [item];
   });
   element("counts").replaceChildren(...items);
+  const names = ["refused_requests", "refused_connections", "dropped_messages", "errors"];
+  element("counted").hidden = names.every((name) => Object.keys(counts[name]).length === 0);
 };
 
 // The chosen message; null for none.
