@@ -284,6 +284,18 @@ async def test_nothing_is_for_pages_of_other_sites(path: str) -> None:
     assert (await call(app, path, headers=[("Host", "evil.example")])).status == 403
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_no_page_of_another_site_has_a_browser_load_anything(site: str) -> None:
+    app = Dashboard().application()
+    for path in ("/events", "/about", "/page.js"):
+        answer = await call(app, path, headers=[OWN, ("Sec-Fetch-Site", site)])
+        assert (answer.status, "another site" in answer.error) == (403, True)
+    # A link to the page is no such request, nor are the page's own.
+    assert (await call(app, "/", headers=[OWN, ("Sec-Fetch-Site", site)])).status == 200
+    for own in ("same-origin", "none"):
+        assert (await call(app, "/page.js", headers=[OWN, ("Sec-Fetch-Site", own)])).status == 200
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [

@@ -38,7 +38,7 @@ from gossiplog.net.http.answers import as_json
 from gossiplog.net.http.event_stream import Readers
 from gossiplog.net.http.listener import Address, Listener
 from gossiplog.net.http.server import serve
-from gossiplog.net.http.static_files import file_route, file_routes, read_files, with_page_headers
+from gossiplog.net.http.static_files import file_route, file_routes, read_files, refuse_other_sites, with_page_headers
 from gossiplog.net.service import background
 from gossiplog.net.threads import run_in_thread
 from gossiplog.reprs import escaped, frozen
@@ -300,7 +300,8 @@ def _site(routes: list[Route], access: Access | None) -> ASGIApp:
         exception_handlers={HTTPException: as_json, Exception: _as_failure},
     )
     application.router.redirect_slashes = False
-    return with_page_headers(protect(application, access or Access(addresses=True)))
+    guarded = refuse_other_sites(application, open_paths=("/",))
+    return with_page_headers(protect(guarded, access or Access(addresses=True)))
 
 
 async def _as_failure(request: Request, error: Exception) -> Response:

@@ -353,6 +353,20 @@ async def test_files_are_for_everybody_and_the_rest_for_readers(opened: Open) ->
             assert foreign.status == 403
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_no_page_of_another_site_has_a_browser_load_anything(opened: Open, site: str) -> None:
+    app = "https://app.example.org"
+    loaded = ("Sec-Fetch-Site", site)
+    async with Hub(opened(), access=Access(origins=[app]), dashboard=True) as hub:
+        for path in ("/dashboard/events", "/dashboard/messages", "/dashboard/log_page.js"):
+            answer = await get(hub, path, loaded)
+            assert (answer.status, "another site" in answer.error) == (403, True)
+        # A link to the page is no such request, nor are those of the page, or of one that was allowed.
+        assert (await get(hub, "/", BROWSER, loaded)).status == 200
+        assert (await get(hub, "/dashboard/messages", ("Sec-Fetch-Site", "same-origin"))).status == 200
+        assert (await get(hub, "/dashboard/messages", loaded, ("Origin", app))).status == 200
+
+
 async def test_a_browser_without_a_token_is_told_what_to_do(opened: Open) -> None:
     hub = Hub(opened(), access=Access(read_token=TOKEN, write_token=WRITING), dashboard=True)
     async with hub:

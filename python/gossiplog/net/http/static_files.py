@@ -7,12 +7,12 @@ the package that serves it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -73,6 +73,29 @@ def file_route(path: str, name: str, content: bytes) -> Route:
         return Response(content, headers=headers)
 
     return Route(path, answer)
+
+
+def refuse_other_sites(app: ASGIApp, open_paths: Collection[str] = ()) -> ASGIApp:
+    """Return an application that answers 403 to what pages of other origins have a browser load (Fetch Metadata).
+
+    An `Origin`, which is checked elsewhere, comes with requests whose answers such a page is to read. Those for images
+    and the like have none: their answers cannot be read, but they cost the server the same.
+
+    Args:
+        app: that is asked by others.
+        open_paths: to which other sites may link.
+    """
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].removeprefix(scope.get("root_path", "")) not in open_paths:
+            headers = dict(scope["headers"])
+            if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site") and b"origin" not in headers:
+                reason = "this is for the page of this server: a page of another site asked for it"
+                await JSONResponse({"error": reason}, 403)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return run
 
 
 def with_page_headers(app: ASGIApp) -> ASGIApp:

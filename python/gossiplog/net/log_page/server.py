@@ -36,7 +36,14 @@ from gossiplog.net.http.answers import JSON_TYPE, ExpensiveResponse, Page, Writt
 from gossiplog.net.http.browser_paths import BrowserPaths
 from gossiplog.net.http.event_stream import Batches, Readers
 from gossiplog.net.http.metrics import Peers, peer_json
-from gossiplog.net.http.static_files import HTML, PAGE_HEADERS, file_routes, read_files, with_page_headers
+from gossiplog.net.http.static_files import (
+    HTML,
+    PAGE_HEADERS,
+    file_routes,
+    read_files,
+    refuse_other_sites,
+    with_page_headers,
+)
 from gossiplog.net.log_page import messages
 from gossiplog.net.log_page.activity import Activity, nonzero, printable
 from gossiplog.net.replicator.telemetry import Counters
@@ -143,7 +150,7 @@ class LogPage:
         # Every method comes here: what it is to be answered is what it was without a page.
         root = Route("/", self._root)
         root.methods = None
-        return [root, Mount(_PREFIX, with_page_headers(application))]
+        return [root, Mount(_PREFIX, with_page_headers(refuse_other_sites(application)))]
 
     async def _root(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD") or not _asks_for_html(request.scope):
