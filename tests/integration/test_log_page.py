@@ -359,6 +359,13 @@ def test_what_is_chosen_comes_into_sight_again(
         page.until(f"dashboard.detail?.id === {log.heads[0]!r}")
         page.evaluate("document.getElementById('scroll').scrollTo(0, 1e6)")
         page.until("document.getElementById('scroll').scrollTop > 1000")
+        # The heads of the columns stay, and stand above them.
+        lefts = "[...{}.cells].map((cell) => Math.round(cell.getBoundingClientRect().left))"
+        heads, row = "document.querySelector('#columns tr')", "document.querySelector('#rows tr:last-child')"
+        assert page.evaluate(lefts.format(heads)) == page.evaluate(lefts.format(row))
+        assert page.evaluate(
+            f"{heads}.getBoundingClientRect().top - document.getElementById('scroll').getBoundingClientRect().top"
+        ) == pytest.approx(0, abs=3)
         page.press("ArrowUp")
         page.until("document.getElementById('scroll').scrollTop < 40")
 

@@ -176,7 +176,8 @@ export class Graph {
       .attr("fill", ({ id }) => colours.get(id))
       .raise();
     const indent = `${Math.round(x(width - 1) + 14)}px`;
-    for (const row of this.#rows.values()) row.style.paddingLeft = indent;
+    const columns = this.#body.parentElement.tHead.rows[0];
+    for (const row of [columns, ...this.#rows.values()]) row.style.paddingLeft = indent;
     this.#mark();
   }
 
