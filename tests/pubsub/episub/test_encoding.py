@@ -95,25 +95,25 @@ PEER = b"a"
     [
         ({}, "no list of kind"),
         ([2, PEER], "no list of kind"),
-        ([15, PEER, 0], "kind 15: expected 0 to 14"),
-        ([True, PEER, 0], "kind True"),
-        ([2, "a", 0], "a peer that is not 1 to 128 bytes"),
-        ([2, b"", 0], "a peer that is not 1 to 128 bytes"),
-        ([2, bytes(129), 0], "a peer that is not 1 to 128 bytes"),
+        ([15, PEER, 0], "the kind is 15: expected 0 to 14"),
+        ([True, PEER, 0], "the kind is bool: expected 0 to 14"),
+        ([2, "a", 0], "a peer is str of length 1: expected 1 to 128 bytes"),
+        ([2, b"", 0], "a peer is bytes of length 0: expected 1 to 128 bytes"),
+        ([2, bytes(129), 0], "a peer is bytes of length 129: expected 1 to 128 bytes"),
         ([2, PEER, -1], "a sequence id is -1"),
         ([2, PEER, 2**63], "a sequence id is 9223372036854775808"),
         ([2, PEER, 0, 0], "GetTopics with 1 fields: expected 0"),
         ([4, PEER, 0, PEER], "Join with 1 fields: expected 2"),
         ([4, PEER, 0, PEER, -1], "a TTL is -1"),
         ([4, PEER, 0, PEER, 2**16], "a TTL is 65536"),
-        ([4, PEER, 0, PEER, True], "a TTL is True"),
-        ([6, PEER, 0, PEER], "peers are bytes: expected a list"),
+        ([4, PEER, 0, PEER, True], "a TTL is bool: expected 0 to 65535"),
+        ([6, PEER, 0, PEER], "peers are bytes of length 1: expected a list"),
         ([6, PEER, 0, [PEER] * 257], "257 peers: expected 256 at most"),
         ([3, PEER, 0, ["t"] * 257], "257 topics: expected 256 at most"),
-        ([3, PEER, 0, ["t", "é" * 129]], "a topic that is no text of up to 256 bytes"),
-        ([3, PEER, 0, [b"t"]], "a topic that is no text of up to 256 bytes"),
+        ([3, PEER, 0, ["t", "é" * 129]], "no text of up to 256 bytes: str of length 129"),
+        ([3, PEER, 0, [b"t"]], "no text of up to 256 bytes: bytes of length 1"),
         ([11, PEER, 0, PEER, 0, 0, b""], "a number of hops is 0"),
-        ([11, PEER, 0, PEER, 1, 0, "x"], "data is str: expected bytes"),
+        ([11, PEER, 0, PEER, 1, 0, "x"], "data is str of length 1: expected bytes"),
         ([12, PEER, 0, [[PEER, 1]]], "an announcement that is no list"),
         ([12, PEER, 0, [[PEER, 1, 1]] * 4097], "4097 announcements: expected 4096 at most"),
         ([14, PEER, 0, [[PEER, 1, 1]]], "a message id that is no list"),
@@ -124,6 +124,15 @@ def test_what_is_no_packet_is_refused(value: Any, reason: str) -> None:
     """Seed 004, 3."""
     with pytest.raises(DecodeError, match=re.escape(reason)):
         encoding.decode(cbor_encode(value))
+
+
+@pytest.mark.parametrize("value", ["\x00" * 10**6, b"\x00" * 10**6, [0] * 10**5, 1.5, None])
+def test_reasons_have_nothing_of_a_strangers_values(value: Any) -> None:
+    """They are written to the log: a packet could fill a line with a million zeros."""
+    for packet in ([value, PEER, 0], [2, value, 0], [2, PEER, value], [6, PEER, 0, [value]], [3, PEER, 0, [value]]):
+        with pytest.raises(DecodeError) as raised:
+            encoding.decode(cbor_encode(packet))
+        assert len(str(raised.value)) < 100
 
 
 def test_packets_have_one_form_and_a_limit() -> None:
@@ -140,7 +149,7 @@ def test_packets_have_one_form_and_a_limit() -> None:
 @pytest.mark.parametrize(
     ("envelope", "reason"),
     [
-        (Envelope(7, 0, Prune()), "Prune: a peer that is not 1 to 128 bytes: 7"),
+        (Envelope(7, 0, Prune()), "Prune: a peer is 7: expected 1 to 128 bytes"),
         (Envelope(PEER, 0, Join(7, 1)), "Join: a peer"),
         (Envelope(PEER, 0, Neighbor((PEER,) * 257)), "Neighbor: 257 peers"),
         (Envelope(PEER, 0, Topics(("é" * 129,))), "Topics: a topic that is no text of up to 256 bytes"),

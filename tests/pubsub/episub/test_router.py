@@ -13,7 +13,7 @@ from gossiplog.pubsub.episub.config import Repair
 from gossiplog.pubsub.episub.encoding import decode, encode
 from gossiplog.pubsub.episub.messages import Envelope, GetTopics, Gossip, Graft, IHave, Join, Neighbor, Prune, Topics
 from gossiplog.pubsub.episub.router import Episub
-from gossiplog.pubsub.events import Deliver, Leave, PeerConnected, PeerDisconnected, Publish, Received, Send
+from gossiplog.pubsub.events import Deliver, Leave, PeerConnected, PeerDisconnected, Publish, Received, Rejected, Send
 from gossiplog.pubsub.events import Join as JoinTopic
 from tests.pubsub.episub.harness import ME, Lone, Net, sent
 from tests.strategies import repeatable
@@ -37,6 +37,19 @@ def test_every_packet_names_its_source_and_has_a_larger_sequence_id() -> None:
     assert len(packets) >= 4
 
 
+def test_replays_are_held_against_their_peer_where_messages_are_validated() -> None:
+    """Seed 004, 4: they were dropped in silence, however many came."""
+    router = Episub(ME, (), Random(0), validation=True)
+    router.handle(JoinTopic(""), 0.0)
+    router.handle(PeerConnected("n1"), 0.0)
+    router.handle(Received("n1", Envelope("n1", 5, GetTopics())), 0.0)
+    for packet in (Envelope("n1", 5, GetTopics()), Envelope("n2", 6, GetTopics())):
+        assert router.handle(Received("n1", packet), 0.0) == (Rejected(("n1",)),)
+    # What comes after the end of a connection is chance.
+    assert router.handle(Received("n2", Envelope("n2", 6, GetTopics())), 0.0) == ()
+    assert router.stale == 2
+
+
 def test_a_packet_for_several_peers_is_one() -> None:
     lone = Lone("n1", "n2", "n3")
     [_, send] = [event for event in lone.tell(Publish(("",), b"x")) if type(event) in (Deliver, Send)]
@@ -52,6 +65,7 @@ def test_replays_and_packets_in_anothers_name_are_ignored() -> None:
     assert lone.tell(Received("n1", Envelope("n1", 999, Gossip("s", 1, 2, b"y")))) == []
     assert lone.tell(Received("n2", Envelope("n1", 1001, Gossip("s", 1, 2, b"y")))) == []
     assert lone.tell(Received("nobody", Envelope("nobody", 1, Gossip("s", 1, 2, b"y")))) == []
+    assert lone.router.stale == 3
     # Another connection is another count.
     lone.tell(PeerDisconnected("n1"))
     lone.tell(PeerConnected("n1"))

@@ -76,7 +76,8 @@ def encode(envelope: messages.Envelope) -> bytes:
         _peer(envelope.source)
         _number(envelope.sequence)
         data: bytes = cbor_encode([kind, envelope.source, envelope.sequence, *values])
-        _expect(len(data) <= MAX_PACKET, f"{len(data)} bytes: expected {MAX_PACKET} at most")
+        if len(data) > MAX_PACKET:
+            raise DecodeError(f"{len(data)} bytes: expected {MAX_PACKET} at most")
     except DecodeError as error:
         raise EncodeError(f"{type(message).__name__}: {error.reason}") from None
     return data
@@ -88,13 +89,16 @@ def decode(data: bytes) -> messages.Envelope:
     Raises:
         DecodeError: the bytes are no packet, or not in the form in which it is written.
     """
-    _expect(len(data) <= MAX_PACKET, f"a packet of {len(data)} bytes: expected {MAX_PACKET} at most")
+    if len(data) > MAX_PACKET:
+        raise DecodeError(f"a packet of {len(data)} bytes: expected {MAX_PACKET} at most")
     value = cbor_decode(data)
     _expect(isinstance(value, list) and len(value) >= 3, "a packet that is no list of kind, source and sequence id")
     kind, source, sequence, *values = value
-    _expect(type(kind) is int and 0 <= kind < len(_KINDS), f"kind {kind!r}: expected 0 to {len(_KINDS) - 1}")
+    if not (type(kind) is int and 0 <= kind < len(_KINDS)):
+        raise DecodeError(f"the kind is {_shown(kind)}: expected 0 to {len(_KINDS) - 1}")
     make, fields = _KINDS[kind]
-    _expect(len(values) == len(fields), f"{make.__name__} with {len(values)} fields: expected {len(fields)}")
+    if len(values) != len(fields):
+        raise DecodeError(f"{make.__name__} with {len(values)} fields: expected {len(fields)}")
     message = make(*(read(value) for value, (_, read) in zip(values, fields, strict=True)))
     envelope = messages.Envelope(_peer(source), _number(sequence), message)
     # Integers as floats, keys out of order, lengths in more bytes than they need: what others might read otherwise.
@@ -115,19 +119,30 @@ def _expect(holds: bool, reason: str) -> None:
         raise DecodeError(reason)
 
 
+def _shown(value: Any) -> str:
+    """Return what a stranger's value is: a number, or a type and a length, and none of its bytes."""
+    if type(value) is int:
+        # dag-cbor's have 64 bits.
+        return str(value)
+    length = f" of length {len(value)}" if isinstance(value, str | bytes | list | dict) else ""
+    return type(value).__name__ + length
+
+
 def _listed(value: Any) -> Any:
     return [_listed(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _peer(value: Any) -> bytes:
-    _expect(type(value) is bytes and 0 < len(value) <= MAX_PEER, f"a peer that is not 1 to {MAX_PEER} bytes: {value!r}")
+    if not (type(value) is bytes and 0 < len(value) <= MAX_PEER):
+        raise DecodeError(f"a peer is {_shown(value)}: expected 1 to {MAX_PEER} bytes")
     peer: bytes = value
     return peer
 
 
 def _integer(what: str, least: int, most: int) -> _Read:
     def read(value: Any) -> int:
-        _expect(type(value) is int and least <= value <= most, f"{what} is {value!r}: expected {least} to {most}")
+        if not (type(value) is int and least <= value <= most):
+            raise DecodeError(f"{what} is {_shown(value)}: expected {least} to {most}")
         number: int = value
         return number
 
@@ -136,23 +151,28 @@ def _integer(what: str, least: int, most: int) -> _Read:
 
 def _list(what: str, most: int, read: _Read) -> _Read:
     def read_list(value: Any) -> tuple[Any, ...]:
-        _expect(type(value) is list, f"{what} are {type(value).__name__}: expected a list")
-        _expect(len(value) <= most, f"{len(value)} {what}: expected {most} at most")
+        if type(value) is not list:
+            raise DecodeError(f"{what} are {_shown(value)}: expected a list")
+        if len(value) > most:
+            raise DecodeError(f"{len(value)} {what}: expected {most} at most")
         return tuple(read(item) for item in value)
 
     return read_list
 
 
 def _topic(value: Any) -> str:
-    _expect(type(value) is str and topic_fits(value), f"a topic that is no text of up to {MAX_TOPIC} bytes")
+    if not (type(value) is str and topic_fits(value)):
+        raise DecodeError(f"a topic that is no text of up to {MAX_TOPIC} bytes: {_shown(value)}")
     topic: str = value
     return topic
 
 
 def _data(value: Any) -> bytes:
-    _expect(type(value) is bytes, f"data is {type(value).__name__}: expected bytes")
+    if type(value) is not bytes:
+        raise DecodeError(f"data is {_shown(value)}: expected bytes")
     # What leaves no room for longer peers and numbers could be read, but not be passed on.
-    _expect(len(value) <= MAX_DATA, f"data of {len(value)} bytes: expected {MAX_DATA} at most")
+    if len(value) > MAX_DATA:
+        raise DecodeError(f"data of {len(value)} bytes: expected {MAX_DATA} at most")
     data: bytes = value
     return data
 

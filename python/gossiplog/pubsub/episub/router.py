@@ -3,7 +3,8 @@
 The rules of the layers stand in `membership` and `broadcast`. The router's own:
 
 1. Every packet is an `Envelope`, with this node as its source and a sequence id that only grows. A packet counts if it
-   comes from a connected peer, names it as its source, and has a larger sequence id than that peer's last one.
+   comes from a connected peer, names it as its source, and has a larger sequence id than that peer's last one. With
+   validation, a connected peer's that does not count is held against it as a rejected message is [ours].
 2. The membership layer's NeighborUp and NeighborDown go to the broadcast layer, and what follows from them goes out in
    their place.
 3. Messages of the broadcast layer count if they come from a neighbour; else the membership layer answers them.
@@ -34,6 +35,7 @@ from gossiplog.pubsub.events import (
     PeerId,
     Publish,
     Received,
+    Rejected,
     Send,
     TimerExpired,
 )
@@ -56,6 +58,9 @@ class Episub:
         name: gives the ids of messages from their data, so that what several nodes publish is one message; None for
             this node's own name and the next sequence id.
         validation: whether others' messages wait for the application's `GossipAnswered`.
+
+    Attributes:
+        stale: packets of connected peers that did not count (rule 1).
     """
 
     def __init__(
@@ -70,8 +75,10 @@ class Episub:
         validation: bool = False,
     ) -> None:
         config = config or Config()
+        self.stale = 0
         self._me = me
         self._topic = topic
+        self._validation = validation
         self._numbers = count(sequence)
         self._membership = Membership(me, contacts, topic, random, config)
         self._broadcast = Broadcast(me, topic, name or self._next_name, config, validation)
@@ -152,8 +159,12 @@ class Episub:
 
     def _receive(self, peer: PeerId, envelope: Envelope, now: float) -> Sequence[Any]:
         last = self._last.get(peer)
-        if last is None or envelope.sequence <= last or envelope.source != peer:
+        if last is None:
             return ()
+        if envelope.sequence <= last or envelope.source != peer:
+            self.stale += 1
+            # Its packets come in order: it repeats some, or speaks for another.
+            return (Rejected((peer,)),) if self._validation else ()
         self._last[peer] = envelope.sequence
         message = envelope.message
         if peer in self._neighbours and isinstance(message, _BROADCAST):
