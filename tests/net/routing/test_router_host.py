@@ -17,7 +17,7 @@ from gossiplog.errors import ConnectionLost, NetworkError, StreamReset
 from gossiplog.net import events
 from gossiplog.net.peer import _Running
 from gossiplog.net.routing import router_host, sessions
-from gossiplog.net.routing.kinds import RouterKind, RouterName, episub, floodsub, gossipsub
+from gossiplog.net.routing.kinds import DecodedFrame, RouterKind, RouterName, episub, floodsub, gossipsub
 from gossiplog.net.routing.router_host import RouterHost
 from gossiplog.net.service import background
 from gossiplog.net.transport.connection import Connection
@@ -27,6 +27,7 @@ from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import gossip
 from gossiplog.protocol.wire import Protocols
 from gossiplog.pubsub.authorship import peer_id_of
+from gossiplog.pubsub.episub.messages import Envelope, GetTopics
 from gossiplog.pubsub.events import PeerConnected, Received, RoundTrip
 from gossiplog.pubsub.gossipsub import GossipConfig
 from gossiplog.pubsub.log_routers import REJECTIONS
@@ -375,6 +376,19 @@ async def test_episub_finds_all_through_one_and_mends_what_fails(network: Networ
                 test.cut(member, members[0])
         members[1].host.publish(b"after")
         await until(lambda: all(member.delivered[-1] == b"after" for member in members[2:]))
+
+
+async def test_who_repeats_packets_of_episub_is_blamed(network: Network) -> None:
+    async with net(network, "episub") as test:
+        first, second = test.add(1), test.add(2)
+        test.join(first, second)
+        await until(lambda: meshed(first, second))
+        replayed = DecodedFrame(Envelope(episub().peer_of(second.peer_id), 0, GetTopics()), (), 0)
+        for number in range(1, REJECTIONS + 1):
+            assert first.blamed == []
+            first.host._take(first.host._sessions[second.peer_id], replayed)
+            assert first.host.score(second.peer_id) == -10.0 * number**2
+        assert first.blamed == [f"{REJECTIONS} of its messages were rejected"]
 
 
 async def test_episub_gives_up_whom_nobody_knows(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:

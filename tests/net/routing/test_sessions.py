@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -19,7 +19,7 @@ from gossiplog.net.transport.network import Network
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol.wire import MAX_FRAME
 from gossiplog.pubsub.gossipsub import GossipConfig
-from gossiplog.pubsub.rpc import FLOODSUB, Control, Message, Rpc
+from gossiplog.pubsub.rpc import FLOODSUB, Control, Message, Rpc, Subscription
 from gossiplog.pubsub.wire import encode
 from tests.net.support import connect_pair
 
@@ -71,6 +71,12 @@ async def until(reached: Callable[[], bool]) -> None:
 async def drain(stream: Stream) -> None:
     while await stream.receive():
         pass
+
+
+async def flood(stream: Stream, data: bytes) -> None:
+    # Who is blamed is not read any more.
+    with suppress(StreamReset):
+        await stream.send(data)
 
 
 def test_an_allowance_comes_back_with_time() -> None:
@@ -221,6 +227,40 @@ async def test_floods_beside_messages_are_metered(network: Network, monkeypatch:
         await until(lambda: bool(test.blamed))
         assert "said more beside messages than it may: 1000 bytes at once" in test.blamed[0]
         assert len(test.took) < 20
+
+
+async def test_what_a_peer_may_cause_at_once_is_a_second_of_work(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Subscriptions that come and go in small packets took a core for 14 seconds."""
+    # However long the machine takes.
+    monkeypatch.setattr(sessions, "_CONTROL_SECONDS", 1e9)
+    async with side(network) as test, background() as tasks:
+        there = await test.there.open_stream(FLOODSUB)
+        await test.accept()
+        tasks.start_soon(test.session.read, test.take)
+        changes = Rpc(subscriptions=(Subscription("t", True), Subscription("t", False)))
+        tasks.start_soon(flood, there, b"".join(encode(changes)) * 13_000)
+        await until(lambda: bool(test.blamed))
+        assert 10_000 < len(test.took) < 13_000
+
+
+async def test_who_sends_the_same_again_and_again_is_blamed(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies cost work, and were free."""
+    monkeypatch.setattr(sessions, "_CONTROL_SECONDS", 1e9)
+    async with side(network) as test, background() as tasks:
+        there = await test.there.open_stream(FLOODSUB)
+        await test.accept()
+        tasks.start_soon(test.session.read, test.take)
+        # Other messages cost nothing.
+        for number in range(30):
+            await there.send(packet(bytes([number]) * 2**20))
+        await until(lambda: len(test.took) == 30)
+        assert test.blamed == []
+        # It has sent this one already.
+        tasks.start_soon(flood, there, packet(bytes(2**20)) * 30)
+        await until(lambda: bool(test.blamed))
+        assert 40 < len(test.took) < 50
 
 
 async def test_who_opens_streams_again_and_again_is_blamed(network: Network) -> None:

@@ -319,7 +319,7 @@ class RouterHost:
 
     def _take(self, session: GossipSession, frame: DecodedFrame) -> None:
         """Report what came from a peer."""
-        self._counts["gossip_copies"] += frame.messages
+        self._counts["gossip_copies"] += len(frame.messages)
         self._handle(Received(self._kind.peer_of(session.name), frame.packet))
 
     def _perform(self, orders: Sequence[Any]) -> None:

@@ -6,19 +6,20 @@ bytes, all of them together `MAX_TOTAL_QUEUED`; what finds no room is not sent. 
 
 What is read is bounded by the frame: half of one is kept, and counts for its peer as what it sent and nobody read. What
 is in frames beside messages is metered as a host meters it (rust/net/src/mesh/rate_limiter.rs): `CONTROL_BYTES` at
-once, of which a sixteenth comes back each second.
+once, of which a sixteenth comes back each second. A packet counts as the work that it takes here, and so does a
+message that the same peer has sent before, which a router asks for again at most now and then.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import anyio
 
 from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError, StreamReset
-from gossiplog.net.routing.kinds import DecodedFrame, RouterKind
+from gossiplog.net.routing.kinds import CHANGE_COST, DecodedFrame, RouterKind
 from gossiplog.net.service import background
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.pacing import TimeSlice
@@ -36,6 +37,8 @@ CONTROL_BYTES = 16 * 2**20
 MAX_STREAMS = 16
 """Streams that a peer may open within STREAMS_SECONDS: one is enough, and each takes the place of the one before."""
 STREAMS_SECONDS = 60.0
+MAX_REMEMBERED = 2048
+"""Messages of a peer, the latest, by which a repeated one is known."""
 _CONTROL_SECONDS = 16.0
 _CHUNK = 64 * 1024
 
@@ -107,6 +110,8 @@ class GossipSession:
         self._outbound: Stream | None = None
         self._control = Allowance(CONTROL_BYTES, _CONTROL_SECONDS)
         self._streams = Allowance(MAX_STREAMS, STREAMS_SECONDS)
+        # Hashes of what the peer sent, the oldest first.
+        self._received: dict[int, None] = {}
         self._changed = Signal()
         self._closing = False
         self._ended = False
@@ -267,7 +272,8 @@ class GossipSession:
             try:
                 while (frame := frames.next()) is not None:
                     received = self._kind.decode(frame)
-                    if not self._control.spend(received.cost, anyio.current_time()):
+                    cost = received.cost + self._note_repeats(received.messages)
+                    if not self._control.spend(cost, anyio.current_time()):
                         raise ProtocolError(f"it said more beside messages than it may: {CONTROL_BYTES} bytes at once")
                     take(received)
                     await time_slice.rest()
@@ -275,6 +281,20 @@ class GossipSession:
                 self.blame(f"it broke the protocol of gossip: {error}")
                 return
             stream.reserve_memory(frames.held)
+
+    def _note_repeats(self, messages: Sequence[bytes]) -> int:
+        """Return what those of a peer's messages cost that it has sent before."""
+        cost = 0
+        for data in messages:
+            # Keyed anew in each process, so nobody finds two messages with one.
+            key = hash(data)
+            if key in self._received:
+                cost += CHANGE_COST + len(data)
+            else:
+                self._received[key] = None
+                if len(self._received) > MAX_REMEMBERED:
+                    del self._received[next(iter(self._received))]
+        return cost
 
 
 async def _watch(stream: Stream) -> None:
