@@ -1,6 +1,6 @@
 """What happened on a hub lately, as the page of its log shows it: syncs, refusals and failures, with the reasons.
 
-It takes the hub's events, and keeps the last of them. Nothing here waits or reads a clock.
+It takes the hub's events, and keeps the last of them. Nothing here waits; the clock is the caller's.
 """
 
 from __future__ import annotations
