@@ -354,6 +354,7 @@ async def test_a_recording_that_is_another_now_is_not_served(tmp_path: Path) -> 
         ("MyBox.example", "mybox.example", 200),
         ("mybox.example", "other.example", 403),
         ("", "localhost", 200),
+        ("a b", "localhost", 200),
     ],
 )
 async def test_a_page_is_known_by_addresses_and_the_name_that_it_is_served_at(

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -252,10 +251,10 @@ class Dashboard:
 def access_at(host: str) -> Access:
     """Return who may use a page that is served at a host: who calls it by an address, as localhost, or by its name."""
     try:
-        ip_address(host)
+        return Access(addresses=True, hosts=[host.lower()])
     except ValueError:
-        return Access(addresses=True, hosts=[host.lower()] if host else [])
-    return Access(addresses=True)
+        # No name of a host: listening at it fails, and says so.
+        return Access(addresses=True)
 
 
 def player(path: Path, title: str, access: Access | None = None) -> ASGIApp:

@@ -168,6 +168,14 @@ def test_a_dashboard_whose_address_is_taken(program: Program, tmp_path: Path) ->
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("host", ["a b", "foo!bar", "ünï"])
+def test_a_dashboard_at_what_is_no_host(program: Program, host: str) -> None:
+    done = program("network", "--peers", "2", "--topology", "hub", "--seconds", "0", "--dashboard", f"{host}:0")
+    assert done.code == 1
+    assert done.err.startswith("gossiplog: cannot listen at ")
+    assert "Traceback" not in done.err
+
+
 def test_a_recording_replaces_recordings_alone(program: Program, tmp_path: Path) -> None:
     (tmp_path / "log.db").write_bytes(b"SQLite format 3\0")
     done = program("network", "--peers", "2", "--topology", "hub", "--record", tmp_path / "log.db")
