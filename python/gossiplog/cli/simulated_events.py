@@ -32,7 +32,7 @@ _MOST_KEPT = 1000
 
 
 class SimulatedEvents:
-    """Observes a run, and gives its events to whoever records them.
+    """Observes a run, and gives its events to a recorder.
 
     Args:
         write: takes the events, in the order of their times.
@@ -74,7 +74,7 @@ class SimulatedEvents:
             self.flush()
 
     def flush(self) -> None:
-        """Give what is kept to whoever records it."""
+        """Give what is kept to the recorder."""
         if self._kept:
             self._write(self._kept)
             self._kept = []

@@ -1,6 +1,6 @@
 """What happens in a network, as a dashboard shows it and a recording keeps it; one JSON object for each event.
 
-Whoever runs a network reports: real peers, simulated ones, or a test. Nothing here knows what a peer is made of. Times
+Reporters are real peers, simulated ones, or a test. Nothing here knows what a peer is made of. Times
 are seconds since the network began, by the reporter's clock. Peers are named by any short text, the same in all events.
 
 What a reporter leaves out the picture lacks, and nothing else: every event may come twice, and an event about a peer

@@ -1,7 +1,7 @@
 """From the events of a network to what pages are sent: a state to begin with, then what changes, in batches.
 
-Nothing here waits or reads a clock. Whoever reports calls `publish`, which takes the same short time whether nobody
-looks or many do; the work for readers is done once for all of them, some twenty times a second, by `flush`.
+Nothing here waits or reads a clock. Reporters call `publish`, which appends, and folds only when MOST_PENDING events
+wait; the work for readers is done once for all of them, some twenty times a second, by `flush`.
 
 A batch has every change of the state, and no more pulses than an eye can follow: of several reports of one log the last
 alone, of many deliveries a sample. So it brings the totals and the samples of the charts, which cannot be counted from

@@ -1,7 +1,7 @@
 """The state of a network: what follows from its events.
 
 `page/state.js` is the same fold in the browser, and `tests/dashboard/test_page_state.py` holds the two against each
-other. Whoever changes one changes both.
+other. Change both together.
 
 Everything is bounded, because a recording may be anybody's: peers, edges, the events that are remembered, and the
 samples of the charts, which become half as dense whenever there are too many.

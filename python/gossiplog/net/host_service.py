@@ -79,7 +79,7 @@ class HostService(Service):
         await self._running_host.dial(address)
 
     def block(self, peer_id: str) -> None:
-        """Disconnect from a peer, and let it not connect again, whoever dials, until it is unblocked.
+        """Disconnect from a peer, and refuse connections with it, dialled by either side, until it is unblocked.
 
         What it has sent before stays in the log, and what it writes may still come through others. A peer may be
         blocked before this side runs.

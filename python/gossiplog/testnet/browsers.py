@@ -277,7 +277,7 @@ class _Page:
 
     def _answered(self, id: int, error: str | None = None) -> None:
         self._commands.pop(id, None)
-        # Whoever called may have been cancelled.
+        # The caller may have been cancelled.
         if (answered := self._waiting.get(id)) is not None:
             if error is not None:
                 self._errors[id] = error

@@ -2,7 +2,7 @@
 
 A member is changed by one task at a time, which holds its lock and waits for nothing but its worker meanwhile: a stop
 or a cut that comes while a member starts is made as soon as it runs. Nobody takes a second lock under it. What waits
-for another member, as a client for its hub, is suspended, and whoever starts that other member starts it, too.
+for another member, as a client for its hub, is suspended; the start of that other member starts it, too.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class ProcessLink(WorkerLink):
             case Failed(0, error):
                 raise NetworkError(error)
             case Done(number) | Failed(number) as answer:
-                # Whoever called may have been cancelled.
+                # The caller may have been cancelled.
                 if (answered := self._waiting.get(number)) is not None:
                     self._answers[number] = answer
                     answered.set()

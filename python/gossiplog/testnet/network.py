@@ -260,7 +260,7 @@ class LocalNetwork(Service):
                 pass
 
     def report(self, event: dashboard_events.Event) -> None:
-        """Report an event to whoever listens."""
+        """Report an event to the listener, if there is one."""
         if self._on_event is not None:
             self._on_event(event)
 

@@ -114,8 +114,8 @@ def network(
             _DASHBOARD,
             metavar="[HOST:PORT]",
             help="Serve a page that shows the network and controls it, at this address; by default at a free port of"
-            " this machine alone. Run until Ctrl-C. Whoever reaches another address commands the network: there is no"
-            " token.",
+            " this machine alone. Run until Ctrl-C. Everybody who reaches another address commands the network: there"
+            " is no token.",
         ),
     ] = None,
     record: Annotated[

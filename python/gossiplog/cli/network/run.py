@@ -212,7 +212,7 @@ async def _enter(
         address: Address = await tasks.start(dashboard.serve, *view.address)
         url = address.url("http")
         if not ip_address(address.host).is_loopback:
-            note(f"whoever reaches {url}/ commands this network: there is no token")
+            note(f"everybody who reaches {url}/ commands this network: there is no token")
         if output.json:
             output.record({"dashboard": f"{url}/"})
         else:

@@ -173,7 +173,7 @@ def serve(
         bool,
         typer.Option(
             "--dashboard/--no-dashboard",
-            help="Show a page about the log to a browser that opens the hub's address, for whoever may read: messages,"
+            help="Show a page about the log to a browser that opens the hub's address and may read: messages,"
             " heads, peers, refusals.",
         ),
     ] = False,

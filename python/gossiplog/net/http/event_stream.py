@@ -123,7 +123,7 @@ class Readers:
         return len(self._streams)
 
     def notify(self) -> None:
-        """Send the batches that were added, whoever added them; do nothing where there are none."""
+        """Send the batches that were added since the last call, if there are any."""
         if self._announced != self._batches.position:
             self._wake()
 

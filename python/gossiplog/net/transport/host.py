@@ -168,7 +168,7 @@ class Host(Transport):
                 connection.release("it was not established")
 
     def block(self, peer_id: str) -> None:
-        """Close the connections to a peer, and keep none, whoever dials, until it is unblocked.
+        """Close the connections to a peer, and refuse new ones, dialled by either side, until it is unblocked.
 
         Raises:
             NetworkError: an id that is none or this host's own, too many blocked peers, or the host was stopped.
