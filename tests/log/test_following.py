@@ -11,7 +11,9 @@ import pytest
 import gossiplog
 from gossiplog import Log, LossWarning, Signer, StorageError
 from gossiplog.log import following
+from gossiplog.log.following import BY_OTHERS
 from gossiplog.storage import base
+from tests.storage.announcing import AnnouncingStorage
 
 
 def test_what_is_there_comes_in_the_order_of_arrival(log: Log, signer: Signer) -> None:
@@ -123,6 +125,54 @@ def test_commits_through_another_connection_are_found(
     writer.start()
     assert [message.payload for message in next(arrivals)] == ["other"]
     writer.join()
+
+
+def test_commits_that_a_database_announces_wake_at_once(
+    tmp_path: Path, opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only an announcement can end the wait.
+    monkeypatch.setattr(following, "ANNOUNCED_POLL_SECONDS", 100.0)
+    storage = AnnouncingStorage(tmp_path / "log.db")
+    log, other = opened(storage), opened(tmp_path / "log.db", signer=signer)
+    arrivals = log.subscribe()
+
+    def write() -> None:
+        other.append("other")
+        storage.watched.wait()
+        storage.announce()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert [message.payload for message in next(arrivals)] == ["other"]
+    writer.join()
+
+
+def test_a_storage_is_watched_once_and_only_where_somebody_waits(
+    tmp_path: Path, opened: Callable[..., Log], signer: Signer
+) -> None:
+    storage = AnnouncingStorage(tmp_path / "log.db")
+    log = opened(storage, signer=signer)
+    log.append("first")
+    assert len(next(log.subscribe(after=0))) == 1
+    assert storage.watchers == []
+    heard: list[int | None] = []
+    for _ in range(2):
+        with log.replica.listening(heard.append):
+            storage.announce()
+    log.replica.count()
+    assert len(storage.watchers) == 1
+    assert heard == [BY_OTHERS, BY_OTHERS]
+
+
+def test_what_is_announced_is_looked_for_rarely(
+    tmp_path: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = AnnouncingStorage(tmp_path / "log.db")
+    log = opened(storage)
+    assert log.replica.poll_seconds == following.ANNOUNCED_POLL_SECONDS
+    # As where the connection is lost that brings the announcements.
+    monkeypatch.setattr(storage, "is_announcing", False)
+    assert log.replica.poll_seconds == following.POLL_SECONDS < following.ANNOUNCED_POLL_SECONDS
 
 
 @pytest.mark.parametrize("by", ["deletion", "replacement"])

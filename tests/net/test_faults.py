@@ -13,8 +13,9 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
+from gossiplog.log import following
 from gossiplog.net import events
-from gossiplog.net.replicator import change_feed, driver, sessions
+from gossiplog.net.replicator import driver, sessions
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.sync import serve_sync
 from gossiplog.net.replicator.workers import WorkerPool
@@ -179,7 +180,7 @@ async def test_an_error_of_the_disk_that_passes_ends_nothing(
     words: str,
 ) -> None:
     faults = inject(monkeypatch)
-    monkeypatch.setattr(change_feed, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.02)
     ours, theirs = (opened(tmp_path / name, signer=signer, synchronous="off") for name in ("ours.db", "theirs.db"))
     # As another process has it: the driver reads from the file what it appends.
     beside = opened(tmp_path / "ours.db", signer=signer, synchronous="off")

@@ -19,10 +19,14 @@ _GENERATION = 2**48
 """What a generation counts in a cursor: those of a log that was never rebased are the sequences themselves."""
 POLL_SECONDS = 0.25
 """How often the commits of other processes are looked for."""
+ANNOUNCED_POLL_SECONDS = 2.0
+"""The same where the database announces them: an announcement may be lost on a connection that is."""
+BY_OTHERS = 0
+"""What a listener is called with when others may have committed: how far the log has come is to be looked up."""
 
 Listener: TypeAlias = Callable[[int | None], object]
-"""Is called with the sequence of the last message of a commit of this process, or None when the log was closed; on the
-thread of the commit, so it must not wait."""
+"""Is called with the sequence of the last message of a commit of this process, with BY_OTHERS, or with None when the
+log was closed; on the thread of the commit, or of the storage, so it must not wait."""
 
 # The last messages that are kept for those who follow, and their bytes: a database that has just written them need not
 # be asked for them.
@@ -43,6 +47,12 @@ class CommitNotifier:
         # The values of messages by their sequences; guarded by the lock of `_changed`.
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
+        self._is_watching = False
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long a wait for commits of other processes lasts before they are looked for."""
+        return ANNOUNCED_POLL_SECONDS if self._storage.announces_commits else POLL_SECONDS
 
     def committed(self, plan: WritePlan, last: int) -> None:
         """Announce that this process has committed the messages of a plan; `last` is the sequence of the last."""
@@ -70,12 +80,22 @@ class CommitNotifier:
         for listener in self._listeners:
             listener(last)
 
+    def _watch(self) -> None:
+        """Have the storage announce the commits of others, from the first call until the log is closed."""
+        if self._is_watching:
+            return
+        with self._changed:
+            is_first, self._is_watching = not self._is_watching, True
+        if is_first:
+            self._storage.watch(lambda: self._wake(BY_OTHERS))
+
     @contextmanager
     def listening(self, listener: Listener) -> Iterator[None]:
         """Notify a listener of commits, for the time of a block."""
         with self._changed:
             self._listeners = (*self._listeners, listener)
         try:
+            self._watch()
             yield
         finally:
             with self._changed:
@@ -138,7 +158,7 @@ class CommitNotifier:
         return read(self._storage, arrivals)
 
     def wait(self, cursor: int) -> int:
-        """Wait until there are messages after a sequence, but POLL_SECONDS at most.
+        """Wait until there are messages after a sequence, but `poll_seconds` at most.
 
         Returns:
             The sequence of the last message; that of before, if it had to wait.
@@ -147,12 +167,13 @@ class CommitNotifier:
             self._waiting += 1
             wakings = self._wakings
         try:
+            self._watch()
             # Looked up when it is known that somebody waits: what is committed from now on notifies. And not under the
             # lock, because a log in memory may not be read for as long as a transaction hangs, and who wakes must not.
             count = self._count()
             with self._changed:
                 if count <= cursor and wakings == self._wakings:
-                    self._changed.wait(POLL_SECONDS)
+                    self._changed.wait(self.poll_seconds)
             return count
         finally:
             with self._changed:

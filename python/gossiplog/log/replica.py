@@ -365,8 +365,13 @@ class Replica:
         write(self._storage, touch)
 
     def listening(self, listener: Listener) -> AbstractContextManager[None]:
-        """Notify a listener of what this process commits, and of the log's end, for the time of a block."""
+        """Notify a listener of commits, and of the log's end, for the time of a block."""
         return self._notifier.listening(listener)
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long a listener waits before it looks for commits of other processes that nobody announced."""
+        return self._notifier.poll_seconds
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Return the values of what `arrivals` does, from memory.

@@ -444,6 +444,25 @@ class Storage(ABC):
             StorageError: this thread is in a transaction already, or the lock of another process was not released.
         """
 
+    def watch(self, notify: Callable[[], object]) -> None:
+        """Have a function called when others may have committed, until the storage is closed, where a database can.
+
+        How far the log has come is to be looked up: what a database says of it, anybody may have said. The function is
+        also called once commits are announced, and when they no longer are.
+
+        Args:
+            notify: is called on a thread of the storage's, so it must not wait. It may be called for nothing.
+        """
+        return
+
+    @property
+    def announces_commits(self) -> bool:
+        """Whether the functions that `watch` was given are called for all commits of others now.
+
+        Otherwise these have to be looked for.
+        """
+        return False
+
     @abstractmethod
     def size(self) -> int:
         """Return how many bytes the database takes."""

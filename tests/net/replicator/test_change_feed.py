@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from gossiplog import Log, MemoryStorage, SignedMessage, Signer
 from gossiplog.errors import LogClosed, StorageError
+from gossiplog.log import following
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.protocol.broadcast import events as broadcast
 from tests.net.support import Heard, feed_and_writer
+from tests.storage.announcing import AnnouncingStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +92,7 @@ async def test_commits_that_come_close_together_are_one_event(
 async def test_what_was_committed_before_it_follows_is_reported_at_once(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_feed, "POLL_SECONDS", 1e9)
+    monkeypatch.setattr(following, "POLL_SECONDS", 1e9)
     log = opened(signer=signer)
     heard = Heard()
     made, _ = feed_and_writer(log, heard.message)
@@ -98,6 +102,28 @@ async def test_what_was_committed_before_it_follows_is_reported_at_once(
             tasks.start_soon(task, 0)
         await heard.wait_for_messages(1)
         tasks.cancel_scope.cancel()
+
+
+async def test_commits_that_a_database_announces_are_reported_at_once(
+    opened: Open, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "ANNOUNCED_POLL_SECONDS", 1e9)
+    storage = AnnouncingStorage(tmp_path / "log.db")
+    log, other = opened(storage), opened(tmp_path / "log.db", signer=signer)
+    heard = Heard()
+    made, _ = feed_and_writer(log, heard.message)
+    async with anyio.create_task_group() as tasks:
+        for task in (made.follow, made.deliver):
+            tasks.start_soon(task, 0)
+        await anyio.to_thread.run_sync(storage.watched.wait)
+        for number in range(3):
+            other.append(number)
+            # Once for nothing: all roles of a database may notify.
+            for _ in range(2):
+                await anyio.to_thread.run_sync(storage.announce)
+            await heard.wait_for_messages(number + 1)
+        tasks.cancel_scope.cancel()
+    assert [message.payload for message in heard.messages] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What is committed to a log: by a driver's own transactions (`log_writer`), and by others.
 
-Other threads of this process notify the feed as they commit, with their messages; other processes are looked for.
+Other threads of this process notify the feed as they commit, with their messages; commits of other processes are looked
+for when the database announces them, and now and then.
 Nothing is read from the database that this process has just written to it.
 """
 
@@ -14,7 +15,6 @@ import anyio
 
 from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
-from gossiplog.log.following import POLL_SECONDS
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import State
 from gossiplog.net import events
@@ -118,7 +118,7 @@ class ChangeFeed:
             self.index_behind.set()
 
     def _note_commits(self, last: int | None) -> None:
-        """Note that the log has messages up to this one, or that it was closed."""
+        """Note that the log has messages up to this one, that others may have committed some, or that it was closed."""
         if last is None:
             self._is_closed = True
         elif last > self._last:
@@ -154,7 +154,7 @@ class ChangeFeed:
     async def _count(self) -> int:
         """Wait for a sequence that was not announced, and return the last one."""
         while self._last <= self._followed:
-            with anyio.move_on_after(0 if self._is_closed else POLL_SECONDS):
+            with anyio.move_on_after(0 if self._is_closed else self._replica.poll_seconds):
                 await self._news.wait()
             if self._last <= self._followed:
                 await self._look()
