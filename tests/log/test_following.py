@@ -137,8 +137,9 @@ def test_commits_that_a_database_announces_wake_at_once(
     arrivals = log.subscribe()
 
     def write() -> None:
-        other.append("other")
+        # Not before the follower waits: it would find the message, and never watch.
         storage.watched.wait()
+        other.append("other")
         storage.announce()
 
     writer = threading.Thread(target=write)
