@@ -19,8 +19,10 @@ from hypothesis import settings
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
 from gossiplog.storage import sqlite_files
+from tests import postgres
 from tests.asyncio_run import without_library
 from tests.groups import Groups, sample
+from tests.postgres import Server
 from tests.workers import Workers
 
 if TYPE_CHECKING:
@@ -139,6 +141,32 @@ def rust() -> ModuleType:
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """One place for a log of each kind; opening it twice opens the same log, but for ":memory:"."""
     return {"memory": MemoryStorage(), "sqlite": tmp_path / "log.db", "sqlite-memory": ":memory:"}[request.param]
+
+
+@pytest.fixture
+def postgres_server() -> Server:
+    """The server of Postgres of all tests, for those that leave it running and its settings alone."""
+    return postgres.shared_server()
+
+
+@pytest.fixture
+def new_postgres_url(postgres_server: Server) -> Iterator[Callable[[], str]]:
+    """Returns URLs of schemas that do not exist, and drops these after the test."""
+    with ExitStack() as stack:
+        yield lambda: postgres_server.url(stack.enter_context(postgres.schema_of(postgres_server)))
+
+
+@pytest.fixture
+def postgres_url(new_postgres_url: Callable[[], str]) -> str:
+    """The URL of a schema that does not exist yet."""
+    return new_postgres_url()
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Callable[..., Server]]:
+    """Starts servers of Postgres that a test stops, breaks or follows; `settings` are those of postgresql.conf."""
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(postgres.own_server(**settings))
 
 
 @pytest.fixture
