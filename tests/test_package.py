@@ -62,7 +62,7 @@ def test_importing_the_package_loads_no_network() -> None:
         "log = gossiplog.open(':memory:', 'org.example.test', signer=signer);"
         "log.append(1); gossiplog.Apply, gossiplog.ApplyTransaction;"
         "print([name for name in ('anyio', 'starlette', 'uvicorn', 'pydantic', 'google.protobuf', 'gossiplog.net',"
-        " 'gossiplog.dashboard',"
+        " 'psycopg', 'gossiplog.dashboard',"
         " 'gossiplog.reference', 'gossiplog.log.insertion', 'gossiplog.log.recovery', 'concurrent.futures', 'logging',"
         " 'secrets', 'tempfile', 'traceback', 'typing_extensions', 'importlib.metadata') if name in sys.modules])"
     )

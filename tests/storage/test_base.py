@@ -22,16 +22,19 @@ from gossiplog import (
 )
 from gossiplog.storage import base
 from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction, divisions
+from gossiplog.storage.postgres import PostgresStorage
 
 TOPIC = "org.example.test"
 SIGNER = Signer(bytes(32))
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite-memory"])
+@pytest.fixture(params=["memory", "sqlite", "sqlite-memory", "postgres"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     made: Storage
     if request.param == "memory":
         made = MemoryStorage()
+    elif request.param == "postgres":
+        made = PostgresStorage(request.getfixturevalue("postgres_url"))
     else:
         made = SQLiteStorage(tmp_path / "log.db" if request.param == "sqlite" else ":memory:")
     made.open(TOPIC, True)

@@ -1,0 +1,306 @@
+"""A log in a Postgres database, in a schema of its own or beside an application's tables.
+
+One connection writes, guarded by a lock that a thread may hold; an advisory lock of the database keeps other processes
+out. Readers have connections of their own, and never wait for a writer. How a log is found and made is in
+`postgres_opening`, how a transaction begins and ends in `postgres_transactions`, the tables and the statements that
+read them in `postgres_tables`; `postgres_connections` says what is set on a connection.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import get_args
+
+import psycopg
+
+from gossiplog.errors import CorruptLog, LogClosed, StorageError
+from gossiplog.storage.base import DiskFailure, Progress, Reader, Storage, Transaction, closing
+from gossiplog.storage.postgres_backup import back_up
+from gossiplog.storage.postgres_checks import integrity_problems
+from gossiplog.storage.postgres_connections import Session
+from gossiplog.storage.postgres_errors import PostgresErrors, hiding, is_connection_lost
+from gossiplog.storage.postgres_guard import Guard
+from gossiplog.storage.postgres_opening import Found, Opening, lock_key
+from gossiplog.storage.postgres_tables import PostgresReader, Statements
+from gossiplog.storage.postgres_transactions import PostgresTransaction, WriteTransaction
+from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.sqlite import Synchronous
+
+# Connections of readers that are kept open between uses.
+_IDLE_READERS = 4
+_SIZE = """
+    SELECT coalesce(pg_catalog.sum(pg_catalog.pg_total_relation_size(oid)), 0)::pg_catalog.int8
+    FROM pg_catalog.pg_class WHERE relnamespace = %b AND relkind IN ('r', 'm')
+"""
+
+
+class PostgresStorage(Storage):
+    """A log in a Postgres database.
+
+    Args:
+        url: as `postgresql://user@host/database?schema=name`, or parsed.
+        synchronous: when a commit waits for the disks (synchronous_commit of the server): with "full" and "extra" an
+            append that returned survives a crash of the server; with "off" and "normal" it survives the end of this
+            process, and the server may lose the last half second of a crash.
+        read_only: whether nothing is written to the log, which must exist.
+    """
+
+    def __init__(self, url: str | PostgresURL, *, synchronous: Synchronous = "full", read_only: bool = False) -> None:
+        if synchronous not in get_args(Synchronous):
+            raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
+        self._url = PostgresURL.parse(url) if isinstance(url, str) else url
+        self._synchronous = synchronous
+        self._read_only = read_only
+        self._hide = hiding(self._url)
+        self._statements = Statements(self._url.schema)
+        self._opening = Opening(self._url, read_only, self._statements)
+        self._lock = threading.RLock()
+        self._writer: Session | None = None
+        self._is_writing = False
+        self._found: Found | None = None
+        self._guard = Guard((), self._url.schema)
+        self._process = 0
+        # What follows is guarded by a lock of its own, because readers do not wait for the writer.
+        self._pool_lock = threading.Lock()
+        self._idle: list[Session] = []
+        self._closed = True
+
+    @property
+    def place(self) -> str:
+        return self._url.place
+
+    @property
+    def url(self) -> PostgresURL:
+        """Where the log is."""
+        return self._url
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    @property
+    def channel(self) -> str:
+        """The name of the channel on which commits are announced, with the sequence of the last message; once open."""
+        return f"gossiplog_{self._log.space}"
+
+    @property
+    def identity(self) -> bytes:
+        """The random bytes that this log has and no other; once open."""
+        return self._log.identity
+
+    @property
+    def _log(self) -> Found:
+        if self._found is None:
+            raise LogClosed(f"the log {self.place} is closed")
+        return self._found
+
+    def connect(self) -> Session:
+        """Return a new connection to the database.
+
+        Raises:
+            StorageError: the server refuses it, or there is none.
+        """
+        with self._errors("open"):
+            return Session(self._url, synchronous=self._synchronous)
+
+    def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
+        with self._lock:
+            if self._writer is not None:
+                raise StorageError(f"{self.place} is open already through this storage")
+            session = self.connect()
+            try:
+                with self._errors("open"):
+                    found = self._opening.run(session, topic, create and not self._read_only)
+            except BaseException:
+                session.close()
+                raise
+            self._found = found
+            self._guard = Guard(found.tables.values(), self._url.schema)
+            self._writer, self._process, self._closed = session, os.getpid(), False
+            return found.topic
+
+    @contextmanager
+    def reader(self, *, single: bool = False) -> Iterator[Reader]:
+        with self._reading("read") as session:
+            if not single or session.is_pooled:
+                session.script(session.begin_reading)
+            yield PostgresReader(session, self._statements)
+
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[Session]:
+        """Provide a connection of a reader."""
+        session = self._borrow()
+        try:
+            with self._errors(doing):
+                yield session
+        except (CorruptLog, DiskFailure):
+            # The next one has a new connection: what this one's process on the server has in memory may be wrong.
+            session.close()
+            self._close_idle()
+            raise
+        finally:
+            self._give_back(session)
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        self._check_open()
+        if self._read_only:
+            raise StorageError(f"cannot write to {self.place}: it was opened read-only")
+        return WriteTransaction(self._lock, self._begin, self._finish, self._leave, self._errors("write to"))
+
+    def _begin(self) -> PostgresTransaction:
+        if self._is_writing:
+            raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
+        session = self._open_writer()
+        self._is_writing = True
+        return PostgresTransaction(
+            session,
+            self._statements,
+            self._guard,
+            self._errors("write to"),
+            lock_key(self._log.space),
+            self.channel,
+        )
+
+    def _finish(self, transaction: PostgresTransaction) -> None:
+        """Commit; where the connection is lost meanwhile, find out what is stored.
+
+        Raises:
+            StorageError: nothing is stored; or, in words that say so, whether it is could not be found out.
+        """
+        try:
+            transaction.commit()
+        except psycopg.Error as error:
+            if transaction.written is None or not is_connection_lost(error):
+                raise
+            failure = self._errors("write to").translated(error)
+        else:
+            return
+        session = self._replace_writer(failure)
+        if self._is_stored(session, transaction, failure):
+            return
+        if not transaction.is_blind:
+            raise failure
+        transaction.begin_again(session)
+        transaction.commit()
+
+    def _replace_writer(self, failure: StorageError) -> Session:
+        """Connect anew after the connection was lost in a commit."""
+        if self._writer is not None:
+            self._writer.close()
+        try:
+            self._writer = self.connect()
+        except StorageError as error:
+            raise self._in_doubt(failure) from error
+        return self._writer
+
+    def _is_stored(self, session: Session, transaction: PostgresTransaction, failure: StorageError) -> bool:
+        """Return whether a transaction whose connection was lost has been committed.
+
+        Its lock is free once the server has ended it.
+        """
+        first, _ = transaction.written or (0, 0)
+        try:
+            check = PostgresTransaction(
+                session, self._statements, self._guard, self._errors("read"), lock_key(self._log.space), self.channel
+            )
+            check.position()
+            rows = check.arrivals(first - 1, 1)
+            session.roll_back()
+        except (psycopg.Error, StorageError) as error:
+            raise self._in_doubt(failure) from error
+        return rows == [(first, transaction.first)]
+
+    def _in_doubt(self, failure: StorageError) -> StorageError:
+        return StorageError(
+            f"{failure}: the connection was lost while a commit was on its way, and the server cannot be asked whether"
+            " it has stored the messages. Once it answers, look for them in the log before they are written again"
+        )
+
+    def _leave(self) -> None:
+        """End a transaction that was not committed, under the lock."""
+        self._is_writing = False
+        if self._writer is not None:
+            self._writer.roll_back()
+
+    def size(self) -> int:
+        with self._reading("read") as session:
+            ((size,),) = session.rows(_SIZE, (self._log.space,))
+        return int(size)
+
+    def backup(self, target: str, progress: Progress | None = None) -> int:
+        with self._reading("read") as session:
+            session.script(session.begin_reading)
+            count = PostgresReader(session, self._statements).position().count
+            (snapshot,) = session.one("SELECT pg_catalog.pg_export_snapshot()")
+            back_up(self._url, snapshot, target, self._hide)
+        return count
+
+    def check(self) -> list[str]:
+        with self._reading("check") as session:
+            return [f"Postgres: {line}" for line in integrity_problems(session, self._statements, self._url.schema)]
+
+    def check_files(self) -> None:
+        with self._reading("read") as session:
+            found = self._opening.find(session)
+        if found != self._log:
+            raise StorageError(
+                f"the log {self.place} is not the one that was opened: its schema was dropped, renamed or replaced"
+            )
+
+    def close(self) -> None:
+        if self._process != os.getpid():
+            # The connections are the parent process's: saying good-bye here would end its sessions.
+            self._closed = True
+            return
+        with self._pool_lock:
+            self._closed = True
+        self._close_idle()
+        with closing(self._lock, self.place):
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.close()
+
+    def _borrow(self) -> Session:
+        with self._pool_lock:
+            self._check_open()
+            if self._idle:
+                return self._idle.pop()
+        return self.connect()
+
+    def _give_back(self, session: Session) -> None:
+        session.roll_back()
+        with self._pool_lock:
+            if not self._closed and len(self._idle) < _IDLE_READERS and session.is_idle:
+                self._idle.append(session)
+                return
+        session.close()
+
+    def _close_idle(self) -> None:
+        with self._pool_lock:
+            idle, self._idle = self._idle, []
+        for session in idle:
+            session.close()
+
+    def _open_writer(self) -> Session:
+        if self._closed or self._writer is None:
+            raise LogClosed(f"the log {self.place} is closed")
+        if not self._writer.is_idle:
+            self._writer.close()
+            self._writer = self.connect()
+        return self._writer
+
+    def _check_open(self) -> None:
+        """Check, before a lock is taken, that the log is open here: a forked process may have inherited it locked."""
+        if self._closed:
+            raise LogClosed(f"the log {self.place} is closed")
+        if self._process != os.getpid():
+            raise StorageError(
+                f"{self.place} was opened before this process was forked, and a connection serves one process: open it"
+                " again"
+            )
+
+    def _errors(self, doing: str) -> PostgresErrors:
+        return PostgresErrors(self.place, doing, self._hide)

@@ -1,0 +1,260 @@
+"""Connections to Postgres: how they are made, what is set on them, and how bytes and numbers travel in arrays.
+
+Nothing depends on the settings of the role or the database. `search_path` is set to the log's schema, before which
+Postgres looks into its own, `pg_catalog`, and into no other; temporary tables come last, and only by name. So neither
+objects of the same name in `public` nor a role's own `search_path` change what a statement means. Behind a pooler
+that gives each transaction another connection to the server, as PgBouncer does in its transaction mode, a setting of a
+session would be that of other clients, too: there each transaction sets it for itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper
+from psycopg.pq import Format, TransactionStatus
+
+from gossiplog.errors import StorageError
+from gossiplog.storage.postgres_url import PostgresURL
+
+OLDEST_SERVER = 130000
+"""The oldest server that is tested for: 13. Those before are no longer maintained."""
+LOCK_SECONDS = 30
+"""Seconds to wait for another process's lock."""
+# Seconds: of making a connection, and until a server that no longer answers is given up.
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+    "application_name": "gossiplog",
+}
+_BYTEA, _BYTEA_ARRAY = 17, 1001
+_INT8, _INT8_ARRAY = 20, 1016
+_TEXT, _TEXT_ARRAY = 25, 1009
+_ARRAY_HEADER = struct.Struct("!iiiii").pack
+_EMPTY_ARRAY = struct.Struct("!iii").pack
+_LENGTH = struct.Struct("!i").pack
+_INTEGER = struct.Struct("!iq").pack
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
+
+
+class Array:
+    """An array parameter in Postgres' binary format (src/backend/utils/adt/arrayfuncs.c, array_recv).
+
+    The driver converts lists element by element in Python, which takes three times as long as the statement.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class ByteaArray(Array):
+    """An array of bytes."""
+
+    __slots__ = ()
+
+    def __init__(self, items: Sequence[bytes]) -> None:
+        parts: list[bytes] = []
+        for item in items:
+            parts += (_LENGTH(len(item)), item)
+        super().__init__(_array(_BYTEA, len(items), parts))
+
+
+class IntegerArray(Array):
+    """An array of sequences."""
+
+    __slots__ = ()
+
+    def __init__(self, items: Sequence[int]) -> None:
+        super().__init__(_array(_INT8, len(items), [_INTEGER(8, item) for item in items]))
+
+
+class TextArray(Array):
+    """An array of texts."""
+
+    __slots__ = ()
+
+    def __init__(self, items: Iterable[str]) -> None:
+        encoded = [item.encode() for item in items]
+        parts = [part for item in encoded for part in (_LENGTH(len(item)), item)]
+        super().__init__(_array(_TEXT, len(encoded), parts))
+
+
+def _array(element: int, number: int, parts: list[bytes]) -> bytes:
+    # No dimension, no element; or one dimension, no nulls, from the index 1.
+    return b"".join([_ARRAY_HEADER(1, 0, element, number, 1), *parts]) if number else _EMPTY_ARRAY(0, 0, element)
+
+
+class _ArrayDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Array) -> Buffer:
+        return obj.data
+
+
+class _ByteaArrayDumper(_ArrayDumper):
+    oid = _BYTEA_ARRAY
+
+
+class _IntegerArrayDumper(_ArrayDumper):
+    oid = _INT8_ARRAY
+
+
+class _TextArrayDumper(_ArrayDumper):
+    oid = _TEXT_ARRAY
+
+
+def quoted(name: str) -> str:
+    """Return a name as Postgres reads any name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Session:
+    """One connection to the database of a log.
+
+    Attributes:
+        connection: in autocommit mode.
+        is_pooled: whether a pooler stands between, so that each transaction may have another connection to the server.
+        begin_reading: statements that begin one state to be read.
+        begin_writing: statements that begin a transaction that writes; no lock is taken yet.
+    """
+
+    def __init__(self, url: PostgresURL, *, synchronous: str) -> None:
+        """Connect.
+
+        Raises:
+            psycopg.Error: the server refuses, or there is none.
+            StorageError: the server is too old.
+        """
+        # What the URL names comes later in the text, and wins.
+        defaults = " ".join(f"{name}={value}" for name, value in _DEFAULTS.items())
+        self.connection: Connection = psycopg.connect(f"{defaults} {url.conninfo}", autocommit=True)
+        try:
+            self._prepare(url.schema, synchronous)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _prepare(self, schema: str, synchronous: str) -> None:
+        connection = self.connection
+        version = connection.info.server_version
+        if version < OLDEST_SERVER:
+            raise StorageError(
+                f"the server is Postgres {version // 10000}, and a log needs {OLDEST_SERVER // 10000} or newer:"
+                " upgrade it"
+            )
+        for kind, dumper in (
+            (ByteaArray, _ByteaArrayDumper),
+            (IntegerArray, _IntegerArrayDumper),
+            (TextArray, _TextArrayDumper),
+        ):
+            connection.adapters.register_dumper(kind, dumper)
+        self._text = connection.cursor()
+        self._binary = connection.cursor(binary=True)
+        (process, durable) = self.one(
+            "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('synchronous_commit')"
+        )
+        self.is_pooled = process != connection.info.backend_pid
+        settings = {
+            "search_path": f"{quoted(schema)}, pg_temp",
+            "lock_timeout": f"'{LOCK_SECONDS}s'",
+            # It would compile what takes milliseconds.
+            "jit": "off",
+        }
+        if synchronous in ("off", "normal"):
+            settings["synchronous_commit"] = "off"
+        elif durable == "off":
+            settings["synchronous_commit"] = "on"
+        if self.is_pooled:
+            connection.prepare_threshold = None
+        local = "".join(f"; SET LOCAL {name} = {value}" for name, value in settings.items()) if self.is_pooled else ""
+        if not self.is_pooled:
+            self._text.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
+        self.begin_reading = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{local}".encode()
+        # What is read after the lock was taken is the latest then. A standby refuses READ WRITE, and takes the lock.
+        self.begin_writing = f"BEGIN ISOLATION LEVEL READ COMMITTED{local}".encode()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection is good, and in no transaction."""
+        return self.connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether there is a transaction that can go on."""
+        return self.connection.pgconn.transaction_status == TransactionStatus.INTRANS
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether there is a transaction that can only be rolled back."""
+        return self.connection.pgconn.transaction_status == TransactionStatus.INERROR
+
+    def rows(self, statement: str | bytes, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement."""
+        encoded = statement if isinstance(statement, bytes) else statement.encode()
+        return self._binary.execute(encoded, parameters).fetchall()
+
+    def one(self, statement: str | bytes, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """Return the only row of a statement."""
+        (row,) = self.rows(statement, parameters)
+        return row
+
+    def run(self, statement: str | bytes, parameters: Sequence[Any] = ()) -> str:
+        """Run a statement, or send it in a pipeline; return what the server says that it did."""
+        encoded = statement if isinstance(statement, bytes) else statement.encode()
+        return self._binary.execute(encoded, parameters).statusmessage or ""
+
+    def script(self, statements: bytes) -> None:
+        """Run several statements in one round trip."""
+        self._text.execute(statements)
+
+    def script_rows(self, statements: bytes) -> list[tuple[Any, ...]]:
+        """Run several statements in one round trip, and return the rows of the last, as texts."""
+        cursor = self._text.execute(statements)
+        while cursor.nextset():
+            pass
+        return cursor.fetchall()
+
+    def commit(self) -> None:
+        """Commit, or send that in a pipeline: `ending` then has what the server says."""
+        self._text.execute(b"COMMIT")
+
+    @property
+    def ending(self) -> str:
+        """What the server has said of `commit`: "ROLLBACK" where a statement had failed before."""
+        return self._text.statusmessage or ""
+
+    def copy(self, statement: bytes, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Send rows to a statement that reads them in the binary format."""
+        with self._binary.copy(statement) as copy:
+            copy.set_types(types)
+            write = copy.write_row
+            for row in rows:
+                write(row)
+
+    def roll_back(self) -> None:
+        """End the transaction, if there is one and the connection still stands; close one that does not take it."""
+        try:
+            if self.connection.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+                self._text.execute(b"ROLLBACK")
+        except psycopg.Error:
+            pass
+        if not self.is_idle:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+
+Connect: TypeAlias = Callable[[], Session]

@@ -1,0 +1,169 @@
+"""Errors of Postgres and its driver as this package's, without secrets.
+
+Codes are those of https://www.postgresql.org/docs/current/errcodes-appendix.html. What the server says is in the
+language that its operator has chosen, so that only codes are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+import psycopg
+
+from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.storage.base import DiskFailure
+from gossiplog.storage.postgres_url import PostgresURL
+
+READ_ONLY = "25006"
+"""The server takes no writes: it is a standby, or its operator or the role's settings say so."""
+GUARDED = "GL001"
+"""What the log's own triggers raise where `apply` writes to its tables; no code of Postgres' begins like it."""
+LOCK_NOT_AVAILABLE = "55P03"
+DENIED = "42501"
+
+# What the operator can do about it, by code.
+_CAUSES: Mapping[str, str] = {
+    READ_ONLY: "the server takes no writes: it is a standby, or default_transaction_read_only is on for it or the role",
+    LOCK_NOT_AVAILABLE: "another process did not release its lock in time",
+    DENIED: (
+        "the role lacks a right: readers need USAGE on the schema and SELECT on its tables, writers INSERT, UPDATE and"
+        " DELETE, too"
+    ),
+    "53100": "the server's disk is full",
+    "53300": "the server has no connections left: raise max_connections, or put a pooler before it",
+    "57014": "the statement was cancelled, by an operator or by statement_timeout",
+    "25P03": "idle_in_transaction_session_timeout ended the transaction: does an `apply` function wait for something?",
+    "25P04": "transaction_timeout ended the transaction: does an `apply` function wait for something?",
+    "3F000": "its schema was dropped or renamed meanwhile",
+    "42P01": "its tables were dropped or renamed meanwhile, or it is a database of something else",
+}
+# Another try may succeed: the transaction was a victim of others, or the server is on its way down or up.
+_PASSING = frozenset(
+    {
+        "40001",  # serialization_failure; on a standby, a conflict with what it replays
+        "40P01",  # deadlock_detected
+        "57P01",  # admin_shutdown, which pg_terminate_backend also raises
+        "57P02",  # crash_shutdown
+        "57P03",  # cannot_connect_now
+        "57P05",  # idle_session_timeout
+        "58030",  # io_error
+        "53100",  # disk_full
+        "53200",  # out_of_memory
+        "53300",  # too_many_connections
+        "0A000",  # among others: a prepared statement over a table that was changed since
+    }
+)
+# Damage, and what our own statements only meet over rows or tables that no log has.
+_DAMAGE = frozenset({"XX001", "XX002", "58P01"})
+_MISFITS = ("22", "23", "42")
+
+
+def error_code(error: psycopg.Error) -> str:
+    """Return the code of an error; "" where the driver itself raised it, as for a lost connection."""
+    return error.sqlstate or ""
+
+
+def is_connection_lost(error: psycopg.Error) -> bool:
+    """Return whether the connection is gone on which an error was raised, and nothing more can be said to the server.
+
+    What it was told before may still happen.
+    """
+    code = error_code(error)
+    if code.startswith("08") or code in ("57P01", "57P02", "57P05", "25P03", "25P04"):
+        return True
+    return not code and isinstance(error, psycopg.OperationalError)
+
+
+def is_no_verdict(error: psycopg.Error) -> bool:
+    """Return whether a statement of an application failed for what has nothing to do with the message.
+
+    That is the server, its disk, other transactions, or the role's rights.
+    """
+    code = error_code(error)
+    return is_connection_lost(error) or code.startswith(("25", "40", "53", "55", "57", "58", "XX")) or code == DENIED
+
+
+def storage_error(place: str, doing: str, error: psycopg.Error, hide: Callable[[str], str] = str) -> StorageError:
+    """Return what to raise for an error of the driver: CorruptLog for damage, DiskFailure where another try may do.
+
+    Args:
+        place: the URL of the log, without secrets.
+        doing: what was tried, after "cannot".
+        error: of the driver.
+        hide: removes secrets from the driver's words.
+    """
+    code = error_code(error)
+    said = hide(_said(error))
+    what = f"cannot {doing} {place}: "
+    if code in _DAMAGE:
+        return CorruptLog([f"{what}{said} ({code})"])
+    if code in _CAUSES:
+        what += f"{_CAUSES[code]} ({said}; {code})"
+    elif code.startswith(_MISFITS):
+        if _is_anothers(error):
+            return StorageError(f"{what}the application's tables do not take what it wrote ({said}; {code})")
+        return CorruptLog([f"{what}its tables are not those of a log ({said}; {code})"])
+    else:
+        what += f"{said} ({code})" if code else said
+    kind = DiskFailure if code in _PASSING or is_connection_lost(error) else StorageError
+    return kind(what)
+
+
+def _is_anothers(error: psycopg.Error) -> bool:
+    """Return whether an error is about a table that is not the log's, as of a constraint that waits for the commit."""
+    table = error.diag.table_name
+    return table is not None and not table.startswith("gossiplog_")
+
+
+def _said(error: psycopg.Error) -> str:
+    """Return what the server or the driver says, in one line."""
+    said = error.diag.message_primary or str(error) or type(error).__name__
+    return " ".join(said.split())
+
+
+def hiding(url: PostgresURL) -> Callable[[str], str]:
+    """Return a function that removes the secrets of a URL from a text."""
+    secrets = sorted((secret for secret in url.secrets if len(secret) > 1), key=len, reverse=True)
+
+    def hide(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    return hide
+
+
+class PostgresErrors:
+    """A block whose errors of the driver are raised as StorageError.
+
+    Args:
+        place: of the log.
+        doing: what the block does, after "cannot".
+        hide: removes secrets from a text.
+    """
+
+    __slots__ = ("_doing", "_hide", "_place")
+
+    def __init__(self, place: str, doing: str, hide: Callable[[str], str]) -> None:
+        self._place = place
+        self._doing = doing
+        self._hide = hide
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, psycopg.Error):
+            raise self.translated(error) from self.without_secrets(error)
+
+    def translated(self, error: psycopg.Error) -> StorageError:
+        """Return what to raise for an error."""
+        return storage_error(self._place, self._doing, error, self._hide)
+
+    def without_secrets(self, error: psycopg.Error) -> psycopg.Error:
+        """Return the error, whose text is shown in tracebacks, without secrets."""
+        error.args = tuple(self._hide(each) if isinstance(each, str) else each for each in error.args)
+        return error

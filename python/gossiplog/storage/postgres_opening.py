@@ -1,0 +1,262 @@
+"""Opening a log in a schema of a Postgres database: it is found there, or made.
+
+Tables of an application in the same schema do not matter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError
+from gossiplog.storage.base import SCHEMA, Position, check_same_topic
+from gossiplog.storage.postgres_connections import Session, TextArray, quoted
+from gossiplog.storage.postgres_errors import DENIED, READ_ONLY, error_code
+from gossiplog.storage.postgres_meta import check_identity, integer
+from gossiplog.storage.postgres_tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
+from gossiplog.storage.postgres_url import PostgresURL
+
+LOCK_CLASS = 0x676F7373
+"""The first half of the key of advisory locks of logs: "goss". The second is the oid of the schema."""
+_CREATION_CLASS = LOCK_CLASS + 1
+# The first schema that a log in Postgres had: that of SQLite at the time.
+_OLDEST = 4
+
+_SPACE = "SELECT oid, pg_catalog.has_schema_privilege(oid, 'USAGE') FROM pg_catalog.pg_namespace WHERE nspname = %b"
+_RELATIONS = """
+    SELECT c.relname, c.relkind::pg_catalog.text, c.oid, c.relrowsecurity OR c.relhasrules,
+      pg_catalog.has_table_privilege(c.oid, 'SELECT')
+    FROM pg_catalog.pg_class AS c
+    WHERE c.relnamespace = %b AND c.relkind NOT IN ('i', 'I', 'S', 't') AND pg_catalog.starts_with(c.relname, %b)
+"""
+_COLUMNS = """
+    SELECT c.relname, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attgenerated <> ''
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
+    WHERE c.relnamespace = %b AND c.relname = ANY(%b) AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY c.relname, a.attnum
+"""
+_PRIMARY_KEYS = """
+    SELECT c.relname, pg_catalog.pg_get_constraintdef(k.oid)
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_constraint AS k ON k.conrelid = c.oid
+    WHERE c.relnamespace = %b AND c.relname = ANY(%b) AND k.contype = 'p'
+"""
+_TRIGGERS = """
+    SELECT c.relname, t.tgname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = c.oid
+    WHERE c.relnamespace = %b AND c.relname = ANY(%b) AND NOT t.tgisinternal
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A log in a schema.
+
+    Attributes:
+        topic: of the log.
+        space: the oid of the schema.
+        tables: the oids of the log's tables, by their names.
+        identity: random; no two logs that are written to have the same.
+    """
+
+    topic: str
+    space: int
+    tables: Mapping[str, int]
+    identity: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a log is opened.
+
+    Attributes:
+        url: of the database and the schema.
+        read_only: whether nothing is written to the log.
+        statements: over the log's tables.
+    """
+
+    url: PostgresURL
+    read_only: bool
+    statements: Statements
+
+    def run(self, session: Session, topic: str | None, create: bool) -> Found:
+        """Return the log in the schema; make it first where there is none and one may be made.
+
+        Raises:
+            CorruptLog: its tables are not those that this package makes.
+            NotALog: there is no log, and none is to be made, or tables of another program take its place.
+            NewerSchema, OlderSchema: the log cannot be read.
+            StorageError: the topic is another, or the role lacks a right.
+            psycopg.Error: the database failed.
+        """
+        found = self.find(session)
+        if found is None:
+            if topic is None or not create:
+                advice = "" if self.read_only else ": give a topic to make one"
+                raise NotALog(f"{self.url.place} holds no log in its schema {self.url.schema}{advice}")
+            found = self._create(session, topic)
+        check_same_topic(self.url.place, found.topic, topic)
+        return found
+
+    def find(self, session: Session) -> Found | None:
+        """Return the log in the schema, None where there is none.
+
+        Raises: as `run`.
+        """
+        place, schema = self.url.place, self.url.schema
+        spaces = session.rows(_SPACE, (schema,))
+        if not spaces:
+            return None
+        ((space, may_use),) = spaces
+        relations = {row[0]: row[1:] for row in session.rows(_RELATIONS, (space, PREFIX))}
+        if not relations:
+            return None
+        if "gossiplog_meta" not in relations:
+            raise NotALog(
+                f"{place} holds no log in its schema {schema}, but {min(relations)}: names that begin with {PREFIX} are"
+                " for a log's"
+            )
+        if not may_use or not all(may_read for *_, may_read in relations.values()):
+            raise StorageError(
+                f"cannot read {place}: the role lacks a right on the schema {schema} or its tables: as their owner,"
+                f" GRANT USAGE ON SCHEMA {quoted(schema)} TO it, and GRANT SELECT ON ALL TABLES IN SCHEMA"
+                f" {quoted(schema)} TO it"
+            )
+        self._check_kind(relations, "gossiplog_meta")
+        meta = self._meta(session, space)
+        stored, topic = integer(meta.get("schema")), meta.get("topic")
+        if stored is None or not isinstance(topic, str):
+            raise NotALog(f"{place} is not a log of this package: its table gossiplog_meta says something else")
+        if stored > SCHEMA:
+            raise NewerSchema(
+                f"{place} was written by a newer version of this package (schema {stored}, this one reads {SCHEMA}):"
+                " upgrade gossiplog"
+            )
+        if stored < _OLDEST:
+            raise OlderSchema(
+                f"{place} says that it has schema {stored}, which no log in Postgres had: it is damaged, or of"
+                " another program"
+            )
+        self._check_tables(session, space, relations)
+        tables = {name: relations[name][1] for name in COLUMNS}
+        return Found(topic, space, tables, check_identity(meta.get("identity")))
+
+    def _meta(self, session: Session, space: int) -> Mapping[str, Any]:
+        """Return what the log says of itself; nothing, where its table is of something else."""
+        columns = [row[1:3] for row in session.rows(_COLUMNS, (space, TextArray(["gossiplog_meta"])))]
+        if columns != [("name", "text"), ("value", "text")]:
+            return {}
+        return dict(
+            session.rows(
+                self.statements[
+                    "SELECT name, value FROM @.gossiplog_meta WHERE name IN ('schema', 'topic', 'identity')"
+                ]
+            )
+        )
+
+    def _check_kind(self, relations: Mapping[str, tuple[Any, ...]], name: str) -> None:
+        """Refuse a view or another thing in the place of a table, and a table that hides rows or does other things."""
+        kind, _, is_changed, _ = relations[name]
+        if kind != "r":
+            raise CorruptLog([f"{name} in {self.url.place} is no table of its own"])
+        if is_changed:
+            raise CorruptLog([f"the table {name} in {self.url.place} has rules, or row security: remove them"])
+
+    def _check_tables(self, session: Session, space: int, relations: Mapping[str, tuple[Any, ...]]) -> None:
+        """Refuse everything but the tables that this package makes. More indices do no harm.
+
+        Raises:
+            CorruptLog: something else is there, or something is missing.
+        """
+        problems = list(self._wrong_tables(session, space, relations))
+        if problems:
+            raise CorruptLog(problems)
+
+    def _wrong_tables(self, session: Session, space: int, relations: Mapping[str, tuple[Any, ...]]) -> Iterator[str]:
+        names = TextArray(COLUMNS)
+        missing = [name for name in COLUMNS if name not in relations]
+        yield from (f"the table {name} is missing" for name in missing)
+        yield from (f"{name} is not one that this package makes" for name in relations if name not in COLUMNS)
+        if missing:
+            return
+        for name in COLUMNS:
+            self._check_kind(relations, name)
+        columns: dict[str, list[tuple[str, bool, bool]]] = {}
+        for table, column, kind, is_filled, is_generated in session.rows(_COLUMNS, (space, names)):
+            columns.setdefault(table, []).append((f"{column} {kind}", is_filled, is_generated))
+        for table, expected in COLUMNS.items():
+            if columns.get(table) != [(column, True, False) for column in expected]:
+                yield f"the table {table} has other columns than this package makes"
+        keys = dict(session.rows(_PRIMARY_KEYS, (space, names)))
+        for table, key in KEYS.items():
+            if keys.get(table) != f"PRIMARY KEY ({key})":
+                yield f"the table {table} has another primary key than this package makes"
+        triggers: dict[str, set[str]] = {}
+        for table, trigger in session.rows(_TRIGGERS, (space, names)):
+            triggers.setdefault(table, set()).add(trigger)
+        for table in COLUMNS:
+            found = triggers.get(table, set())
+            if GUARD not in found:
+                yield f"the table {table} lacks the trigger {GUARD}"
+            yield from (f"the table {table} has the trigger {name}: drop it" for name in sorted(found - {GUARD}))
+
+    def _create(self, session: Session, topic: str) -> Found:
+        """Make a log in the schema, beside what an application has there, unless another process was quicker."""
+        place, schema = self.url.place, self.url.schema
+        try:
+            with session.connection.transaction():
+                # Those who make the same log at once wait for each other.
+                session.run(
+                    "SELECT pg_catalog.pg_advisory_xact_lock(%b::pg_catalog.int4, pg_catalog.hashtext(%b))",
+                    (_CREATION_CLASS, schema),
+                )
+                found = self.find(session)
+                if found is not None:
+                    return found
+                if not session.rows(_SPACE, (schema,)):
+                    session.script(f"CREATE SCHEMA {quoted(schema)}".encode())
+                for statement in statements_of_log(schema):
+                    session.script(statement)
+                session.run(
+                    self.statements["INSERT INTO @.gossiplog_meta(name, value) SELECT * FROM unnest(%b, %b)"],
+                    (TextArray(rows := new_meta(topic)), TextArray(rows.values())),
+                )
+                found = self.find(session)
+        except psycopg.Error as error:
+            if error_code(error) == DENIED:
+                raise StorageError(
+                    f"cannot make a log in {place}: the role lacks a right: as an owner, CREATE SCHEMA {quoted(schema)}"
+                    " AUTHORIZATION it, or GRANT CREATE ON DATABASE to it"
+                ) from error
+            if error_code(error) == READ_ONLY:
+                raise StorageError(
+                    f"there is no log in {place}, and none can be made: the server takes no writes, as a standby"
+                ) from error
+            raise
+        if found is None:
+            raise StorageError(f"cannot make a log in {place}: its tables are not there after they were made")
+        return found
+
+
+def new_meta(topic: str) -> Mapping[str, str]:
+    """Return the rows of gossiplog_meta of a new log."""
+    position = Position()
+    return {
+        "schema": str(SCHEMA),
+        "topic": topic,
+        "applied": str(position.applied),
+        "indexed": str(position.indexed),
+        "generation": str(position.generation),
+        "apply_version": str(position.apply_version),
+        "rebuild": str(position.rebuild),
+        "setup": "0",
+        "tables": "[]",
+        "identity": os.urandom(16).hex(),
+    }
+
+
+def lock_key(space: int) -> tuple[int, int]:
+    """Return the key of a log's advisory lock, as two signed numbers of 32 bits."""
+    return LOCK_CLASS, space - 2**32 if space >= 2**31 else space
