@@ -90,7 +90,7 @@ def test_a_command_in_a_repr_is_not_cut() -> None:
     many = dataclasses.replace(result, notes=(command,) * 5)
     assert f"notes=({', '.join([repr(command)] * 3)}, ...) of 5" in repr(many)
     failed = gossiplog.Failed("storing", errors.CorruptLog(["a message is lost"]))
-    failed.error.locate(Path(f"/{'folder/' * 20}notes.db"))
+    failed.error.locate(f"/{'folder/' * 20}notes.db")
     assert f"gossiplog repair /{'folder/' * 20}notes.db --from SOURCE" in repr(failed)
 
 
@@ -193,7 +193,7 @@ def test_damage_and_loss_name_the_log_as_a_shell_takes_it(
     with gossiplog.open(name) as log:
         with pytest.raises(CorruptLog) as damage:
             list(log)
-        rebase = rebase_command(log.replica.file, "ws://hub", ["an id"])
+        rebase = rebase_command(log.replica.argument, "ws://hub", ["an id"])
     with closing(sqlite3.connect(name)) as connection, connection:
         connection.execute("DELETE FROM gossiplog_messages WHERE seq = 9")
         connection.execute("DELETE FROM gossiplog_leaves WHERE seq = 9")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from gossiplog.reprs import counted, listed, shell_path
+from gossiplog.reprs import listed
 
 CORE = "gossiplog._core"
 """The compiled core's module, as `ImportError.name` has it."""
@@ -245,25 +245,24 @@ class CorruptLog(StorageError):
     """
 
     _subject = "the log"
-    _state = "is damaged"
     _advice = "; `gossiplog repair {} --from SOURCE` repairs it from a replica, `gossiplog doctor {}` says more"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None, run: str = "") -> None:
         self.run = run
         self.advice = self._advice.replace("{}", "LOG") if advice is None else advice
         self._may_locate = advice is None
-        self._shown = f"{self._subject} {self._state}: {listed(problems, 5, separator='; ')}"
+        self._shown = f"{self._subject} is damaged: {listed(problems, 5, separator='; ')}"
         super().__init__(self._shown + self.advice)
         self.problems = tuple(problems)
 
-    def locate(self, file: Path | None) -> None:
-        """Name the log's file in the commands that the error advises; leave advice of its own, and a log in no file.
+    def locate(self, log: str) -> None:
+        """Name the log in the commands that the error advises; leave advice of its own.
 
         Args:
-            file: that the log is in.
+            log: as `Storage.argument` has it; "" changes nothing.
         """
-        if file is not None and self._may_locate:
-            self.advice = self._advice.replace("{}", shell_path(file))
+        if log and self._may_locate:
+            self.advice = self._advice.replace("{}", log)
             self.args = (self._shown + self.advice,)
 
 
@@ -272,33 +271,6 @@ class CorruptSource(CorruptLog):
 
     _subject = "the source's log"
     _advice = ""
-
-
-class LogWentBack(CorruptLog):
-    """The log has fewer messages than this program has seen, or others in their place: an earlier state is back.
-
-    A standby that lacked the last commits was promoted, or a backup restored. What the database holds may be sound, and
-    what it lacks in replicas: a log that is opened anew goes on from there, and takes it back from them.
-
-    Attributes:
-        found: how many messages the log has now.
-        known: how many this program has seen.
-    """
-
-    _state = "has gone back"
-    _advice = (
-        ". A backup or a server without the last commits took its place: open the log again to go on from there, and"
-        " replicas that connect bring back what they hold"
-    )
-
-    def __init__(self, found: int, known: int) -> None:
-        held = f"it has {counted(found, 'message')}" if found < known else f"others are among its first {known:,}"
-        super().__init__([f"{held}, and this program has seen {known:,}"])
-        self.found = found
-        self.known = known
-
-    def __reduce__(self) -> tuple[type[LogWentBack], tuple[int, int]]:
-        return type(self), (self.found, self.known)
 
 
 class LogClosed(StorageError):

@@ -333,7 +333,9 @@ def test_a_command_starts_without_what_it_does_not_need(home: Path, log: Path) -
     )
     run = subprocess.run([sys.executable, "-c", program, "read", log], capture_output=True, text=True, check=True)
     loaded = run.stdout.splitlines()[-1].split()
-    needed = "help output main options logs keys messages messages.command messages.json_lines messages.rendering"
+    needed = (
+        "help output main options logs places keys messages messages.command messages.json_lines messages.rendering"
+    )
     assert set(loaded) == {f"gossiplog.cli.{name}" for name in needed.split()}
 
 

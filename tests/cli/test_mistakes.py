@@ -19,6 +19,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.cli import logs
 from gossiplog.cli.logs import open_log
+from gossiplog.cli.places import LogPlace
 from gossiplog.errors import StorageError
 from tests.cli.support import PATIENCE, Program
 
@@ -256,7 +257,7 @@ def test_a_log_that_is_open_is_read_with_its_latest_messages(program: Program, c
 
 @ONLY_ROOT
 def test_a_log_that_is_written_to_while_it_is_read_without_a_lock_is_said(closed_folder: Path) -> None:
-    reading = open_log(closed_folder, unlocked=True)
+    reading = open_log(LogPlace(closed_folder), unlocked=True)
     log = reading.__enter__()
     os.seteuid(0)
     with gossiplog.open(closed_folder, signer=Signer(bytes(32))) as opened:
@@ -277,6 +278,6 @@ def test_a_log_whose_writer_begins_as_it_is_opened_without_a_lock_is_said(
     monkeypatch.setattr(logs, "_can_lock", begin)
     with (
         pytest.raises(StorageError, match="was written to while it was read without a lock"),
-        open_log(log, unlocked=True),
+        open_log(LogPlace(log), unlocked=True),
     ):
         pass

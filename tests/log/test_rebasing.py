@@ -524,10 +524,10 @@ def test_any_history(tmp_path_factory: pytest.TempPathFactory, data: st.DataObje
 
 
 def test_the_command() -> None:
-    command = rebase_command(Path("my log.db"), "ws://hub/a?b", ["a", "b"], ["--token-file", "x y"])
+    command = rebase_command("'my log.db'", "ws://hub/a?b", ["a", "b"], ["--token-file", "x y"])
     assert command == "gossiplog rebase 'my log.db' --onto 'ws://hub/a?b' --token-file 'x y' --drop a --drop b"
-    assert rebase_command(None, "ws://hub", ["a"]) == ""
-    assert rebase_command(Path("log.db"), "ws://hub", []) == ""
+    assert rebase_command("", "ws://hub", ["a"]) == ""
+    assert rebase_command("log.db", "ws://hub", []) == ""
 
 
 def test_a_log_that_has_lost_messages_is_left_for_repair(path: Path, target: Log, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gossiplog.cli.graph import drawing
 from gossiplog.cli.import_git import Commit, GitError, count_commits, import_history, read_history
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, headed_table, printable, progress
+from gossiplog.cli.places import LogPlace
 from gossiplog.cli.sync.command import pull_timed
 from gossiplog.log import Log
 from gossiplog.message import SignedMessage
@@ -46,7 +47,7 @@ def demo(
     output = Output(json)
     with TemporaryDirectory(prefix="gossiplog-demo-") as folder, ExitStack() as stack:
         paths = {name: Path(folder, f"{name}.db") for name in _PEERS}
-        peers = {name: stack.enter_context(open_log(path, TOPIC)) for name, path in paths.items()}
+        peers = {name: stack.enter_context(open_log(LogPlace(path), TOPIC)) for name, path in paths.items()}
         _import(output, peers["ada"], repository)
         _pull(output, "The other two copy it.", peers, _COPY)
         _part(output, peers)

@@ -63,6 +63,7 @@ _PROBLEMS = 5
 # SQLite moves the write-ahead log into the file from four megabytes on; what keeps it from that is a reader.
 _LARGE_LOG = 64 * 2**20
 _SOURCE = ". Without --quick, it also says whether a repair needs a source"
+_POSTGRES = "its server has files, logs and checks of its own; gossiplog verify URL checks every message and the tree"
 _OPENS = "the application opens the log, which fails with the message's id where `apply` raises"
 
 
@@ -104,9 +105,10 @@ def doctor(
     whether an application is behind. It changes nothing.
     """
     output = Output(json)
-    findings = [*_findings(path, quick)]
+    file = path.file(_POSTGRES)
+    findings = [*_findings(file, quick)]
     is_sound = all(finding.severity is not Severity.WRONG for finding in findings)
-    findings += _set_aside(path, is_sound)
+    findings += _set_aside(file, is_sound)
     if output.json:
         for finding in findings:
             output.record({**asdict(finding), "severity": finding.severity.value})

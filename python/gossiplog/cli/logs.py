@@ -25,6 +25,7 @@ from gossiplog.cli.output import (
     printable,
     progress,
 )
+from gossiplog.cli.places import LogPlace
 from gossiplog.errors import (
     ApplicationMismatch,
     CorruptLog,
@@ -41,6 +42,7 @@ from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.commit_count import CommitCount, describe_loss
+from gossiplog.storage.postgres_url import PostgresURL
 from gossiplog.storage.set_aside import SET_ASIDE_SUFFIXES
 from gossiplog.storage.sqlite_files import formers, has_content, numbered, wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
@@ -50,9 +52,16 @@ _AUTHORS = 50  # shown on a terminal: those of the most bytes
 _REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
+_RECOVER = (
+    "what it reads of a damaged log are pages of a file. Make a new log, and get from this one what can be read:"
+    " gossiplog sync NEW URL"
+)
 
 # Opening it says better what is wrong.
-LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="The file of the log.", readable=False)]
+LogPath = Annotated[
+    LogPlace,
+    typer.Argument(metavar="LOG", help="The log: its file, or its postgresql:// URL.", parser=LogPlace.parse),
+]
 AcceptLoss = Annotated[
     bool,
     typer.Option(
@@ -65,7 +74,7 @@ NewTopic = Annotated[str | None, typer.Option(help="The topic of a new log, whic
 
 @contextmanager
 def open_log(
-    path: Path,
+    place: LogPlace,
     topic: str | None = None,
     *,
     read_only: bool = False,
@@ -74,10 +83,10 @@ def open_log(
     makes: bool = False,
     say: Callable[[str], None] = note,
 ) -> Iterator[Log]:
-    """Open a log for a block. Errors of a damaged log name its file.
+    """Open a log for a block. Errors of a damaged log name it.
 
     Args:
-        path: of the log's file.
+        place: of the log.
         topic: of a log that is made where there is none; None makes none.
         read_only: write nothing to the file; a log that an earlier version wrote is not upgraded.
         unlocked: the same, and read without a lock where SQLite cannot make one, since the user may not write to the
@@ -92,6 +101,11 @@ def open_log(
         StorageError: it is damaged, or cannot be read, or was written to while it could not be locked.
     """
     read_only = read_only or unlocked
+    if isinstance(place.location, PostgresURL):
+        with _opened_in_postgres(place, place.location, topic, read_only=read_only, makes=makes, say=say) as log:
+            yield log
+        return
+    path = place.location
     if str(path) == _IN_MEMORY:
         raise NotALog(f"{_IN_MEMORY} is no file: a log in memory would end with the command")
     if path.is_dir():
@@ -111,9 +125,9 @@ def open_log(
             raise StorageError(
                 f"cannot make the log {path} in the folder {path.parent}: {explain_denial(path.parent, 'write to')}"
             )
-        place = CommitCount(str(path)).database_name
-        kept = [name for suffix in SET_ASIDE_SUFFIXES for name in numbered(place, suffix)]
-        if former := [*map(str, formers(wal_of(place))), *kept]:
+        database = CommitCount(str(path)).database_name
+        kept = [name for suffix in SET_ASIDE_SUFFIXES for name in numbered(database, suffix)]
+        if former := [*map(str, formers(wal_of(database))), *kept]:
             say(f"a new log is made: {listed(former, len(former))} may have messages of a former one")
     elif not _may(path, os.R_OK):
         raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
@@ -124,6 +138,55 @@ def open_log(
     before = _stamp(path)
     is_unlocked = unlocked and path.is_file() and not _can_lock(path)
     location = f"{path.absolute().as_uri()}?immutable=1" if is_unlocked else str(path)
+    with _opened(place, location, topic, read_only=read_only, accept_loss=accept_loss, say=say) as log:
+        if others:
+            say(
+                f"{path} was a database without a log, with the tables {listed(others, _TABLES)}: a log was made"
+                f" beside them, in tables whose names begin with {PREFIX}"
+            )
+        try:
+            yield log
+        except (CorruptLog, TreeError) as error:
+            if is_unlocked:
+                _check_unchanged(path, before)
+            raise StorageError(_located(place, error)) from error
+    if is_unlocked:
+        _check_unchanged(path, before)
+
+
+@contextmanager
+def _opened_in_postgres(
+    place: LogPlace, url: PostgresURL, topic: str | None, *, read_only: bool, makes: bool, say: Callable[[str], None]
+) -> Iterator[Log]:
+    """Open a log in Postgres for a block; arguments are as of `open_log`."""
+    try:
+        with _opened(place, url, topic, read_only=read_only, say=say) as log:
+            yield log
+    except NotALog as error:
+        text = str(error).removesuffix(": give a topic to make one")
+        # Where the schema holds something else, none can be made.
+        if text.endswith(f"holds no log in its schema {url.schema}"):
+            text += (
+                ": give --topic TOPIC to make one"
+                if makes
+                else f": gossiplog init {place.argument} --topic TOPIC makes one"
+            )
+        raise NotALog(text) from error
+    except (CorruptLog, TreeError) as error:
+        raise StorageError(_located(place, error)) from error
+
+
+@contextmanager
+def _opened(
+    place: LogPlace,
+    location: str | PostgresURL,
+    topic: str | None,
+    *,
+    read_only: bool,
+    accept_loss: bool = False,
+    say: Callable[[str], None],
+) -> Iterator[Log]:
+    """Open a log for a block, whose place has been looked at; arguments are as of `open_log`."""
     with warnings.catch_warnings(record=True, action="always") as caught, occasional("Upgrading the log") as advance:
         try:
             log = gossiplog.log.open(
@@ -133,23 +196,21 @@ def open_log(
             # Its advice is to give a topic, which few commands take.
             raise NotALog(str(error).replace(": give a topic to make one in it", "")) from error
         except (CorruptLog, TreeError) as error:
-            raise StorageError(_located(path, error)) from error
+            raise StorageError(_located(place, error)) from error
     for warning in caught:
         say(str(warning.message))
-    if others:
-        say(
-            f"{path} was a database without a log, with the tables {listed(others, _TABLES)}: a log was made"
-            f" beside them, in tables whose names begin with {PREFIX}"
-        )
     with log:
-        try:
-            yield log
-        except (CorruptLog, TreeError) as error:
-            if is_unlocked:
-                _check_unchanged(path, before)
-            raise StorageError(_located(path, error)) from error
-    if is_unlocked:
-        _check_unchanged(path, before)
+        yield log
+
+
+def check_no_log(place: LogPlace) -> None:
+    """Raise StorageError where a schema of Postgres has a log already, or cannot be read."""
+    try:
+        with open_log(place, read_only=True):
+            pass
+    except NotALog:
+        return
+    raise StorageError(f"{place} is there already")
 
 
 def check_not_gone(path: Path, *, accept_loss: bool = False) -> None:
@@ -160,11 +221,11 @@ def check_not_gone(path: Path, *, accept_loss: bool = False) -> None:
         raise StorageError(f"{path}: {error}") from error
 
 
-def _located(path: Path, error: Exception) -> str:
-    """Return an error about a log, with the log's path in the commands that it advises."""
+def _located(place: LogPlace, error: Exception) -> str:
+    """Return an error about a log, with the log in the commands that it advises."""
     if isinstance(error, CorruptLog):
-        error.locate(path)
-    return f"{path}: {error}"
+        error.locate(place.argument)
+    return f"{place}: {error}"
 
 
 def _can_lock(path: Path) -> bool:
@@ -237,7 +298,9 @@ def init(
     """Make a log."""
     output = Output(json)
     # An empty file is what an attempt leaves that failed, on a full disk for instance: the storage goes on from there.
-    if path.exists() and not _is_empty(path):
+    if isinstance(path.location, PostgresURL):
+        check_no_log(path)
+    elif path.location.exists() and not _is_empty(path.location):
         raise StorageError(f"{path} is there already")
     with open_log(path, topic) as log:
         fields = {"path": str(path), "topic": log.topic}
@@ -330,7 +393,10 @@ def verify(path: LogPath, json: Json = False) -> None:
 
 def recover(
     path: LogPath,
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The file of the new log.")],
+    new: Annotated[
+        LogPlace,
+        typer.Argument(metavar="NEW", help="The new log: a file, or a postgresql:// URL.", parser=LogPlace.parse),
+    ],
     accept_loss: AcceptLoss = False,
     json: Json = False,
 ) -> None:
@@ -341,13 +407,16 @@ def recover(
     acknowledged messages that are gone from the end.
     """
     output = Output(json)
-    if not has_content(wal_of(path.resolve())):
-        check_not_gone(path)
-        check_not_empty(path)
-    if new.exists() and not _is_empty(new):
+    file = path.file(_RECOVER)
+    if not has_content(wal_of(file.resolve())):
+        check_not_gone(file)
+        check_not_empty(file)
+    if isinstance(new.location, PostgresURL):
+        check_no_log(new)
+    elif new.location.exists() and not _is_empty(new.location):
         raise StorageError(f"{new} is there already")
     with progress("Recovering") as advance, Stopwatch() as watch:
-        recovered = gossiplog.recover(str(path), str(new), accept_loss=accept_loss, progress=advance)
+        recovered = gossiplog.recover(file, new.location, accept_loss=accept_loss, progress=advance)
     # What only lacks parents is whole: one damaged message has as many descendants as came after it.
     damaged = [refusal for refusal in recovered.refused if not isinstance(refusal[1], MissingParents)]
     descendants = len(recovered.refused) - len(damaged)
@@ -381,7 +450,7 @@ def recover(
             f"{counted(len(damaged), f'message of {path} is damaged', f'messages of {path} are damaged')}, and"
             f" {counted(descendants, 'lacks parents because it descends', 'lack parents because they descend')} from"
             f" damaged or missing ones; the sound ones are in {new}. Get the lost ones from a peer, a hub or a backup:"
-            f" gossiplog sync {shell_path(new)} SOURCE"
+            f" gossiplog sync {new.argument} SOURCE"
         )
 
 
@@ -408,18 +477,23 @@ def backup(
 ) -> None:
     """Copy a log to a new file, with the application's tables, while programs write to it.
 
-    It verifies nothing: damage is copied as well. Run `gossiplog verify TO` before you rely on the copy.
+    It verifies nothing: damage is copied as well. Run `gossiplog verify TO` before you rely on the copy. Of a log in
+    Postgres, TO is what pg_dump writes of its schema, and pg_restore reads.
     """
     output = Output(json)
     with open_log(path, unlocked=True) as log, Stopwatch() as watch, occasional("Copying") as advance:
         messages = log.backup(target, advance)
     size = target.stat().st_size
+    restores = isinstance(path.location, PostgresURL)
     if output.json:
         fields = {"log": str(path), "backup": str(target), "messages": messages, "bytes": size}
         output.record(fields | {"seconds": round(watch.seconds, 6)})
     else:
         output.show(f"{target} is a copy of {path}: {counted(messages, 'message')}, {size:,} bytes.")
-        output.show(f"Nothing is verified: gossiplog verify {shell_path(target)} checks the copy.")
+        if restores:
+            output.show(f"pg_restore --dbname=DATABASE {shell_path(target)} makes the log in another database.")
+        else:
+            output.show(f"Nothing is verified: gossiplog verify {shell_path(target)} checks the copy.")
 
 
 def rebuild(
@@ -464,7 +538,11 @@ def rebuild(
             Stopwatch() as watch,
             occasional("Rebuilding the tables") as advance,
             gossiplog.log.open(
-                path, apply=functions[0], setup=_reporting(functions[1]), apply_version=apply_version, progress=advance
+                path.location,
+                apply=functions[0],
+                setup=_reporting(functions[1]),
+                apply_version=apply_version,
+                progress=advance,
             ) as log,
         ):
             # Where one is due, it has run as the log was opened.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
@@ -130,10 +130,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code, as the module's text says.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not any("postgres" in each.lower() for each in given):
+        return _run(given, lambda text: text)
+    from gossiplog.cli.places import warning_of, without_secrets
+
+    if warning := warning_of(given):
+        note(warning)
+    return _run(given, lambda text: without_secrets(text, given))
+
+
+def _run(given: Sequence[str], shown: Callable[[str], str]) -> int:
+    """Run a command.
+
+    Args:
+        given: the arguments.
+        shown: takes the secrets among them out of a message.
+    """
     try:
         # Not `app()`: it prints errors and exits in its own way.
         command = _command(given[0] if given else "")
-        with command.make_context("gossiplog", given or ["--help"]) as context:
+        with command.make_context("gossiplog", [*given] or ["--help"]) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as end:
@@ -141,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         place = getattr(error, "ctx", None)
         called = "gossiplog" if place is None else place.command_path
-        note(f"{_plain(error.format_message())} ({called} --help says how to call it)")
+        note(f"{shown(_plain(error.format_message()))} ({called} --help says how to call it)")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -155,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
     except (GossipLogError, OSError) as error:
-        note(failure(error))
+        note(shown(failure(error)))
         return REFUSED if isinstance(error, RefusedByPeer) else FAILED
     return 0
 

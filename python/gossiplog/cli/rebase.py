@@ -18,11 +18,15 @@ from gossiplog.cli.sync.command import CaFile, TokenFile, check_source
 from gossiplog.errors import RebaseError
 from gossiplog.log.rebasing import Fate, Rebased, rebase_command
 from gossiplog.message import ID_LENGTH
-from gossiplog.reprs import counted, listed, shell_path
+from gossiplog.reprs import counted, listed
 from gossiplog.signer import Signer, default_key_path
 
 _ROWS = 100
 """Of the plan, shown on a terminal."""
+_POSTGRES = (
+    "a rebase replaces a file. Copy the log into one (gossiplog sync FILE URL), rebase that, and sync it into another"
+    " schema, which then takes the name of this one"
+)
 _NAMED = 20
 """Messages that a line names."""
 
@@ -79,7 +83,7 @@ def rebase(
         if len(id) != ID_LENGTH:
             raise typer.BadParameter(
                 f"--drop takes the whole id, {ID_LENGTH} characters; gossiplog show"
-                f" {shell_path(path)} {shlex.quote(id)} prints it"
+                f" {path.argument} {shlex.quote(id)} prints it"
             )
     signers = [Signer.load(file) for file in key or ()]
     # Do not make a key of one's own where others are given.
@@ -103,7 +107,7 @@ def rebase(
         try:
             with spinner(f"{path} ← {onto}"):
                 result = maintenance.rebase(
-                    path,
+                    path.file(_POSTGRES),
                     onto,
                     drop or (),
                     signer=signers,
@@ -117,7 +121,7 @@ def rebase(
             if not error.authors:
                 raise
             options += [*_path_options(mapping=mapping), "--drop-descendants"]
-            command = rebase_command(path, onto, drop or (), options)
+            command = rebase_command(path.argument, onto, drop or (), options)
             raise RebaseError(f"{error}. To drop these as well: {command}", error.ids, error.authors) from error
     summary = {
         "log": str(path),
@@ -143,7 +147,7 @@ def rebase(
         # What a rebase has signed anew is left out by a second one.
         ids = [old if dry_run else result.signed[old] for old in result.same_payload]
         options += ["--drop-descendants"] if drop_descendants else []
-        command = rebase_command(path, onto, [*(drop or () if dry_run else ()), *ids], options)
+        command = rebase_command(path.argument, onto, [*(drop or () if dry_run else ()), *ids], options)
         note(_doubles(result.same_payload, onto, command))
     if result.tables:
         shown = ", ".join(map(printable, result.tables))

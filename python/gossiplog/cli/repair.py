@@ -15,6 +15,10 @@ from gossiplog.reprs import counted, listed
 
 # Problems, and notes, that a terminal shows at most.
 _PROBLEMS = 20
+_POSTGRES = (
+    "a repair works on the pages of a file. Make a log in another schema, get from this one what can be read and the"
+    " rest from a replica (gossiplog sync NEW SOURCE, for each of the two), and rename the schemas"
+)
 
 
 def repair(
@@ -39,6 +43,7 @@ def repair(
     without lost messages that no other descends from.
     """
     output = Output(json)
+    file = path.file(_POSTGRES)
     if source is None:
         check_no_hub_options(token_file, ca_file)
     else:
@@ -49,7 +54,7 @@ def repair(
     try:
         with progress("Repairing") as advance, Stopwatch() as watch:
             repaired = maintenance.repair(
-                path, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
+                file, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
             )
     except CorruptLog as error:
         where = str(path) if source is None else f"{path}, from {redacted_url(source)}"

@@ -42,7 +42,8 @@ from gossiplog.reprs import counted
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
-from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.location import Location, is_url, storage_at
+from gossiplog.storage.postgres_url import PostgresURL, is_postgres_url
 from gossiplog.storage.sqlite_files import text_path
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Log:
         """Take up the log as it is stored."""
         storage, topic = self._storage, self.topic
         self._states = States(storage, topic)
-        self._notifier = CommitNotifier(storage, topic, self._states.position)
+        self._notifier = CommitNotifier(storage, topic)
         self._applier = Applier(storage, topic, self._application)
         self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
         self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._notifier)
@@ -202,14 +203,14 @@ class Log:
 
         return insert_many(self._replica, messages, most_refused=most_refused)
 
-    def pull(self, source: Log | str | os.PathLike[str], *, sync_server: SyncServerConfig | None = None) -> PullResult:
-        """Get what another log of this machine has and this one lacks, by the sync protocol.
+    def pull(self, source: Log | Location, *, sync_server: SyncServerConfig | None = None) -> PullResult:
+        """Get what another log that this machine can open has and this one lacks, by the sync protocol.
 
         `apply` and the `payload` check run on worker threads meanwhile, each on one.
 
         Args:
-            source: the log to pull from, or its file, which is opened read-only: it is not made, and not upgraded. It
-                may be written to meanwhile, and pull from this one.
+            source: the log to pull from, or its file or its URL in Postgres, which is opened read-only: it is not made,
+                and not upgraded. It may be written to meanwhile, and pull from this one.
             sync_server: limits of the sync streams that the source serves.
 
         Raises:
@@ -284,7 +285,7 @@ class Log:
         return read(self._storage, self._count)
 
     def _count(self, reader: Reader) -> int:
-        count = self._states.position(reader).count
+        count = reader.position().count
         # It is the last row's sequence, which may be damaged; a known one was checked.
         if count != self._states.count:
             check_newest(reader, self.topic)
@@ -412,8 +413,6 @@ class Log:
 
         Raises:
             CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
-            LogWentBack: the log has fewer messages than the cursor says; raised by the iterator where that happens
-                later.
             StorageError: raised by the iterator once all messages have come, where the file of the log was deleted,
                 moved away, replaced or written over.
             TypeError: an id as the cursor.
@@ -444,7 +443,7 @@ class Log:
             return 1 + max((core.decode_clock(key)[0] for key, _ in heads.unique.last(1)), default=0)
 
     def _heads(self) -> Heads:
-        return read(self._storage, lambda reader: self._states.heads(reader, self._states.position(reader)))
+        return read(self._storage, lambda reader: self._states.heads(reader, reader.position()))
 
     @property
     def root(self) -> core.Node:
@@ -685,11 +684,11 @@ class Log:
 
 
 @contextmanager
-def _reading(location: str | os.PathLike[str]) -> Iterator[Log]:
+def _reading(location: Location) -> Iterator[Log]:
     """Open a log for the time of a block, without writing to it."""
-    if not isinstance(location, str | os.PathLike):
-        raise TypeError(f"pull takes a Log, or the path of its file, not {type(location).__name__}")
-    if isinstance(location, str) and is_url(location):
+    if not isinstance(location, str | os.PathLike | PostgresURL):
+        raise TypeError(f"pull takes a Log, or the path or the URL of one, not {type(location).__name__}")
+    if isinstance(location, str) and is_url(location) and not is_postgres_url(location):
         scheme = location.partition("://")[0]
         raise StorageError(
             f"{scheme}:// is no file: gossiplog sync LOG SOURCE --topic TOPIC gets a hub's log, gossiplog.connect in a"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
@@ -13,12 +12,12 @@ from gossiplog.message import check_topic
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Progress
-from gossiplog.storage.location import storage_at
+from gossiplog.storage.location import Location, storage_at
 from gossiplog.storage.sqlite import Synchronous
 
 
 def open(
-    location: str | os.PathLike[str] | Storage,
+    location: Location | Storage,
     topic: str | None = None,
     *,
     apply: Apply | None = None,
@@ -38,8 +37,10 @@ def open(
     read as it is. Close programs of earlier versions before: they can no longer use it.
 
     Args:
-        location: the path of an SQLite file, ":memory:" for SQLite in memory, or a storage, as `MemoryStorage()`. In a
-            database that an application has already, the log gets tables of its own, whose names begin with gossiplog_.
+        location: the path of an SQLite file, ":memory:" for SQLite in memory, a URL as
+            postgresql://me@host/database?schema=notes (`pip install 'gossiplog[postgres]'`), or a storage, as
+            `MemoryStorage()`. In a database, or a schema of Postgres, that an application has already, the log gets
+            tables of its own, whose names begin with gossiplog_.
         topic: what the log is about; peers replicate logs of the same topic. A log that exists needs none.
         apply: `apply(message, transaction)` runs once for each message, after its parents, in the transaction that
             stores it; if it raises, the message is refused and nothing of it stays. Runs first, before this returns,

@@ -21,6 +21,7 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
 from gossiplog.storage.commit_count import describe_former, describe_left
 from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.postgres_url import is_postgres_url
 from gossiplog.storage.set_aside import SetAside, find_set_aside
 from gossiplog.storage.sqlite_meta import new_meta, parse_tables
 
@@ -38,7 +39,7 @@ def open_source(source: Log | str | os.PathLike[str]) -> Iterator[ReplicaValues]
     if not isinstance(source, (str, os.PathLike)):
         yield ReplicaValues(source.snapshot().storage, source.topic)
         return
-    if isinstance(source, str) and is_url(source):
+    if isinstance(source, str) and is_url(source) and not is_postgres_url(source):
         raise StorageError(f"{source} is no log's file, hub (ws://, wss://) or peer (a multiaddr)")
     storage = storage_at(source, read_only=True)
     try:

@@ -24,7 +24,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from types import MappingProxyType
 
 from gossiplog import core
@@ -34,7 +33,7 @@ from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
-from gossiplog.reprs import listed, shell_path
+from gossiplog.reprs import listed
 from gossiplog.signer import Signer
 from gossiplog.storage.replacement import Replacement
 from gossiplog.storage.sqlite import SQLiteStorage
@@ -355,16 +354,16 @@ def _messages_lacking(log: Log, target: Log) -> Iterator[SignedMessage]:
         yield from log.replica.messages(keys)
 
 
-def rebase_command(file: Path | None, target: str, drop: Sequence[str], options: Sequence[str] = ()) -> str:
-    """Return the command that rebases a log without some messages, for a shell; "" where the log is in no file.
+def rebase_command(log: str, target: str, drop: Sequence[str], options: Sequence[str] = ()) -> str:
+    """Return the command that rebases a log without some messages, for a shell; "" where no other process finds it.
 
     Args:
-        file: that the log is in.
+        log: as `Storage.argument` has it.
         target: to rebase onto.
         drop: ids of the messages.
         options: more arguments.
     """
-    if not drop or file is None:
+    if not drop or not log:
         return ""
     drops = [part for id in drop for part in ("--drop", id)]
-    return f"gossiplog rebase {shell_path(file)} {shlex.join(['--onto', target, *options, *drops])}"
+    return f"gossiplog rebase {log} {shlex.join(['--onto', target, *options, *drops])}"

@@ -24,14 +24,14 @@ from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount, describe_former, describe_left, describe_loss
-from gossiplog.storage.location import storage_at
+from gossiplog.storage.location import Location, storage_at
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_tables import storage_error
 
 
 def recover(
     damaged: str | os.PathLike[str],
-    new: str | os.PathLike[str] | Storage,
+    new: Location | Storage,
     *,
     accept_loss: bool = False,
     progress: Callable[[int], object] | None = None,

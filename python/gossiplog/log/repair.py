@@ -269,8 +269,7 @@ def _new_log(path: Path, topic: str) -> Iterator[Replica]:
     storage = SQLiteStorage(path, synchronous="off")
     storage.open(topic, create=True)
     try:
-        states = States(storage, topic)
-        notifier = CommitNotifier(storage, topic, states.position)
+        states, notifier = States(storage, topic), CommitNotifier(storage, topic)
         writer = Writer(storage, states, topic, Applier(storage, topic, None), notifier.committed)
         yield Replica(storage, states, topic, None, writer, notifier)
     finally:

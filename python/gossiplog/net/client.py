@@ -107,7 +107,7 @@ class Client(Service):
         self._differs = False
 
     def _rebase_command(self, peer: PeerSession) -> str:
-        return rebase_command(self._log.replica.file, self._name, list(peer.refusals.reported), self._options)
+        return rebase_command(self._log.replica.argument, self._name, list(peer.refusals.reported), self._options)
 
     async def _start(self, stack: AsyncExitStack) -> None:
         self._network = network = await stack.enter_async_context(open_network())

@@ -324,7 +324,7 @@ class Peer(HostService):
         return Protocols.topics(protocols) if protocols else None
 
     def _rebase_command(self, peer: PeerSession) -> str:
-        return rebase_command(self.log.replica.file, self._address_of(peer), list(peer.refusals.reported))
+        return rebase_command(self.log.replica.argument, self._address_of(peer), list(peer.refusals.reported))
 
     def _address_of(self, peer: PeerSession) -> str:
         """Return a multiaddr that leads to a peer, as far as one is known."""

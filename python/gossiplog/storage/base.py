@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from gossiplog.core import Node, WritePlan, decode_id, encode_id
 from gossiplog.errors import StorageError, TopicMismatch, UnknownMessage
+from gossiplog.reprs import shell_path
 
 SCHEMA = 4
 """The version of what is stored. Older ones are upgraded when a log is opened, newer ones refused.
@@ -102,7 +103,7 @@ class DiskFailure(StorageError):
 
 
 class SequencesTaken(Exception):
-    """The sequences of a plan do not follow the last message: the log is not at the position that the plan is for."""
+    """The sequences of a plan are those of other messages: the log has grown since the position was read."""
 
 
 class Reader(ABC):
@@ -330,7 +331,7 @@ class Transaction(Reader, ApplyTransaction):
             plan: the rows of the messages.
 
         Raises:
-            SequencesTaken: the log has more messages than the maker of the plan knew of, or fewer.
+            SequencesTaken: the log has more messages than the maker of the plan knew of.
         """
 
     @abstractmethod
@@ -383,14 +384,14 @@ class Storage(ABC):
         return None
 
     @property
+    def argument(self) -> str:
+        """The log as an argument of a command, quoted for a shell; "" where no other process finds it."""
+        return "" if self.file is None else shell_path(self.file)
+
+    @property
     def read_only(self) -> bool:
         """Whether it was opened so that nothing can be written."""
         return False
-
-    @property
-    def reconnections(self) -> int:
-        """How often a connection to the database was lost and made anew: another server may be at its other end."""
-        return 0
 
     @property
     def losses(self) -> Sequence[str]:

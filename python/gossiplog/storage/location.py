@@ -1,20 +1,29 @@
-"""Which storage a location names: the one place that knows the kinds."""
+"""Which storage a location names: the one place that knows the kinds.
+
+A location is the path of a file, SQLite's ":memory:" or a URI of its that begins with "file:", the URL of a log in
+Postgres, or a storage. Other URLs are none: those of hubs name a log that a sync reads, and no place to open.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from typing import TypeAlias
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.base import Storage
+from gossiplog.storage.postgres_url import SHAPE, PostgresURL, check_nearly, is_postgres_url
 from gossiplog.storage.sqlite import SQLiteStorage, Synchronous
 from gossiplog.storage.sqlite_files import text_path
+
+Location: TypeAlias = str | os.PathLike[str] | PostgresURL
+"""What names a log that others find, too; ":memory:" is the exception."""
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 
 
 def storage_at(
-    location: str | os.PathLike[str] | Storage,
+    location: Location | Storage,
     synchronous: Synchronous = "full",
     *,
     read_only: bool = False,
@@ -23,14 +32,15 @@ def storage_at(
     """Return the storage of a location, not opened yet.
 
     Args:
-        location: the path of an SQLite file, ":memory:", a URI that begins with "file:", or a storage, which is
-            returned as it is.
+        location: the path of an SQLite file, ":memory:", a URI that begins with "file:", a URL that begins with
+            "postgresql://", or a storage, which is returned as it is.
         synchronous: as `SQLiteStorage` takes it.
         read_only: likewise.
-        accept_loss: likewise; a storage has a setting of its own.
+        accept_loss: likewise; a storage has a setting of its own, and a server of Postgres no file that could lose its
+            end.
 
     Raises:
-        StorageError: a URL of an unknown kind.
+        StorageError: a URL of an unknown kind, or one of Postgres without its driver.
         TypeError: a location that is no path.
         ValueError: `read_only` with a storage, which has a setting of its own.
     """
@@ -40,15 +50,48 @@ def storage_at(
                 "read_only is for paths: give it to the storage, as in SQLiteStorage(path, read_only=True)"
             )
         return location
-    if is_url(path := text_path(location)):
+    named = named_by(location)
+    if isinstance(named, PostgresURL):
+        return _postgres(named, synchronous, read_only)
+    return SQLiteStorage(named, synchronous=synchronous, read_only=read_only, accept_loss=accept_loss)
+
+
+def named_by(location: Location) -> str | PostgresURL:
+    """Return what a location names: a log in Postgres, or a file by its path or its "file:" URI, as text.
+
+    Raises:
+        StorageError: a URL of an unknown kind, or what is nearly one of Postgres.
+        TypeError: a location that is no path.
+    """
+    if isinstance(location, PostgresURL):
+        return location
+    path = text_path(location)
+    if is_postgres_url(path):
+        return PostgresURL.parse(path)
+    check_nearly(path)
+    if is_url(path):
         raise StorageError(
-            f"no storage for {path.partition('://')[0]}:// locations: expected the path of a file, ':memory:' or a"
-            " Storage"
+            f"no storage for {path.partition('://')[0]}:// locations: expected the path of a file, {SHAPE}, ':memory:'"
+            " or a Storage"
         )
-    return SQLiteStorage(location, synchronous=synchronous, read_only=read_only, accept_loss=accept_loss)
+    return path
 
 
 def is_url(location: str) -> bool:
-    """Return whether a location names a database by a URL: it is no file then, and holds no pattern."""
+    """Return whether a location is a URL of any kind but "file:": it is no file then, and holds no pattern."""
     scheme = _SCHEME.match(location)
     return scheme is not None and scheme[1] != "file"
+
+
+def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool) -> Storage:
+    # Its driver is a part of its own.
+    try:
+        from gossiplog.storage.postgres import PostgresStorage
+    except ImportError as error:
+        # Without a name it is the driver's own, which does not find libpq.
+        if error.name not in (None, "psycopg"):
+            raise
+        raise StorageError(
+            f"{url} is in Postgres, whose driver is missing: pip install 'gossiplog[postgres]' installs it"
+        ) from error
+    return PostgresStorage(url, synchronous=synchronous, read_only=read_only)

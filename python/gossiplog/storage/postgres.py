@@ -17,6 +17,7 @@ from typing import get_args
 import psycopg
 
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
+from gossiplog.reprs import shell_path
 from gossiplog.storage.base import DiskFailure, Progress, Reader, Storage, Transaction, closing
 from gossiplog.storage.postgres_backup import back_up
 from gossiplog.storage.postgres_checks import integrity_problems
@@ -71,6 +72,10 @@ class PostgresStorage(Storage):
     @property
     def place(self) -> str:
         return self._url.place
+
+    @property
+    def argument(self) -> str:
+        return shell_path(self.place)
 
     @property
     def url(self) -> PostgresURL:

@@ -38,6 +38,8 @@ _CAUSES: Mapping[str, str] = {
     "3F000": "its schema was dropped or renamed meanwhile",
     "42P01": "its tables were dropped or renamed meanwhile, or it is a database of something else",
 }
+# The driver's, which has no code, and one language.
+_NO_PASSWORD = "no password supplied"
 # Another try may succeed: the transaction was a victim of others, or the server is on its way down or up.
 _PASSING = frozenset(
     {
@@ -104,6 +106,8 @@ def storage_error(place: str, doing: str, error: psycopg.Error, hide: Callable[[
         if _is_anothers(error):
             return StorageError(f"{what}the application's tables do not take what it wrote ({said}; {code})")
         return CorruptLog([f"{what}its tables are not those of a log ({said}; {code})"])
+    elif _NO_PASSWORD in said:
+        what += f"the server asks for a password: set PGPASSWORD, or write it into ~/.pgpass ({said})"
     else:
         what += f"{said} ({code})" if code else said
     kind = DiskFailure if code in _PASSING or is_connection_lost(error) else StorageError

@@ -105,7 +105,7 @@ def test_sync_without_a_source(program: Program, log: Path, home: Path) -> None:
     assert result.code == 1
     assert result.err == (
         "gossiplog: SOURCE: there is no log no.db: expected the file of another log, a hub (ws://HOST:PORT) or a peer"
-        " (/ip4/… or /dns4/…)\n"
+        " (/ip4/… or /dns4/…), or a log in Postgres (postgresql://…)\n"
     )
     assert not (home / "no.db").exists()
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
-from gossiplog.spark.source.locations import alternatives, locations, opened
+from gossiplog.spark.source.locations import alternatives, identity, locations, opened
 from tests.storage.damage import damage
 
 
@@ -94,7 +94,23 @@ def test_each_log_once(folder: Path) -> None:
 
 
 def test_urls_are_left_to_the_storage(folder: Path) -> None:
-    assert locations(["postgresql://host/logs?x=*", "file:a.db"]) == ["postgresql://host/logs?x=*", "file:a.db"]
+    url = "postgresql://host/logs?options=%2A"
+    assert locations([url, "file:a.db", "postgres://host/logs?options=*"]) == [url, "file:a.db"]
+    assert identity("postgres://host/logs") == "postgresql://host/logs"
+    assert locations(["mysql://host/*"]) == ["mysql://host/*"]
+
+
+@pytest.mark.parametrize("location", ["postgresql://me:s3cret@host/logs", "postgresql://host/logs?password=s3cret"])
+def test_urls_with_passwords_are_refused_since_spark_shows_them(location: str) -> None:
+    for function in (lambda: locations([location]), lambda: identity(location), lambda: opened(location).__enter__()):
+        with pytest.raises(OptionError, match=r"has a password, which Spark would show .* PGPASSWORD") as caught:
+            function()
+        assert "s3cret" not in str(caught.value)
+
+
+def test_what_is_nearly_a_url_is_no_path() -> None:
+    with pytest.raises(StorageError, match="no two slashes"):
+        locations(["postgresql:/me:s3cret@host/logs"])
 
 
 @pytest.mark.parametrize(

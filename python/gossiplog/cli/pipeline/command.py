@@ -199,7 +199,7 @@ def _short_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def analyze(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="The file of the log.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The log: its file, or its postgresql:// URL.")],
     output: Annotated[
         str | None,
         typer.Option(
@@ -327,7 +327,7 @@ def ingest(
 
 
 def materialize(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="The file of the log.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The log: its file, or its postgresql:// URL.")],
     state: Annotated[
         str, typer.Argument(metavar="STATE", help="The folder of the state. A state that is there is continued.")
     ],

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Logs = Annotated[
-    list[str], typer.Argument(metavar="LOG...", help="The logs: files, folders, or patterns such as '{a,b}*.db'.")
+    list[str],
+    typer.Argument(
+        metavar="LOG...", help="The logs: files, folders, patterns such as '{a,b}*.db', or postgresql:// URLs."
+    ),
 ]
 Master = Annotated[
     str | None,

@@ -12,10 +12,12 @@ from gossiplog._core import check_address, check_peer_id
 from gossiplog.cli.logs import LogPath, NewTopic
 from gossiplog.cli.options import Gossip, RouterName, gossip_config, read_address
 from gossiplog.cli.output import Json, Output
+from gossiplog.cli.places import LogPlace
 from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, place, show_settings
 from gossiplog.net.arguments import check_texts
 from gossiplog.net.http.addresses import read_networks
 from gossiplog.net.transport.limits import Limits
+from gossiplog.storage.postgres_url import PostgresURL
 
 _DEFAULT = "127.0.0.1:8000"
 _LIMITS = Limits()
@@ -72,8 +74,8 @@ def serve(
         typer.Option(
             metavar="FILE",
             readable=False,
-            help="The file of the key by which a mesh knows this peer. The default is a file beside the log, which is"
-            " made at its first use.",
+            help="The file of the key by which a mesh knows this peer, made at its first use. The default is a file"
+            " beside the log; for a log in Postgres it has to be named.",
         ),
     ] = None,
     gossip: Gossip = None,
@@ -260,12 +262,10 @@ def serve(
     from gossiplog.cli.serve.run import Mesh, Options, serve_log
 
     parameters = gossip_config(gossip)
-    own_identity = identity or path.with_name(f"{path.name}.identity")
+    peers = tuple(allow_peer or ()), tuple(block_peer or ())
     options = Options(
         hub=None if hub is None else read_address("--hub", hub, _DEFAULT),
-        mesh=None
-        if mesh is None
-        else Mesh(*mesh, own_identity, parameters, tuple(allow_peer or ()), tuple(block_peer or ()), router),
+        mesh=None if mesh is None else Mesh(*mesh, identity or _identity_beside(path), parameters, *peers, router),
         metrics=None if metrics_port is None else (metrics_host, metrics_port),
         hosts=tuple(allow_host or ()),
         origins=tuple(allow_origin or ()),
@@ -283,3 +283,17 @@ def serve(
     )
     if not show_config:
         serve_log(path, topic, options, Output(json), misspelt(context, os.environ))
+
+
+def _identity_beside(place: LogPlace) -> Path:
+    """Return the file of a peer's key beside a log.
+
+    Raises:
+        BadParameter: the log is in no folder.
+    """
+    if isinstance(place.location, PostgresURL):
+        raise typer.BadParameter(
+            "--identity is missing: a log in Postgres has no folder for the key by which a mesh knows this peer, and"
+            " each server of the log needs one of its own"
+        )
+    return place.location.with_name(f"{place.location.name}.identity")

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.cli.logs import open_log
 from gossiplog.cli.output import Output, failure, printable
+from gossiplog.cli.places import LogPlace
 from gossiplog.cli.printer import Printer, missing_lines
 from gossiplog.cli.serve.descriptors import descriptor_warning, raise_descriptor_limit
 from gossiplog.cli.serve.log import server_log, utc
@@ -168,11 +169,11 @@ class Options:
         return Access(hosts=frozenset([*own, *self.hosts]), addresses=True)
 
 
-def serve_log(path: Path, topic: str | None, options: Options, output: Output, warnings: Sequence[str]) -> None:
+def serve_log(place: LogPlace, topic: str | None, options: Options, output: Output, warnings: Sequence[str]) -> None:
     """Serve a log until a signal ends it: SIGINT, as Ctrl-C sends it, or SIGTERM.
 
     Args:
-        path: the log's file.
+        place: of the log.
         topic: of a log that is not there, to make it.
         options: where, for whom, and what is logged.
         output: where to say what happens.
@@ -191,13 +192,13 @@ def serve_log(path: Path, topic: str | None, options: Options, output: Output, w
         if options.private_key is not None and (text := _exposure(options.private_key)):
             LOGGER.warning("%s", text)
         try:
-            _open_and_serve(path, topic, options, output)
+            _open_and_serve(place, topic, options, output)
         except (GossipLogError, OSError) as error:
             LOGGER.error("%s", failure(error))
             raise typer.Exit(1) from error
 
 
-def _open_and_serve(path: Path, topic: str | None, options: Options, output: Output) -> None:
+def _open_and_serve(place: LogPlace, topic: str | None, options: Options, output: Output) -> None:
     def encoded(text: str, fields: dict[str, Any]) -> bytes:
         return output.encoded(fields) if output.json else f"{printable(text)}\n".encode()
 
@@ -221,7 +222,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
         # Before the log is made: what cannot be served leaves no file.
         _bound("--hub", options.hub) as hub_listener,
         _bound("--metrics-port", options.metrics) as metrics_listener,
-        open_log(path, topic, makes=True, say=_warn) as log,
+        open_log(place, topic, makes=True, say=_warn) as log,
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
     ):
         log.replica.check_appendable()
@@ -239,7 +240,7 @@ def _open_and_serve(path: Path, topic: str | None, options: Options, output: Out
                 _show_event(_timed(show), event)
 
         heard = on_event if options.events else None
-        anyio.run(_serve, log, str(path), access, options, listeners, show, heard, backend="asyncio")
+        anyio.run(_serve, log, str(place), access, options, listeners, show, heard, backend="asyncio")
 
 
 def _exposure(private_key: Path) -> str:

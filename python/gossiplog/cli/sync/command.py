@@ -13,11 +13,13 @@ import typer
 
 from gossiplog.cli.logs import AcceptLoss, LogPath, open_log
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, printable, spinner
+from gossiplog.cli.places import LogPlace
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, NotALog, ProtocolError
 from gossiplog.log import Log
 from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.base import check_same_topic
+from gossiplog.storage.postgres_url import PostgresURL, is_postgres_url
 from gossiplog.storage.sqlite_tables import BESIDE
 
 if TYPE_CHECKING:
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}/?")
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?([^?#]*).*", re.DOTALL)
-_EXPECTED = ": expected the file of another log, a hub (ws://HOST:PORT) or a peer (/ip4/… or /dns4/…)"
+_EXPECTED = (
+    ": expected the file of another log, a hub (ws://HOST:PORT) or a peer (/ip4/… or /dns4/…), or a log in Postgres"
+    " (postgresql://…)"
+)
 
 TokenFile = Annotated[
     Path | None, typer.Option(metavar="FILE", readable=False, help="With a hub: the file of its bearer token.")
@@ -38,13 +43,13 @@ CaFile = Annotated[
 ]
 
 
-def check_source(name: str, source: str, path: Path, *, token_file: Path | None, ca_file: Path | None) -> None:
+def check_source(name: str, source: str, place: LogPlace, *, token_file: Path | None, ca_file: Path | None) -> None:
     """Check that an argument names a source, and that its options fit.
 
     Args:
         name: of the argument.
         source: its text.
-        path: of the log that is brought up to date with the source.
+        place: of the log that is brought up to date with the source.
         token_file: of a hub's token, if one was given.
         ca_file: of certificate authorities, likewise.
 
@@ -54,7 +59,7 @@ def check_source(name: str, source: str, path: Path, *, token_file: Path | None,
     """
     kind = _parse_kind(name, source)
     if kind is SourceKind.FILE:
-        _parse_file(name, source, path)
+        _parse_log(name, source, place)
     if kind is not SourceKind.HUB:
         check_no_hub_options(token_file, ca_file)
 
@@ -72,15 +77,25 @@ def _parse_kind(name: str, source: str) -> SourceKind:
         raise typer.BadParameter(f"{name}: {error}") from None
 
 
-def _parse_file(name: str, source: str, path: Path) -> Path:
-    """Return the path of a source that is a file, given as path or as "file:" URI; see `check_source`."""
+def _parse_log(name: str, source: str, place: LogPlace) -> LogPlace:
+    """Return the place of a source that is a log, given as path, as "file:" URI or as URL; see `check_source`."""
+    found = LogPlace.parse(source)
+    if isinstance(found.location, PostgresURL):
+        if found == place:
+            raise typer.BadParameter(f"{name}: {found} is the log itself{_EXPECTED}")
+        return found
     uri = _FILE_URI.fullmatch(source)
     file = Path(source if uri is None else unquote(uri[1]))
     if not file.exists():
         raise NotALog(f"{name}: there is no log {file if uri else source}{_hub_hint(source) or _EXPECTED}")
-    if path.exists() and path.samefile(file):
+    if isinstance(place.location, Path) and place.location.exists() and place.location.samefile(file):
         raise typer.BadParameter(f"{name}: {source} is the log itself{_EXPECTED}")
-    return file
+    return LogPlace(file)
+
+
+def _shown(source: str) -> str:
+    """Return a source as it was given, but for a password."""
+    return str(LogPlace.parse(source)) if is_postgres_url(source) else source
 
 
 def _hub_hint(source: str) -> str:
@@ -100,7 +115,8 @@ def sync(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="The other side: a log's file, a hub's ws:// address, or a peer's multiaddr, /ip4/… or /dns4/….",
+            help="The other side: a log's file or postgresql:// URL, a hub's ws:// address, or a peer's multiaddr,"
+            " /ip4/… or /dns4/….",
         ),
     ],
     both: Annotated[
@@ -155,29 +171,35 @@ def sync(
         return
     if follow or token_file is not None or ca_file is not None:
         raise typer.BadParameter(
-            f"{source} is taken for a file{_hub_hint(source)}; --token-file and --ca-file are for hubs (ws:// or wss://"
-            " addresses), --follow is for hubs and peers (multiaddrs)"
+            f"{_shown(source)} is taken for a file{_hub_hint(source)}; --token-file and --ca-file are for hubs (ws://"
+            " or wss:// addresses), --follow is for hubs and peers (multiaddrs)"
         )
-    other = _parse_file("SOURCE", source, path)
+    other = _parse_log("SOURCE", source, path)
+    name = _shown(source)
     # It may be somebody else's: nothing is written to it unless that is asked for.
     with open_log(other, read_only=not both) as theirs:
         check_same_topic(str(other), theirs.topic, topic)
         with _open_destination(path, theirs.topic, accept_loss) as ours:
-            show(pull_timed(ours, theirs, str(path), source))
+            show(pull_timed(ours, theirs, str(path), name))
             if both:
                 if not output.json:
                     output.show("")
-                show(pull_timed(theirs, ours, source, str(path)))
+                show(pull_timed(theirs, ours, name, str(path)))
 
 
 @contextmanager
-def _open_destination(path: Path, topic: str | None, accept_loss: bool) -> Iterator[Log]:
+def _open_destination(place: LogPlace, topic: str | None, accept_loss: bool) -> Iterator[Log]:
     """Open a log, or make it; if the block fails before a new one got a message, nothing is left of it."""
+    if isinstance(place.location, PostgresURL):
+        # An empty log in a schema is in nobody's way, and who may use it may have been set already.
+        with open_log(place, topic, makes=True) as log:
+            yield log
+        return
     # What is left of another log stays.
-    files = [Path(f"{path}{suffix}") for suffix in ("", *BESIDE)]
+    files = [Path(f"{place}{suffix}") for suffix in ("", *BESIDE)]
     is_new = is_empty = not any(file.exists() for file in files)
     try:
-        with open_log(path, topic, accept_loss=accept_loss, makes=True) as log:
+        with open_log(place, topic, accept_loss=accept_loss, makes=True) as log:
             is_empty = False
             try:
                 yield log

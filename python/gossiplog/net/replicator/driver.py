@@ -118,7 +118,7 @@ class Driver(Service):
         self.peers_changed = Signal()
         self._sync_server = sync_server or SyncServerConfig()
         self._push_timeout = push_timeout
-        self.telemetry = Telemetry(on_event, self.replica.file)
+        self.telemetry = Telemetry(on_event, self.replica.argument)
         self._workers = WorkerPool()
         self._feed = ChangeFeed(
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message, validator

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import accumulate
-from pathlib import Path
 from types import MappingProxyType
 
 import anyio
@@ -184,7 +183,7 @@ class Telemetry:
 
     Args:
         on_event: the application's function, or None.
-        file: of the log, which errors of a damaged one name; None in memory.
+        argument: the log in the commands that errors of a damaged one name: see `Storage.argument`.
 
     Attributes:
         last_refused: the key and the error of the message that the application refused last; None before.
@@ -193,9 +192,9 @@ class Telemetry:
         damage: the first damage that was found in the log, "" for none.
     """
 
-    def __init__(self, on_event: Callable[[events.Event], None] | None, file: Path | None = None) -> None:
+    def __init__(self, on_event: Callable[[events.Event], None] | None, argument: str = "") -> None:
         self._on_event = on_event
-        self._file = file
+        self._argument = argument
         self._listeners: tuple[Callable[[events.Event], object], ...] = ()
         self._waiting: deque[events.Event] = deque()
         self._due = anyio.Event()
@@ -375,8 +374,8 @@ class Telemetry:
                     self._limited_log.note("failed_sync", peer, text, repeats=False)
             case events.Failed(doing, error):
                 if isinstance(error, CorruptLog):
-                    # The protocols' machines find damage, too, and know of no file.
-                    error.locate(self._file)
+                    # The protocols' machines find damage, too, and know no place.
+                    error.locate(self._argument)
                     self.damage = self.damage or error.problems[0]
                 self._errors[type(error).__name__] += 1
                 # A database that fails does so at each attempt, and clients make as many as they like.

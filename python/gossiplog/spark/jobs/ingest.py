@@ -30,7 +30,9 @@ from gossiplog.spark.folders import check_staging, locked, remove_locked
 from gossiplog.spark.jobs.components import components
 from gossiplog.spark.jobs.events import Layout, events, problems
 from gossiplog.spark.jobs.sign import SIGNED, KeyStore, Merging, Signing
+from gossiplog.spark.source.locations import without_password
 from gossiplog.spark.source.staging import merged, sort
+from gossiplog.storage.location import is_url
 
 _SHOWN = 20
 # Of the staging folder: what lies there is not verified again.
@@ -108,6 +110,11 @@ def check_new_log(log: str, topic: str) -> None:
         StorageError: the log is there already, or a staging folder that no job of this user's left.
     """
     check_topic(topic)
+    if is_url(log):
+        raise StorageError(
+            f"{without_password(log)} is no file: name one to be made, and gossiplog sync URL FILE brings it into a"
+            " database"
+        )
     check_staging(_staging_folder(os.path.abspath(log)), _MODE)
     if os.path.lexists(log):
         raise StorageError(

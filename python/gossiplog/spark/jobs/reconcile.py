@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -28,6 +29,7 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import check_logs
+from gossiplog.storage.location import is_url
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
 _LONG_CLOCKS = ((8, 0xFE), (7, 0xFC), (6, 0xF8), (5, 0xF0), (4, 0xE0))
@@ -259,6 +261,9 @@ def set_names(logs: Sequence[str]) -> list[str]:
     names: list[str] = []
     for log in logs:
         base = os.path.basename(log.rstrip("/")) or "log"
+        if is_url(log):
+            # Hadoop takes some signs for patterns.
+            base = re.sub(r"[^\w.-]+", "-", base)
         name, number = base, 1
         while name in (*names, SUMMARY):
             number += 1

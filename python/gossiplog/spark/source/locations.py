@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from gossiplog.errors import CorruptLog, NotALog, OptionError
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.postgres_url import PostgresURL, check_nearly, is_postgres_url
 from gossiplog.storage.sqlite_tables import BESIDE
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
@@ -28,11 +29,11 @@ def locations(paths: Iterable[str]) -> list[str]:
         paths: of files; folders, which stand for the files in them, as in Spark without those whose names begin with a
             dot or an underscore; patterns as `glob` has them, also with alternatives as in "{a,b}.db", for files;
             "file:" URIs of any of these (https://sqlite.org/uri.html, as file:///data/*.db?immutable=1); or URLs of
-            databases.
+            logs in Postgres.
 
     Raises:
         NotALog: a file that is not there, an empty folder, or a pattern of which an alternative fits no file.
-        OptionError: a pattern with more than 10,000 alternatives.
+        OptionError: a pattern with more than 10,000 alternatives, or a URL with a password.
     """
     found: dict[str, str] = {}
     for path in paths:
@@ -62,7 +63,27 @@ def check_logs(paths: Iterable[str], topic: str | None = None) -> dict[str, str]
 
 def identity(location: str) -> str:
     """Return the one location among those of the same log that does not depend on links or the working folder."""
+    location = without_password(location)
     return location if is_uri(location) else os.path.realpath(location)
+
+
+def without_password(location: str) -> str:
+    """Return a location as it may be shown: one of Postgres in one form for all ways to write it.
+
+    Raises:
+        OptionError: it is a URL with a password. Spark shows the options of a read in its plans and on its pages, and
+            keeps both in its history.
+    """
+    check_nearly(location)
+    if not is_postgres_url(location):
+        return location
+    url = PostgresURL.parse(location)
+    if url.has_secret:
+        raise OptionError(
+            f"the URL of {url} has a password, which Spark would show in plans and on its pages: leave it out, and give"
+            " it to the driver and the executors as PGPASSWORD or in a file (?passfile=/path/of/it)"
+        )
+    return str(url)
 
 
 def is_uri(location: str) -> bool:
@@ -79,6 +100,7 @@ def has_scheme(path: str) -> bool:
 
 
 def _matching(path: str) -> list[str]:
+    path = without_password(path)
     if is_url(path):
         return [path]
     if uri := _URI.fullmatch(path):
@@ -190,7 +212,7 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
     Raises:
         StorageError: what opening or reading it raises, with the location.
     """
-    storage = storage_at(location, read_only=True)
+    storage = storage_at(without_password(location), read_only=True)
     try:
         yield storage, storage.open(topic, create=False)
     except CorruptLog as error:

@@ -31,6 +31,7 @@ from gossiplog.spark.folders import building, check_building
 from gossiplog.spark.source.locations import is_uri, opened
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, make_folder, merged, refused, remove_folder, stage
+from gossiplog.storage.postgres_url import is_postgres_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -188,8 +189,13 @@ class _Report:
 
 def _topic(options: WriteOptions) -> str:
     if is_uri(options.path) or os.path.exists(options.path):
-        with opened(options.path, options.topic) as (_, topic):
-            return topic
+        try:
+            with opened(options.path, options.topic) as (_, topic):
+                return topic
+        except NotALog:
+            # A schema in which a log is to be made; a file that is there holds something else.
+            if options.topic is None or not is_postgres_url(options.path):
+                raise
     if options.topic is None:
         raise NotALog(f"there is no log {options.path}: the option topic makes one")
     check_topic(options.topic)

@@ -1,0 +1,269 @@
+"""Commands on logs in Postgres, and the mistakes that can be made with them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.cli.support import Program
+from tests.postgres import DATABASE, USER, Server
+from tests.postgres import program as program_of_postgres
+
+SECRET = "s3cretword"
+
+
+@pytest.fixture
+def made(program: Program, postgres_url: str) -> str:
+    """A log of the topic "notes" with two messages."""
+    assert program("init", postgres_url, "--topic", "notes").code == 0
+    assert program("append", postgres_url, '{"a":1}', '{"a":2}').code == 0
+    return postgres_url
+
+
+def test_a_log_is_made_written_and_read(program: Program, made: str) -> None:
+    assert program("init", made, "--topic", "notes").err == f"gossiplog: {made} is there already\n"
+    assert [line["payload"] for line in program("read", made).records] == [{"a": 1}, {"a": 2}]
+    assert program("info", made).record["messages"] == 2
+    assert program("verify", made).record["messages"] == 2
+    assert len(program("graph", made).records) == 2
+    id = program("read", made).records[0]["id"]
+    assert program("show", made, id).record["id"] == id
+    assert program("export", made).records[-1] == {"messages": 2}
+    assert program("rebuild", made).code == 0
+
+
+def test_logs_move_between_back_ends(
+    program: Program, made: str, new_postgres_url: Callable[[], str], home: Path
+) -> None:
+    assert program("sync", "notes.db", made).record["inserted"] == 2
+    assert program("append", "notes.db", '{"b":1}').code == 0
+    synced = program("sync", made, "notes.db").record
+    assert (synced["log"], synced["source"], synced["inserted"]) == (made, "notes.db", 1)
+    other = new_postgres_url()
+    assert program("sync", other, made).record["inserted"] == 3
+    assert program("append", other, '{"c":1}').code == 0
+    assert [line["inserted"] for line in program("sync", "notes.db", other, "--both").records] == [1, 0]
+    assert program("append", "notes.db", '{"d":1}').code == 0
+    assert [line["inserted"] for line in program("sync", made, "notes.db", "--both").records] == [2, 0]
+    assert {program("verify", each).record["root"]["hash"] for each in ("notes.db", made)} == {
+        program("info", made).record["root"]["hash"]
+    }
+
+
+def test_a_source_has_to_be_another_log(program: Program, made: str) -> None:
+    result = program("sync", made, made)
+    assert result.code == 2
+    assert f"SOURCE: {made} is the log itself" in result.err
+
+
+def test_messages_come_from_another_log_with_import(program: Program, made: str, postgres_server: Server) -> None:
+    lines = program("export", made).out
+    Path("lines.jsonl").write_text(lines)
+    assert program("import", "copy.db", "lines.jsonl", "--topic", "notes").record["inserted"] == 2
+    assert program("import", made, "lines.jsonl").record["duplicates"] == 2
+
+
+def test_a_damaged_file_is_recovered_into_postgres(
+    program: Program, log: Path, new_postgres_url: Callable[[], str]
+) -> None:
+    assert program("append", log, "1", "2").code == 0
+    new = new_postgres_url()
+    assert program("recover", log, new).record["inserted"] == 2
+    assert program("recover", log, new).err == f"gossiplog: {new} is there already\n"
+
+
+def test_a_backup_is_restored_by_pg_restore(program: Program, made: str, postgres_server: Server) -> None:
+    backup = program("backup", made, "notes.dump")
+    assert backup.record["messages"] == 2
+    postgres_server.run("CREATE DATABASE restored OWNER gossip")
+    try:
+        arguments = ["-h", postgres_server.folder, "-U", USER, "-d", "restored", "notes.dump"]
+        subprocess.run([program_of_postgres("pg_restore"), *arguments], check=True)
+        copy = made.replace(f"/{DATABASE}?", "/restored?")
+        assert program("verify", copy).record["messages"] == 2
+    finally:
+        postgres_server.run("DROP DATABASE restored WITH (FORCE)")
+
+
+@pytest.mark.parametrize("command", ["recover {} new.db", "doctor {}", "repair {}", "rebase {} --onto ws://hub"])
+def test_what_works_on_files_says_what_to_do(program: Program, made: str, command: str) -> None:
+    result = program(*(word.format(made) for word in command.split()))
+    assert result.code == 1
+    assert result.err.startswith(f"gossiplog: {made} is in Postgres: ")
+    assert "gossiplog" in result.err.partition("is in Postgres: ")[2]
+
+
+# What is no log, and what is said of it.
+
+
+def test_there_is_no_log(program: Program, postgres_url: str) -> None:
+    result = program("info", postgres_url)
+    assert (result.code, result.out) == (1, "")
+    schema = postgres_url.partition("schema=")[2]
+    assert result.err == (
+        f"gossiplog: {postgres_url} holds no log in its schema {schema}: gossiplog init '{postgres_url}' --topic TOPIC"
+        " makes one\n"
+    )
+    result = program("sync", postgres_url, "/ip4/127.0.0.1/tcp/1/ws")
+    assert result.err.endswith(f"holds no log in its schema {schema}: give --topic TOPIC to make one\n")
+
+
+def test_the_schema_holds_something_else(program: Program, postgres_url: str, postgres_server: Server) -> None:
+    schema = postgres_url.partition("schema=")[2]
+    for statement in (f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.gossiplog_meta(a int)"):
+        postgres_server.run(statement, user=USER)
+    result = program("init", postgres_url, "--topic", "notes")
+    assert result.code == 1
+    assert "is not a log of this package" in result.err
+
+
+def test_another_schema_version_or_topic(program: Program, made: str, postgres_server: Server) -> None:
+    schema = made.partition("schema=")[2]
+    result = program("sync", made, "ws://127.0.0.1:1", "--topic", "other")
+    assert "is a log of the topic 'notes', not 'other'" in result.err
+    postgres_server.run(f"UPDATE {schema}.gossiplog_meta SET value = '99' WHERE name = 'schema'")
+    result = program("info", made)
+    assert result.code == 1
+    assert "upgrade gossiplog" in result.err
+
+
+def test_a_wrong_password(program: Program, postgres_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres_server.role("cli_word", password=SECRET)
+    try:
+        url = postgres_server.url("notes", user="cli_word", password=f"not{SECRET}")
+        result = program("info", url)
+        assert result.code == 1
+        assert 'password authentication failed for user "cli_word"' in result.err
+        assert "all users of this machine can read the password" in result.err
+        assert SECRET not in result.err + result.out
+        monkeypatch.setenv("PGPASSFILE", "missing")
+        result = program("info", postgres_server.url("notes", user="cli_word"))
+        assert "the server asks for a password: set PGPASSWORD" in result.err
+        monkeypatch.setenv("PGPASSWORD", SECRET)
+        result = program("info", postgres_server.url("notes", user="cli_word"))
+        assert "holds no log" in result.err
+        assert "all users" not in result.err
+    finally:
+        postgres_server.drop_role("cli_word")
+
+
+def test_a_missing_database_or_server(program: Program, postgres_server: Server) -> None:
+    result = program("info", postgres_server.url(database="nowhere"))
+    assert result.code == 1
+    assert 'database "nowhere" does not exist' in result.err
+    result = program("info", postgres_server.url(host=Path("/nowhere")))
+    assert result.code == 1
+    assert "/nowhere/.s.PGSQL.5432" in result.err
+    result = program("info", "postgresql://127.0.0.1:1/notes")
+    assert result.code == 1
+    assert "127.0.0.1" in result.err
+
+
+def test_a_role_without_rights(program: Program, made: str, postgres_server: Server) -> None:
+    postgres_server.role("cli_nobody")
+    try:
+        schema = made.partition("schema=")[2]
+        result = program("read", made.replace(f"{USER}@", "cli_nobody@"))
+        assert result.code == 1
+        assert f'GRANT USAGE ON SCHEMA "{schema}"' in result.err
+        result = program("init", postgres_server.url("of_nobody", user="cli_nobody"), "--topic", "notes")
+        assert result.code == 1
+        assert 'CREATE SCHEMA "of_nobody" AUTHORIZATION' in result.err
+        postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO cli_nobody")
+        postgres_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO cli_nobody")
+        reader = made.replace(f"{USER}@", "cli_nobody@")
+        assert len(program("read", reader).records) == 2
+        result = program("append", reader, "1")
+        assert result.code == 1
+        assert "the role lacks a right" in result.err
+    finally:
+        postgres_server.drop_role("cli_nobody")
+
+
+@pytest.mark.parametrize("name", ['sch"ema', "Sch%ma @x", "select", "naïve", "a'b\\c", "x" * 63])
+def test_names_that_need_quoting(program: Program, postgres_server: Server, name: str) -> None:
+    url = postgres_server.url(name)
+    try:
+        assert program("init", url, "--topic", "notes").code == 0
+        assert program("append", url, "1").code == 0
+        assert program("verify", url).record["messages"] == 1
+        if name.startswith("sch"):
+            assert program("backup", url, "notes.dump").record["messages"] == 1
+    finally:
+        postgres_server.drop_schema(name)
+
+
+def test_a_search_path_does_not_matter(program: Program, made: str, postgres_server: Server) -> None:
+    """Neither the user's setting, nor tables and functions of the same names in another schema, are looked at."""
+    postgres_server.run("CREATE SCHEMA evil AUTHORIZATION gossip")
+    try:
+        with postgres_server.connect(USER) as connection:
+            connection.execute("SET search_path = evil")
+            connection.execute("CREATE TABLE gossiplog_messages(seq bigint, links bytea, value bytea)")
+            connection.execute("CREATE TABLE gossiplog_meta(name text, value text)")
+            connection.execute("CREATE FUNCTION max(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'")
+        postgres_server.run("ALTER ROLE gossip SET search_path = evil, pg_catalog")
+        assert program("append", f"{made}&options=-csearch_path%3Devil,pg_catalog", "3").code == 0
+        assert program("verify", made).record["messages"] == 3
+    finally:
+        postgres_server.run("ALTER ROLE gossip RESET search_path")
+        postgres_server.drop_schema("evil")
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("postgresql:/localhost/notes", "no two slashes is neither a URL nor the name of a file"),
+        ("postgres:notes", "no two slashes is neither a URL nor the name of a file"),
+        (f"postgresql://me:{SECRET}@x@localhost/notes", "more than one @"),
+        (f"postgresql://me:{SECRET}/@localhost/notes", "more than one @"),
+        (f"postgresql://localhost:{SECRET}/notes", "a port is not a number"),
+        ("postgresql://localhost/notes?schema=pg_x", "Postgres' own"),
+        (f"postgresql://localhost/notes?nosuch={SECRET}", "nosuch"),
+    ],
+)
+def test_urls_that_are_none(program: Program, argument: str, said: str) -> None:
+    for command in (("info",), ("sync", "notes.db"), ("backup",)):
+        result = program(*command, argument, *(["copy"] if command == ("backup",) else []))
+        assert result.code in (1, 2)
+        assert said in result.err
+        assert SECRET not in result.err
+
+
+def test_other_arguments_with_passwords_are_not_repeated(program: Program, log: Path) -> None:
+    url = f"postgresql://me:{SECRET}@localhost/notes"
+    for arguments in (("info", log, url), ("import", log, url), ("append", log, url), ("serve", log, "--hub", url)):
+        result = program(*arguments)
+        assert result.code != 0
+        assert SECRET not in result.err + result.out, arguments
+
+
+def test_the_driver_is_missing(program: Program, monkeypatch: pytest.MonkeyPatch, postgres_url: str) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for name in [name for name in sys.modules if name.startswith("gossiplog.storage.postgres") and "url" not in name]:
+        monkeypatch.delitem(sys.modules, name)
+    result = program("info", postgres_url)
+    assert result.code == 1
+    assert result.err.endswith("whose driver is missing: pip install 'gossiplog[postgres]' installs it\n")
+
+
+def test_a_mesh_needs_a_key_of_its_own(program: Program, made: str) -> None:
+    result = program("serve", made, "--listen", "/ip4/127.0.0.1/tcp/0/ws")
+    assert result.code == 2
+    assert "--identity is missing" in result.err
+
+
+def test_errors_of_the_driver_are_none_of_ours(postgres_server: Server) -> None:
+    """The tests above would not notice a server that takes any password."""
+    postgres_server.role("cli_check", password=SECRET)
+    try:
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(postgres_server.url(user="cli_check", password="x"))
+    finally:
+        postgres_server.drop_role("cli_check")
