@@ -405,7 +405,8 @@ class Log:
     def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Iterator[Arrivals]:
         """Follow the log: return an iterator over lists of messages as they arrive, until the log is closed.
 
-        It waits when there are none: commits of this process wake it at once, those of others within half a second.
+        It waits when there are none: commits of this process wake it at once, as do those of others where the database
+        announces them (Postgres); otherwise they are noticed within half a second.
 
         Args:
             after: a cursor, as lists have it; 0 is the start of the log, None its end now.

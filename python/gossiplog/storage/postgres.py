@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import get_args
 
@@ -18,8 +19,9 @@ import psycopg
 
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
 from gossiplog.reprs import shell_path
-from gossiplog.storage.base import DiskFailure, Progress, Reader, Storage, Transaction, closing
+from gossiplog.storage.base import DiskFailure, Progress, Reader, SequencesTaken, Storage, Transaction, closing
 from gossiplog.storage.postgres_backup import back_up
+from gossiplog.storage.postgres_changes import CommitListener, channel_of
 from gossiplog.storage.postgres_checks import integrity_problems
 from gossiplog.storage.postgres_connections import Session
 from gossiplog.storage.postgres_errors import PostgresErrors, hiding, is_connection_lost
@@ -32,6 +34,9 @@ from gossiplog.storage.sqlite import Synchronous
 
 # Connections of readers that are kept open between uses.
 _IDLE_READERS = 4
+_RESTART_SECONDS = 15.0
+"""How long a server is waited for that went away with a commit, so that it can be asked what it has stored."""
+_PAUSE = 0.1
 _SIZE = """
     SELECT coalesce(pg_catalog.sum(pg_catalog.pg_total_relation_size(oid)), 0)::pg_catalog.int8
     FROM pg_catalog.pg_class WHERE relnamespace = %b AND relkind IN ('r', 'm')
@@ -68,6 +73,11 @@ class PostgresStorage(Storage):
         self._pool_lock = threading.Lock()
         self._idle: list[Session] = []
         self._closed = True
+        self._reconnections = 0
+        # None until somebody waits for commits of others.
+        self._changes: CommitListener | None = None
+        # The server's process that the last writer's connection is with, by which it is known who has notified.
+        self._writing_process = 0
 
     @property
     def place(self) -> str:
@@ -89,12 +99,31 @@ class PostgresStorage(Storage):
     @property
     def channel(self) -> str:
         """The name of the channel on which commits are announced, with the sequence of the last message; once open."""
-        return f"gossiplog_{self._log.space}"
+        return channel_of(self._log.space)
 
     @property
     def identity(self) -> bytes:
         """The random bytes that this log has and no other; once open."""
         return self._log.identity
+
+    @property
+    def reconnections(self) -> int:
+        return self._reconnections
+
+    def watch(self, notify: Callable[[], object]) -> None:
+        with self._pool_lock:
+            if self._closed:
+                return
+            if self._changes is None:
+                self._changes = CommitListener(
+                    lambda: self.connect().connection, self.channel, lambda process: process == self._writing_process
+                )
+            changes = self._changes
+        changes.add(notify)
+
+    @property
+    def announces_commits(self) -> bool:
+        return self._changes is not None and self._changes.is_announcing
 
     @property
     def _log(self) -> Found:
@@ -124,8 +153,14 @@ class PostgresStorage(Storage):
                 raise
             self._found = found
             self._guard = Guard(found.tables.values(), self._url.schema)
-            self._writer, self._process, self._closed = session, os.getpid(), False
+            self._take_writer(session)
+            self._process, self._closed = os.getpid(), False
             return found.topic
+
+    def _take_writer(self, session: Session) -> None:
+        """Write over a connection from now on."""
+        self._writer = session
+        self._writing_process = 0 if session.is_pooled else session.connection.info.backend_pid
 
     @contextmanager
     def reader(self, *, single: bool = False) -> Iterator[Reader]:
@@ -145,9 +180,14 @@ class PostgresStorage(Storage):
             # The next one has a new connection: what this one's process on the server has in memory may be wrong.
             session.close()
             self._close_idle()
+            self._note_lost()
             raise
         finally:
             self._give_back(session)
+
+    def _note_lost(self) -> None:
+        with self._pool_lock:
+            self._reconnections += 1
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         self._check_open()
@@ -183,23 +223,33 @@ class PostgresStorage(Storage):
             failure = self._errors("write to").translated(error)
         else:
             return
-        session = self._replace_writer(failure)
-        if self._is_stored(session, transaction, failure):
+        if self._is_stored(self._replace_writer(failure), transaction, failure):
             return
-        if not transaction.is_blind:
-            raise failure
-        transaction.begin_again(session)
-        transaction.commit()
+        if transaction.is_blind:
+            # The log of the server that answers now may be another: whoever has planned without a look at it looks.
+            raise SequencesTaken
+        raise failure
 
     def _replace_writer(self, failure: StorageError) -> Session:
-        """Connect anew after the connection was lost in a commit."""
+        """Connect anew after the connection was lost in a commit; a server that restarts is waited for.
+
+        Raises:
+            StorageError: it does not come back.
+        """
         if self._writer is not None:
             self._writer.close()
-        try:
-            self._writer = self.connect()
-        except StorageError as error:
-            raise self._in_doubt(failure) from error
-        return self._writer
+        self._note_lost()
+        until = time.monotonic() + _RESTART_SECONDS
+        while True:
+            try:
+                session = self.connect()
+            except StorageError as error:
+                if self._closed or not isinstance(error, DiskFailure) or time.monotonic() > until:
+                    raise self._in_doubt(failure) from error
+            else:
+                self._take_writer(session)
+                return session
+            time.sleep(_PAUSE)
 
     def _is_stored(self, session: Session, transaction: PostgresTransaction, failure: StorageError) -> bool:
         """Return whether a transaction whose connection was lost has been committed.
@@ -262,6 +312,9 @@ class PostgresStorage(Storage):
             return
         with self._pool_lock:
             self._closed = True
+            changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.close()
         self._close_idle()
         with closing(self._lock, self.place):
             writer, self._writer = self._writer, None
@@ -292,10 +345,13 @@ class PostgresStorage(Storage):
     def _open_writer(self) -> Session:
         if self._closed or self._writer is None:
             raise LogClosed(f"the log {self.place} is closed")
-        if not self._writer.is_idle:
-            self._writer.close()
-            self._writer = self.connect()
-        return self._writer
+        if self._writer.is_idle:
+            return self._writer
+        self._writer.close()
+        self._note_lost()
+        session = self.connect()
+        self._take_writer(session)
+        return session
 
     def _check_open(self) -> None:
         """Check, before a lock is taken, that the log is open here: a forked process may have inherited it locked."""

@@ -32,6 +32,13 @@ from gossiplog.storage.postgres_tables import IN_APPLY, PREFIX, PostgresReader, 
 
 # Rows from which on COPY is faster than arrays, and takes no more memory.
 _COPIED = 512
+# Adds nothing where the message before those of a plan is there. Otherwise it fails, since the largest sequence is
+# taken, or null: whoever plans without a look at the log may have known a state that is gone.
+_CHECK_BEFORE = """
+    INSERT INTO @.gossiplog_messages(seq, value, links)
+    SELECT (SELECT pg_catalog.max(seq) FROM @.gossiplog_messages), '', ''
+    WHERE NOT EXISTS (SELECT FROM @.gossiplog_messages WHERE seq = %b)
+"""
 _ADD_ONE = """
     WITH message AS (INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (%b, %b, %b))
     INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b)
@@ -147,6 +154,8 @@ class PostgresTransaction(PostgresReader, Transaction):
         messages, leaves = plan.messages, plan.leaves
         if messages:
             self.written, self.first = (messages[0][0], messages[-1][0]), messages[0][1]
+            if self.is_blind and messages[0][0] > 1:
+                self._put(_CHECK_BEFORE, (messages[0][0] - 1,))
         if len(messages) == len(leaves) == 1:
             self._put(_ADD_ONE, (*messages[0], *leaves[0]))
         elif len(messages) > _COPIED:
@@ -221,7 +230,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         """Send what is queued.
 
         Raises:
-            SequencesTaken: the log has more messages than the maker of a plan knew of.
+            SequencesTaken: the log has another number of messages than the maker of a plan knew of.
         """
         if self._queue:
             queue, self._queue = self._queue, []
@@ -272,7 +281,7 @@ class PostgresTransaction(PostgresReader, Transaction):
 
     @property
     def is_blind(self) -> bool:
-        """Whether nothing was read, so that all of it can be done again."""
+        """Whether nothing was read: what it writes was planned without a look at the log."""
         return not self._has_read and not self._has_executed
 
     def commit(self) -> None:
@@ -289,11 +298,6 @@ class PostgresTransaction(PostgresReader, Transaction):
             self._send(queue, is_last=True)
         if self._session.ending != "COMMIT":
             raise StorageError("the database gave up the transaction: a statement of `apply` had failed in it")
-
-    def begin_again(self, session: Session) -> None:
-        """Move to another connection, on which what is queued was not sent."""
-        self._session = session
-        self._has_begun = self._is_guarded = False
 
     def committed(self) -> None:
         """Take over what the transaction has stored, now that it is committed."""
@@ -419,7 +423,7 @@ class PostgresTransaction(PostgresReader, Transaction):
 
 
 class _RaisingSequencesTaken:
-    """A block in which a sequence that another message has is raised as SequencesTaken."""
+    """A block in which a sequence that another message has, or none before it, is raised as SequencesTaken."""
 
     __slots__ = ()
 
@@ -429,7 +433,10 @@ class _RaisingSequencesTaken:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.table_name == "gossiplog_messages":
+        if (
+            isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.NotNullViolation)
+            and error.diag.table_name == "gossiplog_messages"
+        ):
             raise SequencesTaken from error
 
 
