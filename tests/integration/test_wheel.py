@@ -76,7 +76,7 @@ def test_it_has_the_files_of_pages(wheel: Path) -> None:
 IMPORT_ALL = """
 import importlib, pkgutil, gossiplog
 
-EXTRAS = ("gossiplog.spark", "gossiplog.columns")
+EXTRAS = ("gossiplog.spark", "gossiplog.columns", "gossiplog.storage.postgres")
 found = pkgutil.walk_packages(gossiplog.__path__, "gossiplog.", onerror=lambda name: None)
 names = [module.name for module in found if not module.name.startswith(EXTRAS) and not module.name.endswith("__main__")]
 for name in names:
