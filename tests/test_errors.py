@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from gossiplog import core, reference
-from gossiplog.errors import CorruptLog, CorruptSource, EncodeError
+from gossiplog.errors import CorruptLog, CorruptSource, EncodeError, LogWentBack
 from gossiplog.reprs import shell_path
 
 CORES = pytest.mark.parametrize("implementation", [core, reference], ids=["core", "reference"])
@@ -133,3 +133,20 @@ def test_damage_is_located_where_the_log_is_in_a_file_and_the_advice_is_not_its_
     damage = CorruptLog(["a"])
     damage.locate("")
     assert "gossiplog doctor LOG" in str(damage)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (97, "has gone back: it has 97 messages, and this program has seen 1,000. A backup"),
+        (1002, "it has 1,002 messages, and this program has seen 1,000, not all of which are among them. A backup"),
+    ],
+)
+def test_a_log_that_went_back(found: int, words: str) -> None:
+    error = LogWentBack(found, 1000)
+    assert words in str(error)
+    # Nothing is to be repaired.
+    error.locate("log.db")
+    assert "gossiplog repair" not in str(error)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.found, copy.known, str(copy)) == (found, 1000, str(error))

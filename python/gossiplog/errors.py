@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from gossiplog.reprs import listed
+from gossiplog.reprs import counted, listed
 
 CORE = "gossiplog._core"
 """The compiled core's module, as `ImportError.name` has it."""
@@ -245,13 +245,14 @@ class CorruptLog(StorageError):
     """
 
     _subject = "the log"
+    _state = "is damaged"
     _advice = "; `gossiplog repair {} --from SOURCE` repairs it from a replica, `gossiplog doctor {}` says more"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None, run: str = "") -> None:
         self.run = run
         self.advice = self._advice.replace("{}", "LOG") if advice is None else advice
         self._may_locate = advice is None
-        self._shown = f"{self._subject} is damaged: {listed(problems, 5, separator='; ')}"
+        self._shown = f"{self._subject} {self._state}: {listed(problems, 5, separator='; ')}"
         super().__init__(self._shown + self.advice)
         self.problems = tuple(problems)
 
@@ -271,6 +272,33 @@ class CorruptSource(CorruptLog):
 
     _subject = "the source's log"
     _advice = ""
+
+
+class LogWentBack(CorruptLog):
+    """The log has fewer messages than this program has seen, or others in their place: an earlier state is back.
+
+    A standby that lacked the last commits was promoted, or a backup restored. What the database holds may be sound, and
+    what it lacks in replicas: a log that is opened anew goes on from there, and takes it back from them.
+
+    Attributes:
+        found: how many messages the log has now.
+        known: how many this program has seen.
+    """
+
+    _state = "has gone back"
+    _advice = (
+        ". A backup or a server without the last commits took its place: open the log again to go on from there, and"
+        " replicas that connect bring back what they hold"
+    )
+
+    def __init__(self, found: int, known: int) -> None:
+        text = f"it has {counted(found, 'message')}, and this program has seen {known:,}"
+        super().__init__([text if found < known else f"{text}, not all of which are among them"])
+        self.found = found
+        self.known = known
+
+    def __reduce__(self) -> tuple[type[LogWentBack], tuple[int, int]]:
+        return type(self), (self.found, self.known)
 
 
 class LogClosed(StorageError):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gossiplog
-from gossiplog import Log, LossWarning, Signer, StorageError
+from gossiplog import Log, LogWentBack, LossWarning, Signer, StorageError
 from gossiplog.log import following
 from gossiplog.log.following import BY_OTHERS
 from gossiplog.storage import base
@@ -42,7 +42,7 @@ def test_absurd_numbers_are_refused(log: Log, number: int) -> None:
         log.subscribe(batch=number)
 
 
-def test_a_cursor_beyond_the_end_waits(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cursor_at_the_end_waits(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 100.0)
     log.append("first")
     arrivals: list[object] = []
@@ -56,13 +56,20 @@ def test_a_cursor_beyond_the_end_waits(log: Log, monkeypatch: pytest.MonkeyPatch
         return reader(**options)
 
     monkeypatch.setattr(log._storage, "reader", counted)
-    follower = threading.Thread(target=lambda: arrivals.extend(log.subscribe(after=5)))
+    follower = threading.Thread(target=lambda: arrivals.extend(log.subscribe(after=1)))
     follower.start()
     reading.wait()
     log.close()
     follower.join()
     assert arrivals == []
     assert len(reads) < 5
+
+
+def test_a_cursor_beyond_the_end_is_of_a_log_that_went_back(log: Log) -> None:
+    """Who waited for more would never see the messages that take the place of those that it has seen."""
+    log.append("first")
+    with pytest.raises(LogWentBack, match="it has 1 message, and this program has seen 5"):
+        log.subscribe(after=5)
 
 
 def test_commits_of_this_process_wake_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

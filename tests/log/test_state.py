@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from gossiplog import Log, Signer, core
+from gossiplog import CorruptLog, Log, LogWentBack, Signer, SQLiteStorage, core
 from gossiplog.log import state, writing
 from gossiplog.message import PARENTS_OF_MANY_HEADS
 from gossiplog.storage.sqlite_tables import SQLiteReader
 from gossiplog.storage.sqlite_transactions import SQLiteTransaction
+from tests.log.going_back import bring_back, keep
 
 TOPIC = "org.example.test"
 
@@ -203,3 +204,97 @@ def test_heads_are_found_among_very_many(signer: Signer, opened: Callable[..., L
         assert message.id not in log.heads
     assert len(log.heads) == 1000
     assert len(log.append("next").parents) == PARENTS_OF_MANY_HEADS
+
+
+@pytest.fixture
+def went_back(tmp_path: Path, signer: Signer, opened: Callable[..., Log]) -> Log:
+    """A log of five messages that has lost the last two while it was open."""
+    # A commit that waits for the disk is counted in a file beside it.
+    log = opened(tmp_path / "log.db", TOPIC, signer=signer, synchronous="normal")
+    log.append_many(range(3))
+    keep(tmp_path / "log.db")
+    log.append_many(range(3, 5))
+    bring_back(tmp_path / "log.db")
+    return log
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        len,
+        lambda log: log.root,
+        lambda log: log.heads,
+        lambda log: log.clock,
+        lambda log: log.snapshot(),
+        lambda log: log.append("more"),
+        lambda log: log.append_many(range(2)),
+        lambda log: log.insert(Signer(b"\2" * 32).sign(TOPIC, 1, [], "another's")[1]),
+        lambda log: next(log.subscribe(after=5)),
+        lambda log: log.replica.count(),
+        lambda log: log.replica.heads(),
+        lambda log: log.replica.position(),
+        lambda log: log.replica.index(),
+        lambda log: log.replica.read_unindexed(),
+        lambda log: log.replica.page(None, None, reverse=False, limit=1, most_bytes=1),
+    ],
+)
+def test_a_log_that_has_gone_back_is_neither_served_nor_built_upon(
+    went_back: Log, tmp_path: Path, opened: Callable[..., Log], call: Callable[[Log], object]
+) -> None:
+    for _ in range(2):
+        with pytest.raises(LogWentBack, match="it has 3 messages, and this program has seen 5") as caught:
+            call(went_back)
+        assert (caught.value.found, caught.value.known) == (3, 5)
+    # Nothing was written, and who opens it anew goes on from there.
+    again = opened(tmp_path / "log.db", TOPIC)
+    assert [message.payload for message in again] == [0, 1, 2]
+    again.verify()
+
+
+@pytest.mark.parametrize("others", [1, 2, 5])
+def test_other_messages_in_the_place_of_those_that_were_seen_are_noticed(
+    went_back: Log, tmp_path: Path, opened: Callable[..., Log], other_signer: Signer, others: int
+) -> None:
+    again = opened(tmp_path / "log.db", TOPIC, signer=other_signer, synchronous="normal")
+    for number in range(others):
+        again.append(f"another's {number}")
+    if others == 2:
+        # As many as before: only who knows that the connection was another can tell.
+        assert len(went_back) == 5
+        went_back._storage.__class__ = Reconnected
+    for call in (lambda: went_back.root, lambda: went_back.append("more")):
+        with pytest.raises(LogWentBack, match="this program has seen 5"):
+            call()
+    again.verify()
+
+
+class Reconnected(SQLiteStorage):
+    """A storage that has lost a connection and made it anew, since the log was opened."""
+
+    reconnections = 1
+
+
+def test_after_a_connection_was_lost_the_same_log_goes_on(
+    tmp_path: Path, signer: Signer, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = (opened(tmp_path / "log.db", TOPIC, signer=signer) for _ in range(2))
+    log.append_many(range(3))
+    monkeypatch.setattr(log._storage, "__class__", Reconnected)
+    assert len(log) == 3
+    other.append("another's")
+    log.append("ours")
+    assert log.root == other.root
+    log.verify()
+
+
+def test_a_damaged_leaf_of_a_head_is_not_taken_for_an_earlier_log(
+    tmp_path: Path, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    log, other = (opened(tmp_path / "log.db", TOPIC, signer=signer) for _ in range(2))
+    log.append_many(range(3))
+    other.append("another's")
+    with closing(sqlite3.connect(tmp_path / "log.db")) as connection, connection:
+        connection.execute("UPDATE gossiplog_leaves SET seq = 77 WHERE seq = 3")
+    with pytest.raises(CorruptLog, match="no leaf has its sequence, 3") as caught:
+        log.append("more")
+    assert not isinstance(caught.value, LogWentBack)

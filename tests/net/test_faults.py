@@ -11,7 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from gossiplog import Log, Signer, core
+from gossiplog import Log, LogWentBack, Signer, core
+from gossiplog.core import Node
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
 from gossiplog.log import following
 from gossiplog.net import events
@@ -24,6 +25,7 @@ from gossiplog.net.transport.network import Connection, Network, open_network
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import SyncServerConfig
+from tests.log.going_back import bring_back, keep
 from tests.net.support import QUICK, TOPIC, Heard, guest, joined, until_equal, until_longer
 from tests.storage.faults import inject
 
@@ -200,6 +202,45 @@ async def test_an_error_of_the_disk_that_passes_ends_nothing(
     assert faults.failed
     assert [message.payload for message in messages] == [*range(6)]
     assert ours.root == theirs.root
+
+
+async def test_peers_bring_back_what_a_log_has_lost_that_went_back(
+    network: Network, opened: Open, signer: Signer, tmp_path: Path
+) -> None:
+    """As after a failover to a server that lacks the last commits."""
+    path, theirs = tmp_path / "log.db", opened(signer=signer)
+    ours = opened(path, signer=signer, synchronous="normal")
+    ours.append_many(range(3))
+    keep(path)
+    left = anyio.Event()
+
+    def notice(event: events.Event) -> None:
+        if isinstance(event, events.Disconnected):
+            left.set()
+
+    async with Driver(theirs, broadcast=QUICK, on_event=notice) as client:
+
+        async def replicate() -> None:
+            async with Driver(ours, broadcast=QUICK) as server, joined(network, client, server):
+                theirs.append("a client's")
+                await until_longer(ours, 3)
+                ours.append("ours")
+                await until_equal(ours, theirs)
+                before.append(ours.root)
+                bring_back(path)
+                await anyio.sleep_forever()
+
+        before: list[Node] = []
+        # Without anybody who writes: what it would serve contradicts what it has said.
+        with pytest.raises(LogWentBack, match="it has 3 messages, and this program has seen 5"):
+            await replicate()
+        await left.wait()
+        again = opened(path, synchronous="normal")
+        assert len(again) == 3
+        async with Driver(again, broadcast=QUICK) as server, joined(network, client, server):
+            await until_equal(again, theirs)
+    assert [again.root] == before
+    again.verify()
 
 
 async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, signer: Signer) -> None:

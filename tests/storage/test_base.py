@@ -230,6 +230,15 @@ def test_a_plan_for_a_log_that_has_grown_is_refused(storage: Storage) -> None:
     fill(storage, roots(1))
 
 
+def test_a_plan_for_a_log_that_has_shrunk_is_refused(storage: Storage) -> None:
+    fill(storage, roots(1))
+    plan = core.verify_batch(roots(2), TOPIC).plan(5, {}, lambda sequences: [])
+    with pytest.raises(SequencesTaken), storage.transaction() as transaction:
+        transaction.write(plan)
+    with storage.reader() as reader:
+        assert reader.position().count == 1
+
+
 def test_more_keys_than_one_statement_takes(storage: Storage) -> None:
     values = roots(*range(1500))
     keys = [key for key, _, _ in fill(storage, values).leaves]

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from gossiplog.core import SignedMessage, WritePlan
-from gossiplog.errors import CursorOutdated, LogClosed
+from gossiplog.errors import CursorOutdated, LogClosed, LogWentBack
 from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Reader
+from gossiplog.storage.base import Position, Reader
 
 _GENERATION = 2**48
 """What a generation counts in a cursor: those of a log that was never rebased are the sequences themselves."""
@@ -35,11 +35,16 @@ _RECENT_BYTES = 2**20
 
 
 class CommitNotifier:
-    """Wakes those who follow a log."""
+    """Wakes those who follow a log.
 
-    def __init__(self, storage: Storage, topic: str) -> None:
+    Args:
+        position: returns the position of a state, and raises LogWentBack where it is before one that was seen.
+    """
+
+    def __init__(self, storage: Storage, topic: str, position: Callable[[Reader], Position]) -> None:
         self._storage = storage
         self._topic = topic
+        self._position = position
         self._changed = threading.Condition()
         self._waiting = 0
         self._wakings = 0
@@ -115,12 +120,13 @@ class CommitNotifier:
 
         Raises:
             CursorOutdated: the cursor is of another generation of the log.
+            LogWentBack: the log has fewer messages than the cursor says; the iterator raises it, too.
             StorageError: the files of the log are not those that were opened, so that nothing more comes; raised by the
                 iterator.
         """
         if after == 0:
             return self._follow(0, batch)
-        position = read(self._storage, lambda reader: reader.position())
+        position = read(self._storage, self._position)
         if after is None:
             return self._follow(position.count, batch)
         generation, sequence = divmod(after, _GENERATION)
@@ -132,6 +138,8 @@ class CommitNotifier:
                 generation,
                 position.generation,
             )
+        if sequence > position.count:
+            raise LogWentBack(position.count, sequence)
         return self._follow(sequence, batch)
 
     def _follow(self, sequence: int, batch: int) -> Iterator[Arrivals]:
@@ -144,7 +152,8 @@ class CommitNotifier:
                 else:
                     # Of files that have lost their names, the same would be read without end.
                     self._storage.check_files()
-                    self.wait(sequence)
+                    if (count := self.wait(sequence)) < sequence:
+                        raise LogWentBack(count, sequence)
         except LogClosed:
             return
 
@@ -180,4 +189,4 @@ class CommitNotifier:
                 self._waiting -= 1
 
     def _count(self) -> int:
-        return read(self._storage, lambda reader: reader.position().count)
+        return read(self._storage, lambda reader: self._position(reader).count)

@@ -90,7 +90,7 @@ class Log:
         """Take up the log as it is stored."""
         storage, topic = self._storage, self.topic
         self._states = States(storage, topic)
-        self._notifier = CommitNotifier(storage, topic)
+        self._notifier = CommitNotifier(storage, topic, self._states.position)
         self._applier = Applier(storage, topic, self._application)
         self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
         self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._notifier)
@@ -285,7 +285,7 @@ class Log:
         return read(self._storage, self._count)
 
     def _count(self, reader: Reader) -> int:
-        count = reader.position().count
+        count = self._states.position(reader).count
         # It is the last row's sequence, which may be damaged; a known one was checked.
         if count != self._states.count:
             check_newest(reader, self.topic)
@@ -414,6 +414,8 @@ class Log:
 
         Raises:
             CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
+            LogWentBack: the log has fewer messages than the cursor says; raised by the iterator where that happens
+                later.
             StorageError: raised by the iterator once all messages have come, where the file of the log was deleted,
                 moved away, replaced or written over.
             TypeError: an id as the cursor.
@@ -444,7 +446,7 @@ class Log:
             return 1 + max((core.decode_clock(key)[0] for key, _ in heads.unique.last(1)), default=0)
 
     def _heads(self) -> Heads:
-        return read(self._storage, lambda reader: self._states.heads(reader, reader.position()))
+        return read(self._storage, lambda reader: self._states.heads(reader, self._states.position(reader)))
 
     @property
     def root(self) -> core.Node:

@@ -269,7 +269,8 @@ def _new_log(path: Path, topic: str) -> Iterator[Replica]:
     storage = SQLiteStorage(path, synchronous="off")
     storage.open(topic, create=True)
     try:
-        states, notifier = States(storage, topic), CommitNotifier(storage, topic)
+        states = States(storage, topic)
+        notifier = CommitNotifier(storage, topic, states.position)
         writer = Writer(storage, states, topic, Applier(storage, topic, None), notifier.committed)
         yield Replica(storage, states, topic, None, writer, notifier)
     finally:

@@ -79,7 +79,7 @@ class Replica:
 
     def count(self) -> int:
         """Return how many messages there are: the sequence of the last."""
-        return read(self._storage, lambda reader: reader.position().count)
+        return read(self._storage, lambda reader: self._states.position(reader).count)
 
     def count_at_once(self) -> int | None:
         """Return what `count` does, if nothing has to be waited for; else None."""
@@ -111,7 +111,7 @@ class Replica:
 
     def position(self) -> Position:
         """Return how far the log has come."""
-        return read(self._storage, lambda reader: reader.position())
+        return read(self._storage, self._states.position)
 
     def lacking(self, other: Replica) -> Iterator[list[bytes]]:
         """Yield the keys, ascending and in pages, of the messages that another log lacks."""
@@ -243,7 +243,10 @@ class Replica:
 
     def heads(self) -> list[bytes]:
         """Return the keys, ascending, of the messages that no other names as a parent."""
-        return [key for key, _ in read(self._storage, lambda reader: self._states.heads(reader, reader.position()))]
+        return [
+            key
+            for key, _ in read(self._storage, lambda reader: self._states.heads(reader, self._states.position(reader)))
+        ]
 
     def next_parents(self) -> tuple[str, ...]:
         """Return the ids, ascending, of the heads that an own message would name now: all, or of many the last."""

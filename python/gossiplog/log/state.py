@@ -18,7 +18,7 @@ from operator import itemgetter
 
 from gossiplog import core
 from gossiplog.core import SignedMessage, Tree
-from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage
+from gossiplog.errors import CorruptLog, DecodeError, InvalidMessage, LogWentBack
 from gossiplog.log import encodings
 from gossiplog.log.heads import Head, Heads, split
 from gossiplog.log.reading import (
@@ -52,6 +52,8 @@ held: 30 milliseconds for one message of 4 MiB, 40 to 50 for 256 of 64 KiB."""
 # _ROWS_PER_ARRIVAL for each: replaying a message that stands alone on its page of the tree takes as long.
 _FEW_ARRIVALS = 512
 _ROWS_PER_ARRIVAL = 16
+# Heads that are looked for after others have written: of more, the last, whose descendants are the last messages.
+_LOOKED_FOR = 32
 # Messages below a node of level 1, on average.
 _PAGE_LEAVES = 32
 _PAGE = 4096
@@ -111,6 +113,7 @@ class States:
             self._is_damaged = True
             self._newest, self._alternative = read(storage, partial(_indexed_state, topic=topic, is_checked=False))
         self._tip = (self._newest.count, self._newest.heads)
+        self._reconnections = storage.reconnections
         # The sequence up to which heads were taken from the index, and the keys of those whose values were looked at.
         self._from_index = self._newest.count
         self._sound: Collection[bytes] = frozenset()
@@ -137,9 +140,50 @@ class States:
         """The number of messages at the newest known heads; checked against the last stored message."""
         return self._tip[0]
 
+    @property
+    def is_reconnected(self) -> bool:
+        """Whether a connection was lost since what is known was last held against the log."""
+        return self._storage.reconnections != self._reconnections
+
     def current(self) -> State:
         """Return the newest state that any process committed."""
-        return read(self._storage, lambda reader: self.of(reader, reader.position()))
+        return read(self._storage, lambda reader: self.of(reader, self.position(reader)))
+
+    def position(self, reader: Reader) -> Position:
+        """Return the position of a state, before anything else is read of it.
+
+        Raises:
+            LogWentBack: it is before one that this process has seen. What was read of that is no part of the log now.
+        """
+        known, heads = self._tip
+        reconnections = self._storage.reconnections
+        position = reader.position()
+        if position.count < known:
+            raise LogWentBack(position.count, known)
+        if reconnections != self._reconnections:
+            # As many messages as before, or more, may be others by now.
+            self._check_kept(reader, position, known, heads)
+            self._reconnections = reconnections
+        return position
+
+    def _check_kept(self, reader: Reader, position: Position, known: int, heads: Heads) -> None:
+        """Check that the first messages of a state are those that this process knows.
+
+        These are the known heads and their ancestors, whose sequences are smaller.
+
+        Raises:
+            LogWentBack: they are not.
+            CorruptLog: a head is there, and its leaf is damaged.
+        """
+        last = dict(heads.unique.last(_LOOKED_FOR) + heads.duplicates.last(_LOOKED_FOR))
+        if reader.sequences([*last]) == last:
+            return
+        for sequence in last.values():
+            rows = reader.arrivals(sequence - 1, 1)
+            _, error = check_arrivals(reader, rows, core.read_batch([value for _, value in rows], self._topic))
+            if error is not None:
+                raise error
+        raise LogWentBack(position.count, known)
 
     def of(self, reader: Reader, position: Position) -> State:
         """Return the state at a reader's position, or a later one that another thread has seen since."""
@@ -148,6 +192,10 @@ class States:
         newest = self._newest
         if position.count <= newest.count:
             return newest
+        # What others wrote must follow all that is known, of which the heads are; another thread may know more by now.
+        known, heads = self._tip
+        if known <= position.count:
+            self._check_kept(reader, position, known, heads)
         check_newest(reader, self._topic)
         with raising_corrupt_log:
             rows = newest.count // _PAGE_LEAVES + len(newest.heads)
@@ -172,7 +220,7 @@ class States:
         Raises:
             CorruptLog: the value of one is damaged.
         """
-        position = reader.position()
+        position = self.position(reader)
         heads = self.heads(reader, position)
         self.check_parents(reader, heads, position)
         return heads.next_parents()
@@ -235,7 +283,7 @@ class States:
         """Return what `index` takes as `unindexed`, and bring the newest known state up to date."""
 
         def unindexed(reader: Reader) -> UnindexedMessages:
-            position = reader.position()
+            position = self.position(reader)
             self.of(reader, position)
             with raising_corrupt_log:
                 return UnindexedMessages(position.indexed, [*self._unindexed(reader, position.indexed, position.count)])

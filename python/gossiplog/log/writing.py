@@ -148,7 +148,7 @@ class Writer:
         sequences: list[range] = []
 
         def store(transaction: Transaction) -> _Written | None:
-            position = transaction.position()
+            position = self._states.position(transaction)
             if self._applier.is_behind(position):
                 return None
             if position.count != count:
@@ -210,13 +210,14 @@ class Writer:
             # Signed before the lock is taken, after the heads that are known: nothing is read.
             last, heads = left
             parents, batch, messages = self._sign(payloads, heads, signer, codec)
+
+            def store(transaction: Transaction) -> _Written:
+                if self._states.is_reconnected:
+                    raise SequencesTaken
+                return self._store(transaction, last, batch, heads, parents, [*parents.values()], {}, None)
+
             try:
-                written = write(
-                    self._storage,
-                    lambda transaction: self._store(
-                        transaction, last, batch, heads, parents, [*parents.values()], {}, None
-                    ),
-                )
+                written = write(self._storage, store)
             except SequencesTaken:
                 self._is_alone = False
             else:
@@ -259,7 +260,7 @@ class Writer:
             StorageError: the database failed.
         """
         state = self._write(
-            lambda transaction: self._states.index(transaction, transaction.position(), unindexed=unindexed)
+            lambda transaction: self._states.index(transaction, self._states.position(transaction), unindexed=unindexed)
         )
         self._unindexed_parents = self._unindexed_bytes = 0
         self._indexed = state.count
@@ -285,7 +286,7 @@ class Writer:
         Returns:
             None where `apply` has to catch up first.
         """
-        position = transaction.position()
+        position = self._states.position(transaction)
         if self._applier.is_behind(position):
             return None
         heads = self._states.heads(transaction, position)

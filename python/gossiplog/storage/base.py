@@ -103,7 +103,7 @@ class DiskFailure(StorageError):
 
 
 class SequencesTaken(Exception):
-    """The sequences of a plan are those of other messages: the log has grown since the position was read."""
+    """The sequences of a plan do not follow the last message: the log is not at the position that the plan is for."""
 
 
 class Reader(ABC):
@@ -331,7 +331,7 @@ class Transaction(Reader, ApplyTransaction):
             plan: the rows of the messages.
 
         Raises:
-            SequencesTaken: the log has more messages than the maker of the plan knew of.
+            SequencesTaken: the log has more messages than the maker of the plan knew of, or fewer.
         """
 
     @abstractmethod
@@ -392,6 +392,11 @@ class Storage(ABC):
     def read_only(self) -> bool:
         """Whether it was opened so that nothing can be written."""
         return False
+
+    @property
+    def reconnections(self) -> int:
+        """How often a connection to the database was lost and made anew: another server may be at its other end."""
+        return 0
 
     @property
     def losses(self) -> Sequence[str]:

@@ -142,6 +142,15 @@ class SQLiteTransaction(SQLiteReader, Transaction):
     def write(self, plan: WritePlan) -> None:
         many = self._connection.executemany
         messages = plan.messages
+        before = messages[0][0] - 1 if messages else 0
+        # Whoever planned without a look at the log may have known a later state, which is gone.
+        if (
+            before
+            and not self._connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM gossiplog_messages WHERE seq = ?)", (before,)
+            ).fetchone()[0]
+        ):
+            raise SequencesTaken
         try:
             many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages)
         except sqlite3.IntegrityError as error:
