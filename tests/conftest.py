@@ -137,9 +137,11 @@ def rust() -> ModuleType:
     return importlib.import_module(CORES[0])
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite-memory"])
+@pytest.fixture(params=["memory", "sqlite", "sqlite-memory", "postgres"])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """One place for a log of each kind; opening it twice opens the same log, but for ":memory:"."""
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres_url")
     return {"memory": MemoryStorage(), "sqlite": tmp_path / "log.db", "sqlite-memory": ":memory:"}[request.param]
 
 
