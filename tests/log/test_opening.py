@@ -68,9 +68,9 @@ def test_a_folder_is_not_a_log(tmp_path: Path) -> None:
         gossiplog.open(tmp_path, "topic")
 
 
-@pytest.mark.parametrize("location", ["postgresql://host/name", "http://host"])
+@pytest.mark.parametrize("location", ["mysql://host/name", "http://host"])
 def test_unknown_kinds_of_locations(location: str) -> None:
-    with pytest.raises(StorageError, match=r"no storage for (postgresql|http)://"):
+    with pytest.raises(StorageError, match=r"no storage for (mysql|http)://"):
         gossiplog.open(location, "topic")
 
 
