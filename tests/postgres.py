@@ -308,7 +308,7 @@ def _locked() -> Iterator[None]:
                 cwd="/",
                 check=True,
             )
-            _own(_FOLDER)
+            own(_FOLDER)
             _as_server(
                 _FOLDER,
                 *("initdb", "-D", template, "-U", _SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C"),
@@ -351,7 +351,7 @@ def _as_server(folder: Path, name: str, *arguments: str | Path) -> None:
             stdout=output,
             stderr=subprocess.STDOUT,
             check=False,
-            **_account(),
+            **account(),
         )
     if run.returncode:
         said = [each.read_text(errors="replace") for each in (folder / "output", folder / "log") if each.exists()]
@@ -359,7 +359,7 @@ def _as_server(folder: Path, name: str, *arguments: str | Path) -> None:
 
 
 @cache
-def _account() -> dict[str, Any]:
+def account() -> dict[str, Any]:
     """Return what subprocess takes to run a program as the user that Debian's package makes, where this is root."""
     if os.geteuid() != 0:
         return {}
@@ -374,13 +374,14 @@ def _account() -> dict[str, Any]:
 
 def _made(folder: Path) -> Path:
     folder.mkdir(mode=0o700)
-    _own(folder)
+    own(folder)
     return folder
 
 
-def _own(folder: Path) -> None:
-    if account := _account():
-        os.chown(folder, account["user"], account["group"])
+def own(folder: Path) -> None:
+    """Give a folder to the user that Postgres runs as."""
+    if found := account():
+        os.chown(folder, found["user"], found["group"])
 
 
 @cache
