@@ -9,6 +9,7 @@ session would be that of other clients, too: there each transaction sets it for 
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -20,6 +21,9 @@ from psycopg.pq import Format, TransactionStatus
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.postgres_url import PostgresURL
+
+# The driver logs what it also raises, as of a pipeline in which a statement fails: on stderr, unless it is handled.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 OLDEST_SERVER = 130000
 """The oldest server that is tested for: 13. Those before are no longer maintained."""
