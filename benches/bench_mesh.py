@@ -47,14 +47,17 @@ def bare_gossip() -> Path:
     return target / "release" / "bare-gossip"
 
 
-def floor(program: Path, messages: int, rate: float) -> dict[str, float]:
-    command = [program, str(PEERS), str(messages), str(rate)]
+def floor(program: Path, messages: int, rate: float, connections: float) -> dict[str, float]:
+    """Return what bare gossipsub takes between nodes with as many connections: a mesh sends a copy over nearly each."""
+    neighbours = min(2 * round(connections / 2), PEERS - 2)
+    command = [program, str(PEERS), str(messages), str(rate), str(neighbours)]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert found["deliveries"] == found["expected"]
     return found
 
 
-async def _deliver(plan: NetworkPlan, messages: int, rate: float, burst: int = 1) -> tuple[list[float], float]:
+async def _deliver(plan: NetworkPlan, messages: int, rate: float, burst: int = 1) -> tuple[list[float], float, float]:
+    """Return the latencies, the seconds that all took, and the connections of a peer."""
     async with LocalNetwork(plan) as network:
         await network.connected(3)
         await anyio.sleep(FORMING)
@@ -63,7 +66,8 @@ async def _deliver(plan: NetworkPlan, messages: int, rate: float, burst: int = 1
         seconds = time.monotonic() - start
         await network.converged()
         assert list(network.roots.values()) == [PEERS]
-    return latencies, seconds
+        connections = statistics.mean(len(others) for others in network.graph.values())
+    return latencies, seconds, connections
 
 
 def at(share: float, latencies: Sequence[float]) -> float:
@@ -79,12 +83,12 @@ def test_latency(durable: bool, most: float, bare_gossip: Path, results: Results
             folder = tmp_path / str(number)
             folder.mkdir()
         plan = NetworkPlan(PEERS, message_bytes=MESSAGE_BYTES, folder=folder)
-        latencies, _ = anyio.run(_deliver, plan, int(RATE * SECONDS), RATE)
-        bare = floor(bare_gossip, int(RATE * SECONDS), RATE)
+        latencies, _, connections = anyio.run(_deliver, plan, int(RATE * SECONDS), RATE)
+        bare = floor(bare_gossip, int(RATE * SECONDS), RATE, connections)
         rounds.append(
             {name: at(share, latencies) / bare[name] for name, share in (("p50", 0.5), ("p95", 0.95))}
             | {"seconds": at(0.5, latencies), "late": at(0.95, latencies)}
-            | {"bare": bare["p50"], "bare late": bare["p95"]}
+            | {"bare": bare["p50"], "bare late": bare["p95"], "connections": connections}
         )
     found = {name: statistics.median(turn[name] for turn in rounds) for name in rounds[0]}
     kept = "on disk" if durable else "in memory"
@@ -97,13 +101,15 @@ def test_latency(durable: bool, most: float, bare_gossip: Path, results: Results
             found["seconds"],
             found["bare"],
             f"p50 {1000 * found['seconds']:.2f} ms beside {1000 * found['bare']:.2f} ms,"
-            f" p95 {1000 * found['late']:.2f} ms beside {1000 * found['bare late']:.2f} ms",
+            f" p95 {1000 * found['late']:.2f} ms beside {1000 * found['bare late']:.2f} ms; {found['connections']:.1f}"
+            " connections a peer",
         )
     )
 
 
-def _flow(folder: Path | None) -> tuple[list[float], float]:
-    """Latencies between peers in a process each, and the seconds of processor time that each took for a message."""
+def _flow(folder: Path | None) -> tuple[list[float], float, float]:
+    """Return latencies between peers in a process each, the seconds of processor time that each took for a message,
+    and the connections of a peer."""
     messages = int(RATE * SECONDS)
     with ExitStack() as stack:
         peers: list[Process] = []
@@ -129,7 +135,8 @@ def _flow(folder: Path | None) -> tuple[list[float], float]:
         for other in told
         if other is not each
     ]
-    return sorted(latencies), seconds / messages / PEERS
+    connections = statistics.mean(each["connections"] for each in told)
+    return sorted(latencies), seconds / messages / PEERS, connections
 
 
 def _all(peers: Sequence[Process], command: str, **arguments: object) -> list[Any]:
@@ -140,8 +147,8 @@ def _all(peers: Sequence[Process], command: str, **arguments: object) -> list[An
 
 @pytest.mark.parametrize(("durable", "most"), [(False, 2), (True, 4)], ids=["memory", "durable"])
 def test_latency_of_processes(durable: bool, most: float, bare_gossip: Path, results: Results, tmp_path: Path) -> None:
-    latencies, processor = _flow(tmp_path if durable else None)
-    bare = floor(bare_gossip, int(RATE * SECONDS), RATE)
+    latencies, processor, connections = _flow(tmp_path if durable else None)
+    bare = floor(bare_gossip, int(RATE * SECONDS), RATE, connections)
     p50, p95 = at(0.5, latencies), at(0.95, latencies)
     kept = "on disk" if durable else "in memory"
     results.add(
@@ -159,8 +166,9 @@ def test_latency_of_processes(durable: bool, most: float, bare_gossip: Path, res
 
 
 def test_rate(results: Results, bare_gossip: Path) -> None:
-    latencies, seconds = anyio.run(_deliver, NetworkPlan(PEERS, message_bytes=MESSAGE_BYTES), FLOOD, 0.0, BURST)
-    bare = floor(bare_gossip, FLOOD, 2000)
+    plan = NetworkPlan(PEERS, message_bytes=MESSAGE_BYTES)
+    latencies, seconds, connections = anyio.run(_deliver, plan, FLOOD, 0.0, BURST)
+    bare = floor(bare_gossip, FLOOD, 2000, connections)
     rate = FLOOD / seconds
     results.add(
         Result(

@@ -260,11 +260,11 @@ async def run_peer(path: str, number: str, *bootstrap: str) -> None:
             begun[message.id] = start
 
     async def notified(count: int) -> object:
-        """Return when it appended what, and was notified of what, once there are so many notifications."""
+        """Return when it appended what, when it was notified of what, and its peers, after so many notifications."""
         while len(told) < count:
             heard.clear()
             await heard.wait()
-        return {"begun": begun, "told": told, "root": log.root.hash.hex()}
+        return {"begun": begun, "told": told, "root": log.root.hash.hex(), "connections": len(peer.peers)}
 
     storage = MemoryStorage() if path == "-" else path
     with gossiplog.log.open(storage, topic=TOPIC) as log:

@@ -1,7 +1,8 @@
 //! Gossipsub of rust-libp2p between nodes on loopback (WebSocket, noise, yamux), all in one process: messages of 300 bytes from one
 //! node after another, which nobody verifies or stores.
 //!
-//! Usage: `bare-gossip NODES MESSAGES RATE`, a rate of 0 being as fast as possible. Prints a line of JSON: the seconds from publishing to
+//! Usage: `bare-gossip NODES MESSAGES RATE NEIGHBOURS`, a rate of 0 being as fast as possible; each node is connected to so many others,
+//! an even number below that of the nodes. Prints a line of JSON: the seconds from publishing to
 //! each delivery at p50 and p95, how many deliveries there were, and the seconds that all took.
 
 #![forbid(unsafe_code)]
@@ -18,7 +19,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{sleep_until, timeout};
 
 const MESSAGE_BYTES: usize = 300;
-const DIALLED: [usize; 3] = [1, 2, 5];
 /// For grafts, which heartbeats of a second make.
 const FORMING: Duration = Duration::from_secs(6);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,13 +34,17 @@ enum Command {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [nodes, messages, rate] = arguments.as_slice() else {
-        return Err("usage: bare-gossip NODES MESSAGES RATE".into());
+    let [nodes, messages, rate, neighbours] = arguments.as_slice() else {
+        return Err("usage: bare-gossip NODES MESSAGES RATE NEIGHBOURS".into());
     };
-    run(nodes.parse()?, messages.parse()?, rate.parse()?).await
+    let (nodes, neighbours): (usize, usize) = (nodes.parse()?, neighbours.parse()?);
+    if neighbours % 2 != 0 || neighbours >= nodes {
+        return Err("NEIGHBOURS: expected an even number below NODES".into());
+    }
+    run(nodes, messages.parse()?, rate.parse()?, neighbours).await
 }
 
-async fn run(nodes: usize, messages: usize, rate: f64) -> Result<(), Failure> {
+async fn run(nodes: usize, messages: usize, rate: f64, neighbours: usize) -> Result<(), Failure> {
     let start = Instant::now();
     let topic = IdentTopic::new("bench");
     let (delivered, mut deliveries) = unbounded_channel();
@@ -60,7 +64,7 @@ async fn run(nodes: usize, messages: usize, rate: f64) -> Result<(), Failure> {
         addresses.push(address);
     }
     for node in 0..nodes {
-        for other in DIALLED.map(|step| (node + step) % nodes).into_iter().filter(|other| *other != node) {
+        for other in (1..=neighbours / 2).map(|step| (node + step) % nodes) {
             senders[node].send(Command::Dial(addresses[other].clone()))?;
         }
     }
