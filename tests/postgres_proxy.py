@@ -74,6 +74,11 @@ class Proxy:
         """Close new connections at once, or take them again."""
         self._refuses = refuses
 
+    def redirect(self, server: Server) -> None:
+        """Cut all connections, and forward new ones to another server, as after a failover."""
+        self._server = server
+        self.cut()
+
     def close(self) -> None:
         """Cut all connections and take no more."""
         # A thread that accepts keeps a socket that is only closed.
