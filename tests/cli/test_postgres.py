@@ -89,12 +89,31 @@ def test_a_backup_is_restored_by_pg_restore(program: Program, made: str, postgre
         postgres_server.run("DROP DATABASE restored WITH (FORCE)")
 
 
-@pytest.mark.parametrize("command", ["recover {} new.db", "doctor {}", "repair {}", "rebase {} --onto ws://hub"])
+@pytest.mark.parametrize("command", ["recover {} new.db", "doctor {}", "repair {}"])
 def test_what_works_on_files_says_what_to_do(program: Program, made: str, command: str) -> None:
     result = program(*(word.format(made) for word in command.split()))
     assert result.code == 1
     assert result.err.startswith(f"gossiplog: {made} is in Postgres: ")
     assert "gossiplog" in result.err.partition("is in Postgres: ")[2]
+
+
+def test_a_rebase_keeps_the_former_log_in_a_schema_beside_it(
+    program: Program, made: str, new_postgres_url: Callable[[], str], postgres_server: Server
+) -> None:
+    target = new_postgres_url()
+    assert program("init", target, "--topic", "notes").code == 0
+    first, second = (line["id"] for line in program("read", made).records)
+    given = target.replace(f"{USER}@", f"{USER}:{SECRET}@")
+    schema = made.partition("schema=")[2]
+    try:
+        result = program("rebase", made, "--onto", given, "--drop", first)
+        assert (result.code, result.record["dropped"], result.record["signed"]) == (0, 1, 1)
+        assert (result.record["onto"], result.record["former"]) == (target, f"{made}_generation_0")
+        assert SECRET not in result.out + result.err
+        assert [line["payload"] for line in program("read", made).records] == [{"a": 2}]
+        assert second in {line["id"] for line in program("read", f"{made}_generation_0").records}
+    finally:
+        postgres_server.drop_schema(f"{schema}_generation_0")
 
 
 # What is no log, and what is said of it.

@@ -20,13 +20,10 @@ from gossiplog.log.rebasing import Fate, Rebased, rebase_command
 from gossiplog.message import ID_LENGTH
 from gossiplog.reprs import counted, listed
 from gossiplog.signer import Signer, default_key_path
+from gossiplog.storage.postgres_url import is_postgres_url
 
 _ROWS = 100
 """Of the plan, shown on a terminal."""
-_POSTGRES = (
-    "a rebase replaces a file. Copy the log into one (gossiplog sync FILE URL), rebase that, and sync it into another"
-    " schema, which then takes the name of this one"
-)
 _NAMED = 20
 """Messages that a line names."""
 
@@ -37,7 +34,8 @@ def rebase(
         str,
         typer.Option(
             metavar="TARGET",
-            help="The log to rebase onto: its file, a hub's ws:// address, or a peer's multiaddr, /ip4/… or /dns4/….",
+            help="The log to rebase onto: its file or postgresql:// URL, a hub's ws:// address, or a peer's multiaddr,"
+            " /ip4/… or /dns4/….",
         ),
     ],
     drop: Annotated[list[str] | None, typer.Option(metavar="ID", help="Leave this message out.")] = None,
@@ -78,7 +76,7 @@ def rebase(
     from gossiplog.net import maintenance
 
     output = Output(json)
-    check_source("--onto", onto, path, token_file=token_file, ca_file=ca_file)
+    target = check_source("--onto", onto, path, token_file=token_file, ca_file=ca_file)
     for id in drop or ():
         if len(id) != ID_LENGTH:
             raise typer.BadParameter(
@@ -105,9 +103,9 @@ def rebase(
 
         watch = stack.enter_context(Stopwatch())
         try:
-            with spinner(f"{path} ← {onto}"):
+            with spinner(f"{path} ← {target}"):
                 result = maintenance.rebase(
-                    path.file(_POSTGRES),
+                    path.location,
                     onto,
                     drop or (),
                     signer=signers,
@@ -121,11 +119,11 @@ def rebase(
             if not error.authors:
                 raise
             options += [*_path_options(mapping=mapping), "--drop-descendants"]
-            command = rebase_command(path.argument, onto, drop or (), options)
+            command = rebase_command(path.argument, target, drop or (), options)
             raise RebaseError(f"{error}. To drop these as well: {command}", error.ids, error.authors) from error
     summary = {
         "log": str(path),
-        "onto": onto,
+        "onto": target,
         "signed": len(result.signed),
         "dropped": result.dropped,
         "kept": result.kept,
@@ -147,8 +145,8 @@ def rebase(
         # What a rebase has signed anew is left out by a second one.
         ids = [old if dry_run else result.signed[old] for old in result.same_payload]
         options += ["--drop-descendants"] if drop_descendants else []
-        command = rebase_command(path.argument, onto, [*(drop or () if dry_run else ()), *ids], options)
-        note(_doubles(result.same_payload, onto, command))
+        command = rebase_command(path.argument, target, [*(drop or () if dry_run else ()), *ids], options)
+        note(_doubles(result.same_payload, target, command))
     if result.tables:
         shown = ", ".join(map(printable, result.tables))
         note(f"tables of an application stay in {result.former}: {shown}; its `apply` fills new ones at the next open")
@@ -215,10 +213,11 @@ def _show(output: Output, rows: list[Rebased], summary: dict[str, Any]) -> None:
     signed = counted(summary["signed"], "message")
     output.show(f"{signed} {would}signed anew, {summary['dropped']:,} {would}dropped, {summary['kept']:,} {would}kept.")
     if summary["former"]:
+        former = "log" if is_postgres_url(summary["former"]) else "file"
         output.show(
             printable(
                 f"{summary['log']} has {counted(summary['messages'], 'message')}, and is of generation"
-                f" {summary['generation']}. The former file is {summary['former']}."
+                f" {summary['generation']}. The former {former} is {summary['former']}."
             )
         )
     elif not summary["dry_run"]:

@@ -46,8 +46,9 @@ def repair(
     file = path.file(_POSTGRES)
     if source is None:
         check_no_hub_options(token_file, ca_file)
+        named = ""
     else:
-        check_source("--from", source, path, token_file=token_file, ca_file=ca_file)
+        named = check_source("--from", source, path, token_file=token_file, ca_file=ca_file)
     # It takes half a second to load, which other commands should not wait for.
     from gossiplog.net import maintenance
 
@@ -57,7 +58,7 @@ def repair(
                 file, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
             )
     except CorruptLog as error:
-        where = str(path) if source is None else f"{path}, from {redacted_url(source)}"
+        where = str(path) if source is None else f"{path}, from {redacted_url(named)}"
         raise StorageError(f"{where}: {error}") from error
     if output.json:
         output.record(

@@ -18,7 +18,6 @@ those that have the author and the payload of one that the target has are named.
 from __future__ import annotations
 
 import hashlib
-import os
 import shlex
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
 from gossiplog.reprs import listed
 from gossiplog.signer import Signer
-from gossiplog.storage.replacement import Replacement
+from gossiplog.storage.location import Location, replacement_at
 from gossiplog.storage.sqlite import SQLiteStorage
 
 _BATCH = 1024
@@ -274,7 +273,7 @@ Fill = Callable[[Log], object]
 
 
 def rebase_file(
-    path: str | os.PathLike[str],
+    location: Location,
     fill: Fill,
     drop: Iterable[str],
     signers: Sequence[Signer],
@@ -283,10 +282,10 @@ def rebase_file(
     dry_run: bool = False,
     report: Callable[[Rebased], object] = lambda rebased: None,
 ) -> RebaseResult:
-    """Rebase the log in a file; see `gossiplog.rebase`.
+    """Rebase a log; see `gossiplog.rebase`.
 
     Args:
-        path: the log's file.
+        location: of the log.
         fill: brings the target's messages into the new log.
         drop: ids of messages to leave out.
         signers: of the messages that are signed anew.
@@ -295,7 +294,7 @@ def rebase_file(
         report: is called with what becomes of each message that the target lacks, parents first.
     """
     drop = list(drop)
-    replacement = Replacement(os.fspath(path), ".rebasing")
+    replacement = replacement_at(location, ".rebasing")
     # Before its write-ahead log is moved into the file: a damaged one is what `gossiplog repair` starts from.
     open(replacement.path, read_only=True).close()
     with replacement, open(replacement.path, read_only=True) as log:

@@ -15,13 +15,14 @@ from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.net.client import connect
 from gossiplog.net.peer import Peer
 from gossiplog.net.service import background
+from gossiplog.storage.location import Location
 
 _STALLED_SECONDS = 60.0
 """Without a message from the source, after which it is given up."""
 
 
 def fetch_from(
-    source: Log | str | os.PathLike[str] | None,
+    source: Log | Location | None,
     token: str | None,
     token_file: str | os.PathLike[str] | None,
     ca_file: str | os.PathLike[str] | None,

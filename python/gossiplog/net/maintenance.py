@@ -12,6 +12,7 @@ from gossiplog.log.results import RebaseResult, RepairResult
 from gossiplog.net.arguments import check_callbacks
 from gossiplog.net.fetching import fetch_from
 from gossiplog.signer import Signer, check_signer
+from gossiplog.storage.location import Location
 
 
 def repair(
@@ -65,8 +66,8 @@ def repair(
 
 
 def rebase(
-    location: str | os.PathLike[str],
-    onto: Log | str | os.PathLike[str],
+    location: Location,
+    onto: Log | Location,
     drop: Iterable[str] = (),
     *,
     signer: Signer | Sequence[Signer],
@@ -88,10 +89,11 @@ def rebase(
     Peers that hold the dropped messages bring them back when they sync with the log. Nobody may have the file open.
 
     Args:
-        location: the path of the log's file.
-        onto: the other log, the target: a Log, the path of its file, a hub's URL (`ws://`, `wss://`) or a peer's
-            multiaddr. All of its messages are copied into the new file. From a hub or a peer they are fetched by an
-            event loop of this call's own: call it on a worker thread where another one runs.
+        location: the path of the log's file, or its URL in Postgres: there the former log is kept in a schema beside
+            it, `SCHEMA_generation_N`, to which an application's tables go with it. The role has to own both.
+        onto: the other log, the target: a Log, the path of its file, its URL in Postgres, a hub's URL (`ws://`,
+            `wss://`) or a peer's multiaddr. All of its messages are copied into the new log. From a hub or a peer they
+            are fetched by an event loop of this call's own: call it on a worker thread where another one runs.
         drop: ids of messages to leave out, of any author.
         signer: of the messages that are signed anew; several, where several of the log's authors are to be. Messages
             of other authors stay as they are, and so does what they descend from.

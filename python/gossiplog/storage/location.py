@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.base import Storage
 from gossiplog.storage.postgres_url import SHAPE, PostgresURL, check_nearly, is_postgres_url
+from gossiplog.storage.replacement import Replacement
 from gossiplog.storage.sqlite import SQLiteStorage, Synchronous
 from gossiplog.storage.sqlite_files import text_path
+
+if TYPE_CHECKING:
+    from gossiplog.storage.postgres_replacement import SchemaReplacement
 
 Location: TypeAlias = str | os.PathLike[str] | PostgresURL
 """What names a log that others find, too; ":memory:" is the exception."""
@@ -83,10 +89,34 @@ def is_url(location: str) -> bool:
     return scheme is not None and scheme[1] != "file"
 
 
+def replacement_at(location: Location, suffix: str) -> Replacement | SchemaReplacement:
+    """Return what replaces a log by another one that is made in a file.
+
+    Args:
+        location: of the log.
+        suffix: is appended to the name of a log's file for that of the new file.
+
+    Raises: as `Replacement`; StorageError for a log in Postgres without its driver.
+    """
+    named = named_by(location)
+    if not isinstance(named, PostgresURL):
+        return Replacement(named, suffix)
+    with _driver_of(named):
+        from gossiplog.storage.postgres_replacement import SchemaReplacement
+    return SchemaReplacement(named, "replace")
+
+
 def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool) -> Storage:
-    # Its driver is a part of its own.
-    try:
+    with _driver_of(url):
         from gossiplog.storage.postgres import PostgresStorage
+    return PostgresStorage(url, synchronous=synchronous, read_only=read_only)
+
+
+@contextmanager
+def _driver_of(url: PostgresURL) -> Iterator[None]:
+    """Import what uses the driver of Postgres, which is a part of its own."""
+    try:
+        yield
     except ImportError as error:
         # Without a name it is the driver's own, which does not find libpq.
         if error.name not in (None, "psycopg"):
@@ -94,4 +124,3 @@ def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool) -> St
         raise StorageError(
             f"{url} is in Postgres, whose driver is missing: pip install 'gossiplog[postgres]' installs it"
         ) from error
-    return PostgresStorage(url, synchronous=synchronous, read_only=read_only)

@@ -43,8 +43,8 @@ CaFile = Annotated[
 ]
 
 
-def check_source(name: str, source: str, place: LogPlace, *, token_file: Path | None, ca_file: Path | None) -> None:
-    """Check that an argument names a source, and that its options fit.
+def check_source(name: str, source: str, place: LogPlace, *, token_file: Path | None, ca_file: Path | None) -> str:
+    """Check that an argument names a source, and that its options fit; return it as it may be shown.
 
     Args:
         name: of the argument.
@@ -62,6 +62,7 @@ def check_source(name: str, source: str, place: LogPlace, *, token_file: Path | 
         _parse_log(name, source, place)
     if kind is not SourceKind.HUB:
         check_no_hub_options(token_file, ca_file)
+    return _shown(source)
 
 
 def check_no_hub_options(token_file: Path | None, ca_file: Path | None) -> None:

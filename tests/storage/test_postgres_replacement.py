@@ -1,0 +1,163 @@
+"""A log in Postgres that another takes the place of: by a rebase, and by a repair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import gossiplog
+from gossiplog import Log, LogWentBack, NotALog, RebaseResult, SignedMessage, Signer, StorageError
+from gossiplog.log.rebasing import rebase_file
+from gossiplog.storage import postgres_connections, postgres_replacement
+from gossiplog.storage.postgres_replacement import SchemaReplacement
+from gossiplog.storage.postgres_url import PostgresURL
+from tests.postgres import USER, Server
+
+TOPIC = "org.example.test"
+US, THEM = (Signer(bytes([number]) * 32) for number in (1, 2))
+
+
+@pytest.fixture
+def target() -> Iterator[Log]:
+    with gossiplog.open(":memory:", TOPIC, signer=THEM) as log:
+        yield log
+
+
+@pytest.fixture
+def url(new_postgres_url: Callable[[], str], postgres_server: Server) -> Iterator[str]:
+    """A schema whose former contents are dropped as well."""
+    url = new_postgres_url()
+    yield url
+    schema = url.partition("schema=")[2]
+    for (name,) in postgres_server.run("SELECT nspname FROM pg_namespace WHERE nspname LIKE %s", f"{schema}\\_%"):
+        postgres_server.drop_schema(name)
+
+
+def note(message: SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+    transaction.execute("INSERT INTO notes VALUES (%s)", (str(message.payload),))
+
+
+def setup(transaction: gossiplog.ApplyTransaction) -> None:
+    transaction.execute("DROP TABLE IF EXISTS notes")
+    transaction.execute("CREATE TABLE notes (text text)")
+
+
+def write(url: str, *payloads: Any) -> list[SignedMessage]:
+    with gossiplog.open(url, TOPIC, apply=note, setup=setup) as log:
+        return log.append_many(payloads, signer=US)
+
+
+def rebase(url: str, target: Log, *drop: SignedMessage, **options: Any) -> RebaseResult:
+    return rebase_file(url, lambda new: new.pull(target), [message.id for message in drop], (US,), **options)
+
+
+def payloads(url: str) -> list[Any]:
+    with gossiplog.open(url, read_only=True) as log:
+        log.verify()
+        return [message.payload for message in log]
+
+
+def test_a_rebase_puts_a_new_generation_in_the_place_of_the_log(url: str, target: Log, postgres_server: Server) -> None:
+    schema = url.partition("schema=")[2]
+    target.append("theirs")
+    _, bad, _ = write(url, "one", "bad", "two")
+    postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO PUBLIC")
+    postgres_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO PUBLIC")
+    result = rebase(url, target, bad)
+    assert (len(result.signed), result.dropped, result.messages, result.generation) == (2, 1, 3, 1)
+    former = PostgresURL.parse(url.replace(schema, f"{schema}_generation_0"))
+    assert result.former == former.place
+    assert result.tables == ("notes",)
+    assert payloads(url) == ["theirs", "one", "two"]
+    # The former log is whole, with the application's table, and rights on the new one are as before.
+    assert payloads(result.former) == ["one", "bad", "two"]
+    assert postgres_server.run(f"SELECT text FROM {schema}_generation_0.notes") == [("one",), ("bad",), ("two",)]
+    reader = url.replace(f"{USER}@", "replacement_reader@")
+    postgres_server.role("replacement_reader")
+    try:
+        assert payloads(reader) == ["theirs", "one", "two"]
+    finally:
+        postgres_server.drop_role("replacement_reader")
+    with gossiplog.open(url, apply=note, setup=setup) as log:
+        assert log.replica.position().generation == 1
+        assert log.replica.position().applied == 3
+        log.append("three", signer=US)
+    assert postgres_server.run(f"SELECT text FROM {schema}.notes") == [("theirs",), ("one",), ("two",), ("three",)]
+
+
+def test_each_rebase_keeps_what_it_replaces(url: str, target: Log) -> None:
+    formers = []
+    for number in range(3):
+        bad, _ = write(url, "bad", number)
+        formers.append(rebase(url, target, bad).former)
+        with gossiplog.open(url, read_only=True) as log:
+            target.pull(log)
+    assert payloads(url) == [0, 1, 2]
+    assert [payloads(str(former))[-1] for former in formers] == [0, 1, 2]
+
+
+def test_a_dry_run_and_one_that_fails_change_nothing(url: str, target: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, _ = write(url, "bad", "good")
+    assert rebase(url, target, bad, dry_run=True).former is None
+    assert payloads(url) == ["bad", "good"]
+
+    def fail(*_: object) -> None:
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(postgres_replacement.Session, "commit", fail)
+    with pytest.raises(StorageError, match=r"cannot replace .*the connection is lost"):
+        rebase(url, target, bad)
+    monkeypatch.undo()
+    assert payloads(url) == ["bad", "good"]
+    assert not rebase(url, target).former
+    assert rebase(url, target, bad).former
+
+
+def test_programs_that_have_the_log_open_notice(url: str, target: Log) -> None:
+    bad, _ = write(url, "bad", "good")
+    with gossiplog.open(url) as log:
+        log.append("ours", signer=US)
+        rebase(url, target, bad)
+        with pytest.raises(LogWentBack):
+            log.append("more", signer=US)
+    assert payloads(url) == ["good", "ours"]
+
+
+def test_nobody_writes_meanwhile_and_all_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(url, "one")
+    monkeypatch.setattr(postgres_connections, "LOCK_SECONDS", 0.05)
+    with SchemaReplacement(PostgresURL.parse(url), "replace"), gossiplog.open(url) as log:
+        assert [message.payload for message in log] == ["one"]
+        with pytest.raises(StorageError, match="another process did not release its lock in time"):
+            log.append("two", signer=US)
+    assert payloads(url) == ["one"]
+
+
+def test_there_is_no_log(url: str, target: Log) -> None:
+    with pytest.raises(NotALog, match="holds no log"):
+        rebase(url, target)
+
+
+def test_it_takes_the_owner(url: str, target: Log, postgres_server: Server) -> None:
+    schema = url.partition("schema=")[2]
+    bad, _ = write(url, "bad", "good")
+    postgres_server.role("replacement_writer")
+    try:
+        postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO replacement_writer")
+        postgres_server.run(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO replacement_writer")
+        with pytest.raises(StorageError, match="it takes the owner of its schema"):
+            rebase(url.replace(f"{USER}@", "replacement_writer@"), target, bad)
+    finally:
+        postgres_server.drop_role("replacement_writer")
+    assert payloads(url) == ["bad", "good"]
+
+
+def test_names_of_former_schemas_are_cut_and_numbered() -> None:
+    names = postgres_replacement._names("é" * 31, "_generation_0")
+    first, second = next(names), next(names)
+    assert first == "é" * 25 + "_generation_0"
+    assert second == "é" * 24 + "_generation_0_2"
+    assert len(first.encode()) <= len("x" * 63)
