@@ -22,6 +22,7 @@ from gossiplog.storage import sqlite_files
 from tests import postgres
 from tests.asyncio_run import without_library
 from tests.groups import Groups, sample
+from tests.places import Place
 from tests.postgres import Server
 from tests.workers import Workers
 
@@ -169,6 +170,13 @@ def own_postgres() -> Iterator[Callable[..., Server]]:
     """Starts servers of Postgres that a test stops, breaks or follows; `settings` are those of postgresql.conf."""
     with ExitStack() as stack:
         yield lambda **settings: stack.enter_context(postgres.own_server(**settings))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A place for a log with an application's tables; nothing is there yet."""
+    is_postgres = request.param == "postgres"
+    return Place(request.getfixturevalue("postgres_url") if is_postgres else tmp_path / "log.db")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, Signer
+from tests.places import Place
 from tests.threads import in_threads
 
 TOPIC = "org.example.test"
@@ -39,9 +40,9 @@ with gossiplog.open(sys.argv[1], signer=gossiplog.Signer(bytes([100 + int(sys.ar
 class Process:
     """Another process with the log open, until the end of a `with` block, where it must end by itself and well."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, location: Path | str, number: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(path), str(number)],
+            [sys.executable, "-c", PROCESS, str(location), str(number)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -70,11 +71,6 @@ class Process:
                 self._process.kill()
         if kind is None:
             assert self._process.returncode == 0
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "log.db"
 
 
 def state(log: Log) -> str:
@@ -110,9 +106,9 @@ def test_threads_append_insert_and_read(log: Log, opened: Callable[..., Log], ot
 @pytest.mark.parametrize("ours", [3, 300])
 @pytest.mark.integration
 def test_an_append_follows_what_another_log_wrote_since(
-    path: Path, opened: Callable[..., Log], signer: Signer, ours: int
+    place: Place, opened: Callable[..., Log], signer: Signer, ours: int
 ) -> None:
-    one, two = opened(path, signer=signer), opened(path, signer=Signer(b"\2" * 32))
+    one, two = opened(place.location, signer=signer), opened(place.location, signer=Signer(b"\2" * 32))
     for turn in range(3):
         # From the third on nothing is read before it is signed.
         mine = [one.append((turn, number)) for number in range(ours)]
@@ -125,8 +121,8 @@ def test_an_append_follows_what_another_log_wrote_since(
     one.verify()
 
 
-def test_threads_that_append_at_once_make_one_chain(opened: Callable[..., Log], path: Path, signer: Signer) -> None:
-    log = opened(path, signer=signer)
+def test_threads_that_append_at_once_make_one_chain(opened: Callable[..., Log], place: Place, signer: Signer) -> None:
+    log = opened(place.location, signer=signer)
     log.append_many(range(5))
     in_threads([lambda: [log.append(n) for n in range(50)] for _ in range(4)])
     assert len(log) == len(list(log.messages())) == 205
@@ -135,8 +131,8 @@ def test_threads_that_append_at_once_make_one_chain(opened: Callable[..., Log], 
     log.verify()
 
 
-def test_two_connections_see_each_others_commits(path: Path, opened: Callable[..., Log], signer: Signer) -> None:
-    one, two = opened(path, signer=signer), opened(path, signer=signer)
+def test_two_connections_see_each_others_commits(place: Place, opened: Callable[..., Log], signer: Signer) -> None:
+    one, two = opened(place.location, signer=signer), opened(place.location, signer=signer)
     for number in range(40):
         (one if number % 2 else two).append(number)
         assert state(one) == state(two)
@@ -147,9 +143,9 @@ def test_two_connections_see_each_others_commits(path: Path, opened: Callable[..
     two.verify()
 
 
-def test_processes_append_in_turn(path: Path, opened: Callable[..., Log], signer: Signer) -> None:
-    log = opened(path, signer=signer)
-    with Process(path, 0) as one, Process(path, 1) as two:
+def test_processes_append_in_turn(place: Place, opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened(place.location, signer=signer)
+    with Process(place.location, 0) as one, Process(place.location, 1) as two:
         processes = (one, two)
         for number in range(10):
             id = processes[number % 2].ask(f"append {number}")
@@ -161,9 +157,11 @@ def test_processes_append_in_turn(path: Path, opened: Callable[..., Log], signer
 
 
 @pytest.mark.slow
-def test_processes_write_at_once(path: Path, opened: Callable[..., Log], signer: Signer, other_signer: Signer) -> None:
-    log = opened(path, signer=signer)
-    with Process(path, 0) as one, Process(path, 1) as two:
+def test_processes_write_at_once(
+    place: Place, opened: Callable[..., Log], signer: Signer, other_signer: Signer
+) -> None:
+    log = opened(place.location, signer=signer)
+    with Process(place.location, 0) as one, Process(place.location, 1) as two:
         processes = (one, two)
         for process in processes:
             process.ask("state")
@@ -178,18 +176,19 @@ def test_processes_write_at_once(path: Path, opened: Callable[..., Log], signer:
 
 
 @pytest.mark.slow
-def test_several_processes_make_the_same_log(path: Path) -> None:
-    make = f"import gossiplog; gossiplog.open({str(path)!r}, {TOPIC!r}).append(1, signer=gossiplog.Signer.generate())"
-    processes = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", make]) for _ in range(4)]
+def test_several_processes_make_the_same_log(place: Place) -> None:
+    make = "import sys, gossiplog as g; g.open(*sys.argv[1:]).append(1, signer=g.Signer.generate())"
+    command = [sys.executable, "-W", "ignore", "-c", make, str(place.location), TOPIC]
+    processes = [subprocess.Popen(command) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
-    with gossiplog.open(path) as log:
+    with gossiplog.open(place.location) as log:
         assert len(log) == 4
         log.verify()
 
 
-def test_another_processs_commits_reach_a_subscription(path: Path, opened: Callable[..., Log]) -> None:
-    log = opened(path)
-    with Process(path, 1) as process:
+def test_another_processs_commits_reach_a_subscription(place: Place, opened: Callable[..., Log]) -> None:
+    log = opened(place.location)
+    with Process(place.location, 1) as process:
         arrivals = log.subscribe()
         id = process.ask("append hello")
         assert [message.id for message in next(arrivals)] == [id]

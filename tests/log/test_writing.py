@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ from gossiplog.storage import MemoryStorage
 from gossiplog.storage.base import Transaction
 from gossiplog.storage.sqlite_tables import SQLiteReader
 from gossiplog.storage.sqlite_transactions import SQLiteTransaction
+from tests.places import Place
 
 TOPIC = "org.example.test"
 
@@ -163,46 +165,42 @@ def test_strangers_heads_make_no_fork_of_an_author(log: Log, signer: Signer, oth
 class Application:
     """An application that counts in a table, and refuses payloads that it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
         self.seen: list[Any] = []
         self.refuse: set[Any] = set()
+        self._create = f"CREATE TABLE IF NOT EXISTS seen (n {place.numbered} PRIMARY KEY, payload TEXT UNIQUE)"
+        self._insert = place.sql("INSERT INTO seen(payload) VALUES (?)")
 
     def __call__(self, message: SignedMessage, transaction: Any) -> None:
         self.seen.append(message.payload)
-        transaction.execute("CREATE TABLE IF NOT EXISTS seen (payload UNIQUE)")
-        transaction.execute("INSERT INTO seen VALUES (?)", (message.payload,))
+        transaction.execute(self._create)
+        transaction.execute(self._insert, (json.dumps(message.payload),))
         if message.payload in self.refuse:
             raise ValueError(f"not {message.payload}")
 
 
-def stored(path: Path) -> list[Any]:
-    with closing(sqlite3.connect(path)) as connection:
-        return [payload for (payload,) in connection.execute("SELECT payload FROM seen ORDER BY rowid")]
+def stored(place: Place) -> list[Any]:
+    return [json.loads(payload) for (payload,) in place.rows("SELECT payload FROM seen ORDER BY n")]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "applied.db"
+def application(place: Place) -> Application:
+    return Application(place)
 
 
 @pytest.fixture
-def application() -> Application:
-    return Application()
+def applied(place: Place, application: Application, signer: Signer, opened: Callable[..., Log]) -> Log:
+    return opened(place.location, apply=application, signer=signer)
 
 
-@pytest.fixture
-def applied(path: Path, application: Application, signer: Signer, opened: Callable[..., Log]) -> Log:
-    return opened(path, apply=application, signer=signer)
-
-
-def test_apply_commits_with_the_message(applied: Log, application: Application, path: Path, signer: Signer) -> None:
+def test_apply_commits_with_the_message(applied: Log, application: Application, place: Place, signer: Signer) -> None:
     applied.append(1)
     applied.append_many([2, 3])
     with gossiplog.open(":memory:", TOPIC, signer=signer) as source:
         source.pull(applied)
         source.append_many([4, 5])
         applied.pull(source)
-    assert application.seen == stored(path) == [1, 2, 3, 4, 5]
+    assert application.seen == stored(place) == [1, 2, 3, 4, 5]
 
 
 def test_apply_works_without_sql(signer: Signer, opened: Callable[..., Log]) -> None:
@@ -212,20 +210,20 @@ def test_apply_works_without_sql(signer: Signer, opened: Callable[..., Log]) -> 
     assert seen == [1, 2]
 
 
-def test_append_of_what_apply_refuses(applied: Log, application: Application, path: Path) -> None:
+def test_append_of_what_apply_refuses(applied: Log, application: Application, place: Place) -> None:
     applied.append(1)
     application.refuse = {2}
     with pytest.raises(RefusedMessage, match="ValueError: not 2") as refused:
         applied.append(2)
     assert isinstance(refused.value.__cause__, ValueError)
-    assert (len(applied), stored(path)) == (1, [1])
+    assert (len(applied), stored(place)) == (1, [1])
     application.refuse = set()
     applied.append(2)
-    assert stored(path) == [1, 2]
+    assert stored(place) == [1, 2]
 
 
 def test_a_refusal_takes_the_descendants_with_it(
-    applied: Log, application: Application, path: Path, signer: Signer, opened: Callable[..., Log]
+    applied: Log, application: Application, place: Place, signer: Signer, opened: Callable[..., Log]
 ) -> None:
     source = opened(signer=signer)
     root = source.append("root")
@@ -240,15 +238,15 @@ def test_a_refusal_takes_the_descendants_with_it(
         (3, MissingParents),
     ]
     assert sorted(application.seen) == ["bad", "beside", "root"]
-    assert sorted(stored(path)) == ["beside", "root"]
+    assert sorted(stored(place)) == ["beside", "root"]
     application.refuse = set()
     assert applied.insert_many(messages).inserted == 3
-    assert sorted(stored(path)) == ["bad", "beside", "child", "grandchild", "root"]
+    assert sorted(stored(place)) == ["bad", "beside", "child", "grandchild", "root"]
     applied.verify()
 
 
 def test_apply_with_little_time_goes_on_in_other_transactions(
-    applied: Log, application: Application, path: Path, signer: Signer, monkeypatch: pytest.MonkeyPatch, opened: Any
+    applied: Log, application: Application, place: Place, signer: Signer, monkeypatch: pytest.MonkeyPatch, opened: Any
 ) -> None:
     messages = opened(signer=signer).append_many(range(6))
     monkeypatch.setattr(writing, "WORKING_SECONDS", -1.0)
@@ -258,7 +256,7 @@ def test_apply_with_little_time_goes_on_in_other_transactions(
     assert (result.inserted, result.duplicates) == (3, 0)
     assert [index for index, _ in result.refused] == [3, 4, 5]
     assert counts == [1, 2, 3]
-    assert stored(path) == [0, 1, 2]
+    assert stored(place) == [0, 1, 2]
 
 
 def test_the_keys_of_a_batch_are_not_listed_for_each_of_its_messages(
@@ -296,43 +294,43 @@ def test_the_keys_of_a_batch_are_not_listed_for_each_of_its_messages(
 
 
 def test_a_process_with_apply_catches_up_with_one_without(
-    path: Path, application: Application, signer: Signer, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+    place: Place, application: Application, signer: Signer, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(applying, "_PAGE", 2)
-    plain = opened(path, signer=signer)
+    plain = opened(place.location, signer=signer)
     plain.append_many([1, 2, 3])
-    applied = opened(path, signer=signer, apply=application)
-    assert application.seen == stored(path) == [1, 2, 3]
+    applied = opened(place.location, signer=signer, apply=application)
+    assert application.seen == stored(place) == [1, 2, 3]
     plain.append_many([4, 5])
     assert len(applied) == 5
-    assert stored(path) == [1, 2, 3]
+    assert stored(place) == [1, 2, 3]
     applied.append(6)
-    assert application.seen == stored(path) == [1, 2, 3, 4, 5, 6]
+    assert application.seen == stored(place) == [1, 2, 3, 4, 5, 6]
     plain.append(7)
     applied.insert_many([signer.sign(TOPIC, 1, [], "stray")[1]])
-    assert application.seen == stored(path) == [1, 2, 3, 4, 5, 6, 7, "stray"]
-    with gossiplog.open(path, apply=application):
+    assert application.seen == stored(place) == [1, 2, 3, 4, 5, 6, 7, "stray"]
+    with gossiplog.open(place.location, apply=application):
         pass
     assert len(application.seen) == 8
 
 
 def test_an_exception_while_catching_up_raises_from_open(
-    path: Path, application: Application, signer: Signer, opened: Callable[..., Log]
+    place: Place, application: Application, signer: Signer, opened: Callable[..., Log]
 ) -> None:
-    plain = opened(path, signer=signer)
+    plain = opened(place.location, signer=signer)
     plain.append_many([1, 2, 3])
     application.refuse = {2}
     with pytest.raises(
         RefusedMessage, match=r"not 2; the message is in the log already.* have `apply` return"
     ) as refused:
-        gossiplog.open(path, apply=application)
+        gossiplog.open(place.location, apply=application)
     assert isinstance(refused.value.__cause__, ValueError)
     assert refused.value.id == list(plain.messages())[1].id
-    assert stored(path) == [1]
+    assert stored(place) == [1]
     application.refuse = set()
-    with gossiplog.open(path, apply=application, signer=signer) as applied:
+    with gossiplog.open(place.location, apply=application, signer=signer) as applied:
         assert application.seen == [1, 2, 2, 3]
-        assert stored(path) == [1, 2, 3]
+        assert stored(place) == [1, 2, 3]
         application.refuse = {4}
         plain.append(4)
         with pytest.raises(RefusedMessage, match="not 4"):
@@ -342,22 +340,22 @@ def test_an_exception_while_catching_up_raises_from_open(
         assert len(applied) == 4
         application.refuse = set()
         applied.append(5)
-    assert stored(path) == [1, 2, 3, 4, 5]
+    assert stored(place) == [1, 2, 3, 4, 5]
 
 
-def test_apply_must_not_write_to_the_log(path: Path, signer: Signer, opened: Callable[..., Log]) -> None:
+def test_apply_must_not_write_to_the_log(place: Place, signer: Signer, opened: Callable[..., Log]) -> None:
     def greedy(message: SignedMessage, transaction: Any) -> None:
         log.append("more")
 
-    log = opened(path, apply=greedy, signer=signer)
+    log = opened(place.location, apply=greedy, signer=signer)
     with pytest.raises(StorageError, match="must not append"):
         log.append(1)
     assert len(log) == 0
 
 
-def test_apply_may_read_the_log(path: Path, signer: Signer, opened: Callable[..., Log]) -> None:
+def test_apply_may_read_the_log(place: Place, signer: Signer, opened: Callable[..., Log]) -> None:
     counts: list[int] = []
-    log = opened(path, apply=lambda message, transaction: counts.append(len(log)), signer=signer)
+    log = opened(place.location, apply=lambda message, transaction: counts.append(len(log)), signer=signer)
     log.append_many([1, 2])
     log.append(3)
     assert counts == [0, 0, 2]

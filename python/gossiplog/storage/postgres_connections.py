@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
@@ -163,6 +164,8 @@ class Session:
             (TextArray, _TextArrayDumper),
         ):
             connection.adapters.register_dumper(kind, dumper)
+        self._failures = 0
+        self._has_failed = False
         self._text = connection.cursor()
         self._binary = connection.cursor(binary=True)
         (process, durable) = self.one(
@@ -229,6 +232,37 @@ class Session:
             pass
         return cursor.fetchall()
 
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:
+        """Have what a block runs sent together; the first error of it is raised.
+
+        The driver would log a warning about those that follow from it.
+        """
+        first: psycopg.Error | None = None
+        try:
+            with self.connection.pipeline():
+                try:
+                    yield
+                except psycopg.Error as error:
+                    first = error
+        except psycopg.Error as error:
+            self._failures += 1
+            self._has_failed = True
+            raise first or error from None
+        if first is not None:
+            raise first
+
+    def undo(self, statement: str) -> None:
+        """Run a statement that undoes something, after which the connection is good again.
+
+        The driver takes statements for prepared that were to be prepared in a pipeline, behind one that failed. It
+        forgets them when it is told to drop all, by a text that it has not seen.
+        """
+        self._text.execute(statement.encode())
+        if self._has_failed:
+            self._has_failed = False
+            self._text.execute(f"DEALLOCATE ALL -- {self._failures}".encode())
+
     def commit(self) -> None:
         """Commit, or send that in a pipeline: `ending` then has what the server says."""
         self._text.execute(b"COMMIT")
@@ -250,7 +284,7 @@ class Session:
         """End the transaction, if there is one and the connection still stands; close one that does not take it."""
         try:
             if self.connection.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-                self._text.execute(b"ROLLBACK")
+                self.undo("ROLLBACK")
         except psycopg.Error:
             pass
         if not self.is_idle:

@@ -29,12 +29,14 @@ LOCKS = """
       AND coalesce(space.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast'), true)
 """
 """The locks of this transaction that one has who writes; parameters: the oids of the log's tables, and its schema."""
-_WRITES = "RowExclusiveLock"
+_WRITES, _DROPS = "RowExclusiveLock", "AccessExclusiveLock"
 # Texts that are kept; after so many the application makes them up as it goes.
 _MOST_TEXTS = 1024
 _COMMENT = re.compile(r"\s+|--[^\n]*(?:\n|\Z)|[();]")
-_WORD = re.compile(r"[a-z]+")
+_WORD = re.compile(r"[a-z]+", re.IGNORECASE)
 _ENDS = frozenset({"commit", "end", "rollback", "abort", "begin", "start", "savepoint", "release"})
+# What changes rows, and no table.
+_ROWS = frozenset({"delete", "insert", "merge", "select", "table", "update", "values", "with"})
 # Of the connection, which other messages' statements run on after the transaction.
 _SETS = frozenset({"set", "reset", "discard", "listen", "unlisten"})
 
@@ -48,8 +50,8 @@ def first_words(sql: str) -> list[str]:
             place = _after_comment(sql, place)
         elif found := _COMMENT.match(sql, place):
             place = found.end()
-        elif found := _WORD.match(sql.lower(), place):
-            words.append(found[0])
+        elif found := _WORD.match(sql, place):
+            words.append(found[0].lower())
             place = found.end()
         else:
             break
@@ -64,6 +66,11 @@ def _after_comment(sql: str, place: int) -> int:
         if not depth:
             return place + found.end()
     return len(sql)
+
+
+def changes_rows(sql: str) -> bool:
+    """Return whether a statement reads or changes rows, and no table."""
+    return not _ROWS.isdisjoint(first_words(sql)[:1])
 
 
 def check_statement(sql: str) -> None:
@@ -93,12 +100,14 @@ class Guard:
 
     Attributes:
         written: names of tables that were written to since the last commit which noted them.
+        has_dropped: whether one was dropped since then.
     """
 
     def __init__(self, oids: Collection[int], schema: str) -> None:
         self.oids = tuple(oids)
         self.schema = schema
         self.written: set[str] = set()
+        self.has_dropped = False
         self._known: set[str] = set()
 
     def is_known(self, sql: str) -> bool:
@@ -125,6 +134,7 @@ class Guard:
         for mode, is_ours, is_named_like, is_table, name in rows:
             if mode != _WRITES and (is_ours or is_named_like):
                 raise StorageError(f"`apply` and `setup` must not change {PREFIX} tables: {sql}")
+            self.has_dropped |= mode == _DROPS and name is None
             if is_table and not is_ours and not is_named_like and name is not None:
                 names.add(name)
         self.written |= names

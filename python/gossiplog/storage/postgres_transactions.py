@@ -26,7 +26,7 @@ from gossiplog.errors import StorageError
 from gossiplog.storage.base import REBUILD_REQUESTED, SequencesTaken, Transaction
 from gossiplog.storage.postgres_connections import ByteaArray, Cursor, IntegerArray, Session
 from gossiplog.storage.postgres_errors import GUARDED, PostgresErrors, error_code, is_no_verdict
-from gossiplog.storage.postgres_guard import LOCKS, Guard, check_statement
+from gossiplog.storage.postgres_guard import LOCKS, Guard, changes_rows, check_statement
 from gossiplog.storage.postgres_meta import POSITION, PUT, SET
 from gossiplog.storage.postgres_tables import IN_APPLY, PREFIX, PostgresReader, Statements
 
@@ -39,9 +39,11 @@ _CHECK_BEFORE = """
     SELECT (SELECT pg_catalog.max(seq) FROM @.gossiplog_messages), '', ''
     WHERE NOT EXISTS (SELECT FROM @.gossiplog_messages WHERE seq = %b)
 """
+# What is in WITH is done last: a sequence that is taken is noticed before a key that is there, as where two threads
+# append the same after the same heads.
 _ADD_ONE = """
-    WITH message AS (INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (%b, %b, %b))
-    INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b)
+    WITH leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b))
+    INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (%b, %b, %b)
 """
 _ADD_MESSAGES = """
     INSERT INTO @.gossiplog_messages(seq, value, links) SELECT * FROM unnest(%b, %b, %b)
@@ -119,6 +121,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         self.first = b""
         # Of `Guard.written`, and of the texts of statements, which a commit makes known.
         self._noted: frozenset[str] = frozenset()
+        self._is_noting = False
         self._texts: set[str] = set()
         # Whether the guard is on; whether there is a savepoint, and whether nothing is in it; how many statements ran
         # since the message's was made, and how many in all.
@@ -157,7 +160,7 @@ class PostgresTransaction(PostgresReader, Transaction):
             if self.is_blind and messages[0][0] > 1:
                 self._put(_CHECK_BEFORE, (messages[0][0] - 1,))
         if len(messages) == len(leaves) == 1:
-            self._put(_ADD_ONE, (*messages[0], *leaves[0]))
+            self._put(_ADD_ONE, (*leaves[0], *messages[0]))
         elif len(messages) > _COPIED:
             self._copy(_COPY_MESSAGES, ("int8", "bytea", "bytea"), messages)
             self._copy(_COPY_LEAVES, ("bytea", "bytea", "int8"), leaves)
@@ -210,8 +213,9 @@ class PostgresTransaction(PostgresReader, Transaction):
     def _note_tables(self) -> None:
         """Store the names of the tables that the application has written to, so that a missing one is noticed."""
         # Nearly always there is no new one.
-        if not self._guard.written:
+        if not self._guard.written and not self._guard.has_dropped:
             return
+        self._is_noting = True
         self._noted = frozenset(self._guard.written)
         # Those that the application dropped in this transaction are forgotten.
         names = self._written_tables() | self._noted
@@ -271,7 +275,7 @@ class PostgresTransaction(PostgresReader, Transaction):
             if is_last:
                 session.commit()
             return
-        with session.connection.pipeline():
+        with session.pipeline():
             for step in steps:
                 session.run(*step)
             if is_last:
@@ -301,9 +305,10 @@ class PostgresTransaction(PostgresReader, Transaction):
 
     def committed(self) -> None:
         """Take over what the transaction has stored, now that it is committed."""
-        if self._noted:
+        if self._is_noting:
             self._guard.written -= self._noted
-        if self._texts and (self._noted or not self._guard.written):
+            self._guard.has_dropped = False
+        if self._texts:
             self._guard.know(self._texts)
 
     def end(self) -> None:
@@ -336,7 +341,9 @@ class PostgresTransaction(PostgresReader, Transaction):
     def execute(self, sql: str, parameters: Any = (), /) -> Cursor:
         if self._ended:
             raise StorageError("the transaction that `apply` was given has ended")
-        check_statement(sql)
+        is_known = sql in self._texts or self._guard.is_known(sql)
+        if not is_known:
+            check_statement(sql)
         with self._errors:
             self._begin()
             self._flush()
@@ -344,10 +351,10 @@ class PostgresTransaction(PostgresReader, Transaction):
         self._has_executed = True
         session = self._session
         cursor = session.connection.cursor()
-        look = None if self._guard.is_known(sql) or sql in self._texts else session.connection.cursor(binary=True)
+        look = None if is_known else session.connection.cursor(binary=True)
         try:
             # A pipeline takes one statement at a time: several in one text are refused.
-            with session.connection.pipeline():
+            with session.pipeline():
                 for step in self._steps_before():
                     session.run(step)
                 cursor.execute(sql.encode(), parameters or None)
@@ -367,7 +374,7 @@ class PostgresTransaction(PostgresReader, Transaction):
             raise
         self._statements_run += 1
         self._is_clean = False
-        if look is not None:
+        if not is_known and changes_rows(sql):
             self._texts.add(sql)
         if self._cursors is None:
             self._cursors = weakref.WeakSet()
@@ -407,7 +414,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         """Undo what was done since a savepoint, which stays."""
         if self._session.is_in_transaction or self._session.is_failed:
             with self._errors:
-                self._session.script(f"ROLLBACK TO SAVEPOINT {savepoint}".encode())
+                self._session.undo(f"ROLLBACK TO SAVEPOINT {savepoint}")
             self._is_clean = savepoint == _SAVEPOINT
 
     def _close_cursors(self) -> None:
