@@ -89,12 +89,33 @@ def test_a_backup_is_restored_by_pg_restore(program: Program, made: str, postgre
         postgres_server.run("DROP DATABASE restored WITH (FORCE)")
 
 
-@pytest.mark.parametrize("command", ["recover {} new.db", "doctor {}", "repair {}"])
+@pytest.mark.parametrize("command", ["recover {} new.db", "doctor {}"])
 def test_what_works_on_files_says_what_to_do(program: Program, made: str, command: str) -> None:
     result = program(*(word.format(made) for word in command.split()))
     assert result.code == 1
     assert result.err.startswith(f"gossiplog: {made} is in Postgres: ")
     assert "gossiplog" in result.err.partition("is in Postgres: ")[2]
+
+
+def test_a_damaged_log_is_repaired(program: Program, made: str, postgres_server: Server) -> None:
+    assert program("sync", "copy.db", made).code == 0
+    sound = program("repair", made)
+    assert (sound.code, sound.record["damaged"], sound.record["former"]) == (0, [], None)
+    schema = made.partition("schema=")[2]
+    postgres_server.run(f"UPDATE {schema}.gossiplog_messages SET value = '' WHERE seq = 1")
+    assert f"gossiplog repair '{made}' --from SOURCE" in program("verify", made).err
+    result = program("repair", made)
+    assert result.code == 1
+    assert f"gossiplog repair '{made}' --from SOURCE" in result.err
+    try:
+        result = program("repair", made, "--from", "copy.db")
+        assert (result.record["fetched"], result.record["former"]) == (1, f"{made}_damaged")
+        assert program("verify", made).record["messages"] == 2
+        result = program("repair", made, "--from", made.replace(f"{USER}@", f"{USER}:{SECRET}@"))
+        assert f"--from: {made} is the log itself" in result.err
+        assert SECRET not in result.out + result.err
+    finally:
+        postgres_server.drop_schema(f"{schema}_damaged")
 
 
 def test_a_rebase_keeps_the_former_log_in_a_schema_beside_it(

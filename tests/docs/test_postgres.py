@@ -30,8 +30,8 @@ def test_the_blocks(tmp_path: Path, own_postgres: Callable[..., Server], monkeyp
     for name, value in {"PGHOST": str(server.folder), "PGUSER": "postgres"}.items():
         monkeypatch.setenv(name, value)
     languages = [block.language for block in blocks(PAGE)]
-    assert languages == ["console", "sh", "console", "python", "console", "ini", "console"]
-    first, roles, rights, program, between, _, backup = blocks(PAGE)
+    assert languages == ["console", "sh", "console", "python", "console", "ini", "console", "console"]
+    first, roles, rights, program, between, _, backup, repair = blocks(PAGE)
     with Shell(tmp_path, TIMEOUT) as shell:
         for command, expected in steps(first):
             shell.run(command, expected)
@@ -39,7 +39,7 @@ def test_the_blocks(tmp_path: Path, own_postgres: Callable[..., Server], monkeyp
         for command, expected in steps(rights):
             shell.run(command, expected)
         assert run_program(program.text, tmp_path, TIMEOUT) == "1\n"
-        for block in (between, backup):
+        for block in (between, backup, repair):
             for command, expected in steps(block):
                 shell.run(command, expected)
 

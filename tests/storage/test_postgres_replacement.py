@@ -161,3 +161,133 @@ def test_names_of_former_schemas_are_cut_and_numbered() -> None:
     assert first == "é" * 25 + "_generation_0"
     assert second == "é" * 24 + "_generation_0_2"
     assert len(first.encode()) <= len("x" * 63)
+
+
+# Repairs.
+
+
+@pytest.fixture
+def replica(url: str) -> Iterator[Log]:
+    """The messages of a log that is damaged then."""
+    write(url, *range(100))
+    with gossiplog.open(url) as log:
+        log.replica.index()
+    with gossiplog.open(":memory:", TOPIC) as log:
+        log.pull(url)
+        yield log
+
+
+def damage(server: Server, url: str, *statements: str) -> None:
+    schema = url.partition("schema=")[2]
+    for statement in statements:
+        server.run(statement.replace("@", schema), user=USER)
+
+
+def test_a_sound_log_is_left_as_it_is(url: str, replica: Log) -> None:
+    result = gossiplog.repair(url)
+    assert (result.damaged, result.former, result.messages) == ((), None, 100)
+    with gossiplog.open(url, apply=note, setup=setup) as log:
+        assert log.root == replica.root
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE @.gossiplog_messages SET value = '\\x00' WHERE seq = 50",
+        "DELETE FROM @.gossiplog_messages WHERE seq = 50",
+        "DELETE FROM @.gossiplog_messages WHERE seq > 90",
+        "ALTER TABLE @.gossiplog_messages ALTER value DROP NOT NULL; UPDATE @.gossiplog_messages SET value = NULL",
+    ],
+)
+def test_messages_come_from_a_replica(url: str, replica: Log, postgres_server: Server, statement: str) -> None:
+    for each in statement.split(";"):
+        damage(postgres_server, url, each)
+    result = gossiplog.repair(url, replica)
+    assert result.damaged
+    assert result.fetched > 0
+    schema = url.partition("schema=")[2]
+    assert result.former == PostgresURL.parse(url.replace(schema, f"{schema}_damaged")).place
+    with gossiplog.open(url, apply=note, setup=setup) as log:
+        assert log.verify().root == replica.root
+        assert not log.is_rebuilding
+    assert postgres_server.run(f"SELECT count(*) FROM {schema}.notes") == [(100,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM @.gossiplog_leaves WHERE seq = 50",
+        "UPDATE @.gossiplog_leaves SET hash = '\\x00' WHERE seq = 50",
+        "DELETE FROM @.gossiplog_tree",
+        "UPDATE @.gossiplog_heads SET seq = 3",
+        "DROP TABLE @.gossiplog_children",
+        "DROP TABLE @.gossiplog_meta",
+        "ALTER TABLE @.gossiplog_heads RENAME seq TO other",
+        "DELETE FROM @.gossiplog_meta WHERE name = 'topic'",
+        "DROP TRIGGER gossiplog_guard ON @.gossiplog_leaves",
+        "ALTER TABLE @.gossiplog_messages DROP CONSTRAINT gossiplog_messages_pkey",
+    ],
+)
+def test_what_follows_from_the_messages_is_built_anew(
+    url: str, replica: Log, postgres_server: Server, statement: str
+) -> None:
+    damage(postgres_server, url, statement)
+    result = gossiplog.repair(url)
+    assert result.damaged
+    assert result.fetched == 0
+    is_opened_no_more = any(word in statement for word in ("TABLE", "TRIGGER", "topic"))
+    assert any("grant the rights" in each for each in result.notes) == is_opened_no_more
+    with gossiplog.open(url, apply=note, setup=setup) as log:
+        assert log.verify().root == replica.root
+
+
+def test_what_no_replica_has_is_named_and_nothing_changed(url: str, replica: Log, postgres_server: Server) -> None:
+    damage(postgres_server, url, "DELETE FROM @.gossiplog_messages WHERE seq = 50")
+    with pytest.raises(gossiplog.CorruptLog) as caught:
+        gossiplog.repair(url)
+    place = PostgresURL.parse(url).place
+    assert f"gossiplog repair '{place}' --from SOURCE" in str(caught.value)
+    assert "gossiplog-replacement" not in str(caught.value)
+    with gossiplog.open(":memory:", "another", signer=US) as other:
+        other.append(1)
+        with pytest.raises(gossiplog.TopicMismatch):
+            gossiplog.repair(url, other)
+    schema = url.partition("schema=")[2]
+    assert postgres_server.run(f"SELECT count(*) FROM {schema}.gossiplog_messages") == [(99,)]
+    assert gossiplog.repair(url, replica).messages == 100
+
+
+def test_a_schema_without_a_log_is_not_repaired(url: str, postgres_server: Server) -> None:
+    with pytest.raises(NotALog):
+        gossiplog.repair(url)
+    damage(postgres_server, url, "CREATE SCHEMA @", "CREATE TABLE @.mine (a int)")
+    with gossiplog.open(":memory:", TOPIC) as replica, pytest.raises(NotALog, match="holds no log"):
+        gossiplog.repair(url, replica)
+
+
+@pytest.mark.integration
+def test_pages_that_the_server_cannot_read(own_postgres: Callable[..., Server]) -> None:
+    """The header of one page of a table, and one of the index over another, are overwritten on the disk."""
+    server = own_postgres()
+    url = server.url("notes")
+    write(url, *("x" * 200 for _ in range(300)))
+    with gossiplog.open(":memory:", TOPIC) as replica:
+        replica.pull(url)
+        server.run("CHECKPOINT")
+        paths = [
+            server.run(f"SELECT pg_relation_filepath('notes.{name}')")[0][0]
+            for name in ("gossiplog_messages", "gossiplog_leaves_pkey")
+        ]
+        server.stop()
+        for path in paths:
+            with (server.data / path).open("r+b") as file:
+                file.seek(8192)
+                file.write(b"\xff" * 64)
+        server.start()
+        with pytest.raises(gossiplog.CorruptLog), gossiplog.open(url, read_only=True) as log:
+            log.verify()
+        result = gossiplog.repair(url, replica)
+        assert any("1 of " in each and "pages of gossiplog_messages" in each for each in result.damaged)
+        assert 0 < result.fetched < 300
+        with gossiplog.open(url) as log:
+            assert log.verify().root == replica.root

@@ -63,7 +63,10 @@ _PROBLEMS = 5
 # SQLite moves the write-ahead log into the file from four megabytes on; what keeps it from that is a reader.
 _LARGE_LOG = 64 * 2**20
 _SOURCE = ". Without --quick, it also says whether a repair needs a source"
-_POSTGRES = "its server has files, logs and checks of its own; gossiplog verify URL checks every message and the tree"
+_POSTGRES = (
+    "what it looks at are files. gossiplog verify URL checks every message, the tree and what the server stores, and"
+    " gossiplog repair URL repairs it"
+)
 _OPENS = "the application opens the log, which fails with the message's id where `apply` raises"
 
 

@@ -53,8 +53,8 @@ _REFUSALS = 20  # shown
 _TABLES = 5  # of another application, named in a warning
 _IN_MEMORY = ":memory:"
 _RECOVER = (
-    "what it reads of a damaged log are pages of a file. Make a new log, and get from this one what can be read:"
-    " gossiplog sync NEW URL"
+    "what it reads of a damaged log are pages of a file. gossiplog repair URL --from SOURCE repairs it, and gossiplog"
+    " sync NEW URL gets what can be read into a new log"
 )
 
 # Opening it says better what is wrong.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,10 +16,6 @@ from gossiplog.reprs import counted, listed
 
 # Problems, and notes, that a terminal shows at most.
 _PROBLEMS = 20
-_POSTGRES = (
-    "a repair works on the pages of a file. Make a log in another schema, get from this one what can be read and the"
-    " rest from a replica (gossiplog sync NEW SOURCE, for each of the two), and rename the schemas"
-)
 
 
 def repair(
@@ -28,7 +25,7 @@ def repair(
         typer.Option(
             "--from",
             metavar="SOURCE",
-            help="A replica: the file of a log, a hub (ws:// or wss://) or a peer (multiaddr).",
+            help="A replica: the file or the URL of a log, a hub (ws:// or wss://) or a peer (multiaddr).",
         ),
     ] = None,
     token_file: TokenFile = None,
@@ -38,12 +35,12 @@ def repair(
 ) -> None:
     """Repair a damaged log that no program has open: take what is lost from a replica, and build the rest anew.
 
-    Without --from, it repairs what follows from the messages. The damaged file is kept as LOG.damaged. Where the source
+    Without --from, it repairs what follows from the messages. The damaged file is kept as LOG.damaged; of a log in
+    Postgres, what could be read, in the schema SCHEMA_damaged. Where the source
     lacks something, too, the command names it, ends with status 1, and leaves the log as it was; --accept-loss goes on
     without lost messages that no other descends from.
     """
     output = Output(json)
-    file = path.file(_POSTGRES)
     if source is None:
         check_no_hub_options(token_file, ca_file)
         named = ""
@@ -55,7 +52,7 @@ def repair(
     try:
         with progress("Repairing") as advance, Stopwatch() as watch:
             repaired = maintenance.repair(
-                file, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
+                path.location, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
             )
     except CorruptLog as error:
         where = str(path) if source is None else f"{path}, from {redacted_url(named)}"
@@ -90,5 +87,6 @@ def repair(
     table.add_row("log", printable(str(path)))
     table.add_row("messages", f"{repaired.messages:,}, {repaired.fetched:,} of them from the source")
     table.add_row("root", f"{repaired.root.hash.hex()} at level {repaired.root.level}")
-    table.add_row("former file", printable(str(repaired.former)))
+    former = "former file" if isinstance(path.location, Path) else "former log"
+    table.add_row(former, printable(str(repaired.former)))
     output.show("", table)

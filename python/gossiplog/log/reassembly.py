@@ -20,7 +20,7 @@ from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
 from gossiplog.storage.commit_count import describe_former, describe_left
-from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.location import Location, is_url, storage_at
 from gossiplog.storage.postgres_url import is_postgres_url
 from gossiplog.storage.set_aside import SetAside, find_set_aside
 from gossiplog.storage.sqlite_meta import new_meta, parse_tables
@@ -29,14 +29,14 @@ _PAGE = 1024
 
 
 @contextmanager
-def open_source(source: Log | str | os.PathLike[str]) -> Iterator[ReplicaValues]:
-    """Provide a log, or that of a file, as a source.
+def open_source(source: Log | Location) -> Iterator[ReplicaValues]:
+    """Provide a log, or that of a file or a URL, as a source.
 
     Raises:
         CorruptSource: it is too damaged to be read.
         StorageError: it is no log, or cannot be read.
     """
-    if not isinstance(source, (str, os.PathLike)):
+    if isinstance(source, Log):
         yield ReplicaValues(source.snapshot().storage, source.topic)
         return
     if isinstance(source, str) and is_url(source) and not is_postgres_url(source):

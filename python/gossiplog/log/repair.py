@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +23,7 @@ from gossiplog.errors import (
     NotALog,
     OlderSchema,
     StorageError,
+    TopicMismatch,
     TreeError,
 )
 from gossiplog.files import sync
@@ -44,17 +46,85 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
-from gossiplog.reprs import last_counted
+from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.database_file import read_identity_and_count
+from gossiplog.storage.location import Location, named_by, schema_replacement, storage_at
+from gossiplog.storage.postgres_url import PostgresURL
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_files import wal_of
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement
 
 Fetch: TypeAlias = Callable[[Log], object]
 """Brings a log up to date with a replica that is no file: a hub or a peer."""
-SourceLocation: TypeAlias = Log | str | os.PathLike[str] | Fetch
+SourceLocation: TypeAlias = Log | Location | Fetch
+
+
+def repair_log(
+    location: Location,
+    source: SourceLocation | None = None,
+    progress: Callable[[int], object] | None = None,
+    *,
+    accept_loss: bool = False,
+) -> RepairResult:
+    """Repair the log in a file or in Postgres; arguments are as of `repair_file`."""
+    named = named_by(location)
+    if isinstance(named, PostgresURL):
+        return _repair_in_postgres(named, source, progress, accept_loss=accept_loss)
+    return repair_file(named, source, progress, accept_loss=accept_loss)
+
+
+def _repair_in_postgres(
+    url: PostgresURL,
+    source: SourceLocation | None,
+    progress: Callable[[int], object] | None,
+    *,
+    accept_loss: bool,
+) -> RepairResult:
+    """Repair a log in Postgres: a copy of its rows, in a file, is repaired, and takes their place.
+
+    So it is the same repair. What belongs to pages and indices of the server is new then, too.
+    """
+    with schema_replacement(url, "repair") as replacement:
+        copy = replacement.new
+        problems = [*replacement.export(copy), *_find_in_postgres(url)]
+
+        def named(text: str) -> str:
+            return text.replace(shell_path(copy), shell_path(url.place)).replace(copy, url.place)
+
+        try:
+            found = repair_file(copy, source, progress, accept_loss=accept_loss)
+        except CorruptLog as error:
+            shown = [named(problem) for problem in error.problems]
+            raise type(error)(shown, advice=named(error.advice), run=named(error.run)) from error
+        except StorageError as error:
+            if copy not in str(error):
+                raise
+            kind = next(each for each in (TopicMismatch, NotALog, StorageError) if isinstance(error, each))
+            raise kind(named(str(error))) from error
+        problems += [named(problem) for problem in found.damaged if named(problem) not in problems]
+        notes = tuple(map(named, found.notes))
+        if not problems:
+            return replace(found, notes=notes)
+        if not replacement.has_sound_tables:
+            notes += ("the log's tables were made anew: grant the rights on them again (docs/postgres.md, Roles)",)
+        former = replacement.publish("_damaged", {}, former_rows=found.former or copy, moves_tables=False)
+        return replace(found, damaged=tuple(problems), notes=notes, former=former)
+
+
+def _find_in_postgres(url: PostgresURL) -> list[str]:
+    """Return what the server finds wrong with a log, and what the opening of it does."""
+    storage = storage_at(url, read_only=True)
+    try:
+        storage.open(None, create=False)
+        return storage.check()
+    except CorruptLog as error:
+        return list(error.problems)
+    except NotALog as error:
+        return [error.problem]
+    finally:
+        storage.close()
 
 
 def repair_file(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gossiplog.log import Log
 from gossiplog.log.rebasing import Rebased, rebase_file
-from gossiplog.log.repair import repair_file
+from gossiplog.log.repair import repair_log
 from gossiplog.log.results import RebaseResult, RepairResult
 from gossiplog.net.arguments import check_callbacks
 from gossiplog.net.fetching import fetch_from
@@ -16,8 +16,8 @@ from gossiplog.storage.location import Location
 
 
 def repair(
-    location: str | os.PathLike[str],
-    source: Log | str | os.PathLike[str] | None = None,
+    location: Location,
+    source: Log | Location | None = None,
     *,
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
@@ -29,13 +29,13 @@ def repair(
 
     Messages keep their sequences, the cursor of `apply` its place and the application's tables what is sound of them.
     Where tables that `apply` writes to lack rows, or its cursor is lost, it requests a rebuild (`Log.rebuild`). The
-    damaged file is kept beside the log.
+    damaged file is kept beside the log; of a log in Postgres, what could be read, in the schema `SCHEMA_damaged`.
 
     Args:
-        location: the path of the log's file.
-        source: a replica that has what is damaged: a Log, the path of its file, a hub's URL (`ws://`, `wss://`) or a
-            peer's multiaddr. None repairs what follows from the messages alone. From a hub or a peer it is fetched by
-            an event loop of this call's own: call it on a worker thread where another one runs.
+        location: the path of the log's file, or its URL in Postgres.
+        source: a replica that has what is damaged: a Log, the path of its file, its URL in Postgres, a hub's URL
+            (`ws://`, `wss://`) or a peer's multiaddr. None repairs what follows from the messages alone. From a hub or
+            a peer it is fetched by an event loop of this call's own: call it on a worker thread where another one runs.
         token: the text of the hub's bearer token, if it asks for one.
         token_file: the file that has it, instead of `token`.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
@@ -62,7 +62,7 @@ def repair(
     """
     check_callbacks(progress=progress)
     fetch = fetch_from(source, token, token_file, ca_file)
-    return repair_file(location, fetch or source, progress, accept_loss=accept_loss)
+    return repair_log(location, fetch or source, progress, accept_loss=accept_loss)
 
 
 def rebase(

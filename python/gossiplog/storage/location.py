@@ -101,9 +101,18 @@ def replacement_at(location: Location, suffix: str) -> Replacement | SchemaRepla
     named = named_by(location)
     if not isinstance(named, PostgresURL):
         return Replacement(named, suffix)
-    with _driver_of(named):
+    return schema_replacement(named, "replace")
+
+
+def schema_replacement(url: PostgresURL, doing: str) -> SchemaReplacement:
+    """Return what replaces a log in Postgres; see `SchemaReplacement`.
+
+    Raises:
+        StorageError: the driver is missing.
+    """
+    with _driver_of(url):
         from gossiplog.storage.postgres_replacement import SchemaReplacement
-    return SchemaReplacement(named, "replace")
+    return SchemaReplacement(url, doing)
 
 
 def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool) -> Storage:

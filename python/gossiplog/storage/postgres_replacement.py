@@ -26,12 +26,12 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
-from gossiplog.errors import NotALog, StorageError
+from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.storage.postgres_connections import Session, quoted
 from gossiplog.storage.postgres_errors import DENIED, PostgresErrors, error_code, hiding
 from gossiplog.storage.postgres_meta import integer
-from gossiplog.storage.postgres_opening import lock_key
-from gossiplog.storage.postgres_tables import COLUMNS, GUARD, KEYS, PREFIX, statements_of_log
+from gossiplog.storage.postgres_opening import Opening, lock_key
+from gossiplog.storage.postgres_tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
 from gossiplog.storage.postgres_url import PostgresURL
 from gossiplog.storage.sqlite_tables import TABLES
 
@@ -75,11 +75,13 @@ class SchemaReplacement:
     Attributes:
         path: the URL.
         new: where the new log is to be made, as a file of SQLite; nothing is there when the block begins.
+        has_sound_tables: whether the log can be opened. If not, its tables are made anew, and lose the rights on them.
     """
 
     def __init__(self, url: PostgresURL, doing: str) -> None:
         self.path = url
         self.new = ""
+        self.has_sound_tables = True
         self._errors = PostgresErrors(url.place, doing, hiding(url))
 
     def __enter__(self) -> Self:
@@ -99,6 +101,12 @@ class SchemaReplacement:
                 session.script(b"SET LOCAL idle_in_transaction_session_timeout = 0")
                 first, second = lock_key(self._space)
                 session.script(f"SELECT pg_catalog.pg_advisory_xact_lock({first}, {second})".encode())
+                try:
+                    self.has_sound_tables = (
+                        Opening(self.path, True, Statements(self.path.schema)).find(session) is not None
+                    )
+                except (CorruptLog, NotALog):
+                    self.has_sound_tables = False
         except BaseException:
             self._end()
             raise
@@ -125,6 +133,10 @@ class SchemaReplacement:
 
         Returns:
             What could not be read, one sentence each.
+
+        Raises:
+            NotALog: none of a log's tables is there.
+            StorageError: the server failed.
         """
         lost: list[str] = []
         # A statement that fails would end the transaction that holds the lock.
@@ -132,6 +144,8 @@ class SchemaReplacement:
             reading = Session(self.path, synchronous="off")
         try:
             with self._errors, closing(sqlite3.connect(path, isolation_level=None)) as target:
+                if not any(reading.rows(_COLUMNS_OF, (self._space, table)) for table in COLUMNS):
+                    raise NotALog(f"{self.path} holds no log in its schema {self.path.schema}")
                 reading.script(_WITHOUT_INDICES.encode())
                 target.execute("PRAGMA synchronous = OFF")
                 for statement in TABLES:
@@ -243,9 +257,9 @@ class SchemaReplacement:
         raise AssertionError("names end never")
 
     def _empty(self) -> None:
-        """Empty the log's tables; make them anew where one is not as it has to be."""
+        """Empty the log's tables; make them anew where they are not as they have to be."""
         session, schema = self._session, quoted(self.path.schema)
-        if self.has_all_tables():
+        if self.has_sound_tables:
             session.script(f"TRUNCATE {', '.join(f'{schema}.{table}' for table in COLUMNS)}".encode())
             return
         for table in COLUMNS:
@@ -253,14 +267,6 @@ class SchemaReplacement:
         session.script(f"DROP FUNCTION IF EXISTS {schema}.{GUARD}()".encode())
         for statement in statements_of_log(self.path.schema):
             session.script(statement)
-
-    def has_all_tables(self) -> bool:
-        """Return whether all tables of a log are there, with their columns, so that they keep the rights on them."""
-        with self._errors:
-            return all(
-                {column for (column,) in self._session.rows(_COLUMNS_OF, (self._space, table))} == set(COLUMNS[table])
-                for table in COLUMNS
-            )
 
     def _fill(self, schema: str, path: str) -> None:
         """Copy the rows of a log's tables from a file of SQLite."""

@@ -82,7 +82,7 @@ def _parse_log(name: str, source: str, place: LogPlace) -> LogPlace:
     """Return the place of a source that is a log, given as path, as "file:" URI or as URL; see `check_source`."""
     found = LogPlace.parse(source)
     if isinstance(found.location, PostgresURL):
-        if found == place:
+        if str(found) == str(place):
             raise typer.BadParameter(f"{name}: {found} is the log itself{_EXPECTED}")
         return found
     uri = _FILE_URI.fullmatch(source)
