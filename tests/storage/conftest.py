@@ -1,4 +1,4 @@
-"""What tests of SQLite's storage share."""
+"""What tests of storages share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog import SQLiteStorage
+from gossiplog.storage.postgres import PostgresStorage
 
 
 @pytest.fixture
@@ -20,6 +21,15 @@ def path(tmp_path: Path) -> Path:
 def storage(path: Path) -> Iterator[SQLiteStorage]:
     """An open log at the path, without messages."""
     storage = SQLiteStorage(path)
+    storage.open("topic", True)
+    yield storage
+    storage.close()
+
+
+@pytest.fixture
+def in_postgres(postgres_url: str) -> Iterator[PostgresStorage]:
+    """An open log in Postgres, without messages."""
+    storage = PostgresStorage(postgres_url)
     storage.open("topic", True)
     yield storage
     storage.close()

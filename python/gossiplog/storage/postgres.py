@@ -166,7 +166,7 @@ class PostgresStorage(Storage):
     def reader(self, *, single: bool = False) -> Iterator[Reader]:
         with self._reading("read") as session:
             if not single or session.is_pooled:
-                session.script(session.begin_reading)
+                session.script(*session.begin_reading)
             yield PostgresReader(session, self._statements)
 
     @contextmanager
@@ -287,7 +287,7 @@ class PostgresStorage(Storage):
 
     def backup(self, target: str, progress: Progress | None = None) -> int:
         with self._reading("read") as session:
-            session.script(session.begin_reading)
+            session.script(*session.begin_reading)
             count = PostgresReader(session, self._statements).position().count
             (snapshot,) = session.one("SELECT pg_catalog.pg_export_snapshot()")
             back_up(self._url, snapshot, target, self._hide)

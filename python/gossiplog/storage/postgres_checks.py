@@ -61,7 +61,7 @@ def _problems_of_table(session: Session, statements: Statements, table: str) -> 
             f"SELECT pg_catalog.count(*) FROM (SELECT {KEYS[table]} FROM {name} ORDER BY {KEYS[table]}) AS each",
         ),
     ):
-        session.script(b"; ".join((session.begin_reading, f"SET LOCAL {off}".encode())))
+        session.script(*session.begin_reading, f"SET LOCAL {off}".encode())
         try:
             if problems := _problem(session, statement, (), table, numbers):
                 return problems

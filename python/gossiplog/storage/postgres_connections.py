@@ -130,8 +130,8 @@ class Session:
     Attributes:
         connection: in autocommit mode.
         is_pooled: whether a pooler stands between, so that each transaction may have another connection to the server.
-        begin_reading: statements that begin one state to be read.
-        begin_writing: statements that begin a transaction that writes; no lock is taken yet.
+        begin_reading: the statements that begin one state to be read.
+        begin_writing: those that begin a transaction that writes; no lock is taken yet.
     """
 
     def __init__(self, url: PostgresURL, *, synchronous: str) -> None:
@@ -143,7 +143,9 @@ class Session:
         """
         # What the URL names comes later in the text, and wins.
         defaults = " ".join(f"{name}={value}" for name, value in _DEFAULTS.items())
-        self.connection: Connection = psycopg.connect(f"{defaults} {url.conninfo}", autocommit=True)
+        self.connection: Connection = psycopg.connect(
+            f"{defaults} {url.conninfo} client_encoding=utf8", autocommit=True
+        )
         try:
             self._prepare(url.schema, synchronous)
         except BaseException:
@@ -184,12 +186,14 @@ class Session:
             settings["synchronous_commit"] = "on"
         if self.is_pooled:
             connection.prepare_threshold = None
-        local = "".join(f"; SET LOCAL {name} = {value}" for name, value in settings.items()) if self.is_pooled else ""
+        scope = "SET LOCAL" if self.is_pooled else "SET"
+        made = tuple(f"{scope} {name} = {value}".encode() for name, value in settings.items())
         if not self.is_pooled:
-            self._text.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()).encode())
-        self.begin_reading = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY{local}".encode()
+            self.script(*made)
+        local = made if self.is_pooled else ()
+        self.begin_reading = (b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", *local)
         # What is read after the lock was taken is the latest then. A standby refuses READ WRITE, and takes the lock.
-        self.begin_writing = f"BEGIN ISOLATION LEVEL READ COMMITTED{local}".encode()
+        self.begin_writing = (b"BEGIN ISOLATION LEVEL READ COMMITTED", *local)
 
     @property
     def is_idle(self) -> bool:
@@ -221,13 +225,13 @@ class Session:
         encoded = statement if isinstance(statement, bytes) else statement.encode()
         return self._binary.execute(encoded, parameters).statusmessage or ""
 
-    def script(self, statements: bytes) -> None:
-        """Run several statements in one round trip."""
-        self._text.execute(statements)
+    def script(self, *statements: bytes) -> None:
+        """Run statements without parameters in one round trip."""
+        self._text.execute(b"; ".join(statements))
 
-    def script_rows(self, statements: bytes) -> list[tuple[Any, ...]]:
-        """Run several statements in one round trip, and return the rows of the last, as texts."""
-        cursor = self._text.execute(statements)
+    def script_rows(self, *statements: bytes) -> list[tuple[Any, ...]]:
+        """Run statements as `script` does, and return the rows of the last, as texts."""
+        cursor = self._text.execute(b"; ".join(statements))
         while cursor.nextset():
             pass
         return cursor.fetchall()

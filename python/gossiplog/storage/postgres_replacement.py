@@ -96,7 +96,7 @@ class SchemaReplacement:
                 if not spaces:
                     raise NotALog(f"{self.path} holds no log: there is no schema {self.path.schema}")
                 ((self._space,),) = spaces
-                session.script(session.begin_writing)
+                session.script(*session.begin_writing)
                 # Reading the other log may take longer than an operator lets a transaction wait.
                 session.script(b"SET LOCAL idle_in_transaction_session_timeout = 0")
                 first, second = lock_key(self._space)

@@ -144,12 +144,12 @@ class PostgresTransaction(PostgresReader, Transaction):
         # Nearly always the first thing that is read.
         self._has_begun = self._has_read = True
         session = self._session
-        return session.script_rows(b"; ".join((session.begin_writing, self._lock, self._statements.plain(POSITION))))
+        return session.script_rows(*session.begin_writing, self._lock, self._statements.plain(POSITION))
 
     def _begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self._session.script(b"; ".join((self._session.begin_writing, self._lock)))
+            self._session.script(*self._session.begin_writing, self._lock)
 
     # Writing
 
@@ -249,8 +249,7 @@ class PostgresTransaction(PostgresReader, Transaction):
             self._begin()
         if not self._has_begun:
             self._has_begun = True
-            begin, *settings = session.begin_writing.split(b"; ")
-            pending += [_Statement(each, ()) for each in (begin, *settings, self._lock)]
+            pending += [_Statement(each, ()) for each in (*session.begin_writing, self._lock)]
         self._is_clean = False
         if self._is_guarded:
             self._is_guarded = False

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.pq import PipelineStatus
+
+from gossiplog import CorruptLog, LogClosed, Signer, StorageError, core
+from gossiplog.storage import postgres_connections
+from gossiplog.storage.base import SequencesTaken, Transaction
+from gossiplog.storage.postgres import PostgresStorage
+from tests.places import Place
+
+SIGNER = Signer(bytes(32))
+
+
+def plan_of(transaction: Transaction, count: int, *payloads: object) -> core.WritePlan:
+    values = [SIGNER.sign("topic", 1, [], payload)[1] for payload in payloads]
+    return core.verify_batch(values, "topic").plan(count + 1, {}, transaction.links)
+
+
+def add(storage: PostgresStorage, count: int, *payloads: object) -> None:
+    with storage.transaction() as transaction:
+        transaction.write(plan_of(transaction, count, *payloads))
+
+
+def count(storage: PostgresStorage) -> int:
+    with storage.reader(single=True) as reader:
+        return reader.position().count
+
+
+@contextmanager
+def counted_trips() -> Iterator[list[str]]:
+    """Note each wait for the server: what is queued in a pipeline is sent with its end."""
+    trips: list[str] = []
+    wait = psycopg.Connection.wait
+
+    def noting(connection: Any, *arguments: Any, **options: Any) -> Any:
+        is_queued = connection.pgconn.pipeline_status == PipelineStatus.ON and arguments[0].__name__ != "_exit_gen"
+        if not is_queued and arguments[0].__name__ != "_enter_gen":
+            trips.append(arguments[0].__name__)
+        return wait(connection, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg.Connection, "wait", noting)
+        yield trips
+
+
+def test_round_trips(in_postgres: PostgresStorage) -> None:
+    with counted_trips() as trips, in_postgres.transaction():
+        pass
+    assert len(trips) == 0
+    # What was planned without a look at the log: all at once.
+    add(in_postgres, 0, "first")
+    with counted_trips() as trips:
+        add(in_postgres, 1, "second")
+    assert len(trips) == 1
+    with counted_trips() as trips, in_postgres.transaction() as transaction:
+        transaction.write(plan_of(transaction, transaction.position().count, "third", "fourth"))
+        transaction.set_applied(4)
+    # To begin and read, and to write and commit.
+    assert len(trips) == 2
+    assert count(in_postgres) == 4
+
+
+def test_savepoints_take_no_round_trips(in_postgres: PostgresStorage) -> None:
+    with in_postgres.transaction() as transaction:
+        with transaction.savepoint():
+            transaction.execute("CREATE TABLE mine (a integer)")
+            transaction.execute("INSERT INTO mine VALUES (%s)", (0,))
+        # Notes the table, once.
+        transaction.set_applied(0)
+    with counted_trips() as trips, in_postgres.transaction() as transaction:
+        transaction.position()
+        for number in range(10):
+            with transaction.savepoint():
+                if number % 2:
+                    transaction.execute("INSERT INTO mine VALUES (%s)", (number,))
+        transaction.set_applied(7)
+    assert len(trips) == 1 + 5 + 1
+    assert Place(str(in_postgres.url)).rows("SELECT a FROM mine ORDER BY a") == [(n,) for n in (0, 1, 3, 5, 7, 9)]
+
+
+def test_a_refused_message_is_undone_alone(in_postgres: PostgresStorage) -> None:
+    def run(transaction: Transaction, number: int) -> None:
+        with transaction.savepoint():
+            transaction.execute("INSERT INTO mine VALUES (%s)", (number,))
+            transaction.execute("INSERT INTO mine VALUES (%s)", (-number,))
+            if number % 3 == 0:
+                raise ZeroDivisionError
+
+    with in_postgres.transaction() as transaction:
+        with transaction.savepoint():
+            transaction.execute("CREATE TABLE mine (a integer)")
+        for number in range(1, 10):
+            if number % 3:
+                run(transaction, number)
+            else:
+                with pytest.raises(ZeroDivisionError):
+                    run(transaction, number)
+        transaction.set_applied(9)
+    rows = Place(str(in_postgres.url)).rows("SELECT a FROM mine WHERE a > 0 ORDER BY a")
+    assert rows == [(n,) for n in (1, 2, 4, 5, 7, 8)]
+    assert Place(str(in_postgres.url)).rows("SELECT count(*) FROM mine") == [(12,)]
+
+
+def test_a_statement_that_fails_has_no_effect_and_apply_may_go_on(in_postgres: PostgresStorage) -> None:
+    with in_postgres.transaction() as transaction:
+        with transaction.savepoint():
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                transaction.execute("SELECT * FROM nowhere")
+            transaction.execute("CREATE TABLE mine (a integer UNIQUE)")
+            transaction.execute("INSERT INTO mine VALUES (1)")
+            for _ in range(2):
+                with pytest.raises(psycopg.errors.UniqueViolation):
+                    transaction.execute("INSERT INTO mine VALUES (2), (1)")
+            transaction.execute("INSERT INTO mine VALUES (3)")
+        transaction.set_applied(1)
+    assert Place(str(in_postgres.url)).rows("SELECT a FROM mine ORDER BY a") == [(1,), (3,)]
+
+
+def test_failures_in_pipelines_forget_no_statement(in_postgres: PostgresStorage, caplog: Any) -> None:
+    """The driver takes for prepared what was to be prepared behind a statement that failed."""
+    with caplog.at_level(logging.DEBUG, "psycopg"):
+        for number in range(20):
+            with pytest.raises(SequencesTaken):
+                add(in_postgres, 0 if number else 5, number, -number - 1)
+            if not number:
+                add(in_postgres, 0, "first")
+        for number in range(1, 8):
+            add(in_postgres, number, number)
+    assert count(in_postgres) == 8
+    assert [record for record in caplog.records if "ignored" in record.getMessage()] == []
+
+
+def test_the_application_reads_what_it_wrote_and_the_log(in_postgres: PostgresStorage) -> None:
+    add(in_postgres, 0, "one")
+    with in_postgres.transaction() as transaction, transaction.savepoint():
+        cursor = transaction.execute("SELECT count(*) FROM gossiplog_messages WHERE seq > %s", (0,))
+        assert cursor.fetchone() == (1,)
+        assert transaction.execute("SELECT 5 % 3").fetchone() == (2,)
+        assert transaction.execute("SELECT %(a)s::int %% 3", {"a": 5}).fetchone() == (2,)
+    with pytest.raises(psycopg.InterfaceError, match="closed"):
+        cursor.fetchone()
+    with pytest.raises(StorageError, match="has ended"):
+        transaction.execute("SELECT 1")
+
+
+def test_an_application_that_ends_the_transaction_otherwise_is_noticed(in_postgres: PostgresStorage) -> None:
+    def end() -> None:
+        with in_postgres.transaction() as transaction:
+            transaction.set_applied(1)
+            with transaction.savepoint():
+                transaction.execute("SELECT 1").connection.rollback()
+
+    with pytest.raises(StorageError, match="ended the transaction"):
+        end()
+    add(in_postgres, 0, "after it")
+
+
+def test_a_constraint_that_waits_for_the_commit_is_the_applications(in_postgres: PostgresStorage) -> None:
+    place = Place(str(in_postgres.url))
+    place.rows("CREATE TABLE one (a integer PRIMARY KEY)")
+    place.rows("CREATE TABLE other (a integer REFERENCES one DEFERRABLE INITIALLY DEFERRED)")
+
+    def violate() -> None:
+        with in_postgres.transaction() as transaction:
+            transaction.write(plan_of(transaction, 0, "it"))
+            with transaction.savepoint():
+                transaction.execute("INSERT INTO other VALUES (1)")
+
+    with pytest.raises(StorageError, match="application's tables do not take") as failure:
+        violate()
+    assert not isinstance(failure.value, CorruptLog)
+    assert count(in_postgres) == 0
+
+
+def test_another_process_that_writes_is_waited_for(
+    in_postgres: PostgresStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_connections, "LOCK_SECONDS", 0.05)
+    other = PostgresStorage(in_postgres.url)
+    other.open("topic", False)
+    with in_postgres.transaction() as transaction:
+        transaction.position()
+        # Reading waits for nobody.
+        assert count(other) == 0
+        with pytest.raises(StorageError, match="did not release its lock in time"):
+            add(other, 0, "too early")
+    begun, end = threading.Event(), threading.Event()
+    monkeypatch.setattr(postgres_connections, "LOCK_SECONDS", 30)
+    patient = PostgresStorage(in_postgres.url)
+    patient.open("topic", False)
+
+    def hold() -> None:
+        with in_postgres.transaction() as transaction:
+            transaction.position()
+            begun.set()
+            end.wait()
+            transaction.write(plan_of(transaction, 0, "first"))
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait()
+    second = threading.Thread(target=add, args=(patient, 1, "second"))
+    second.start()
+    end.set()
+    thread.join()
+    second.join()
+    assert count(in_postgres) == 2
+    other.close()
+    patient.close()
+    with pytest.raises(LogClosed):
+        count(patient)
+
+
+@pytest.mark.parametrize("number", [2, 600])
+def test_a_plan_is_written_as_a_whole_or_not_at_all(in_postgres: PostgresStorage, number: int) -> None:
+    """Of few messages by arrays, of many by COPY."""
+    add(in_postgres, 0, "first")
+    with pytest.raises(SequencesTaken):
+        add(in_postgres, 0, *range(number))
+    assert count(in_postgres) == 1
+    add(in_postgres, 1, *range(number))
+    with in_postgres.reader() as reader:
+        assert reader.position().count == len(reader.leaves(b"", None, number + 1)) == number + 1
