@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gossiplog import CorruptLog, NotALog, Signer, StorageError, TopicMismatch
+from gossiplog.errors import NewerSchema, OlderSchema
+from gossiplog.log import Log
+from gossiplog.storage import postgres_connections
+from gossiplog.storage.postgres import PostgresStorage
+from tests import postgres
+from tests.places import Place
+from tests.postgres import Server
+
+# Names that mean something to Postgres, to the driver, or to statements that are put together.
+ODD = ['My "log"', "50%s off", "a; DROP SCHEMA public", "select", "Ünïcode", "a'b", "@", "a.b", "{x}", "%%", "x" * 63]
+
+
+@pytest.fixture
+def place(postgres_url: str) -> Place:
+    """A schema in Postgres; nothing is there."""
+    return Place(postgres_url)
+
+
+def opened(location: str, topic: str | None = "topic", create: bool = True, **options: Any) -> PostgresStorage:
+    storage = PostgresStorage(location, **options)
+    storage.open(topic, create)
+    return storage
+
+
+def reopen(location: str) -> None:
+    opened(location, None, False).close()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_names_that_need_quotes(postgres_server: Server, name: str, opened: Callable[..., Log], signer: Signer) -> None:
+    with postgres.schema_of(postgres_server, name):
+        log = opened(postgres_server.url(name), "org.example.test", signer=signer)
+        log.append_many(range(600))
+        log.append("one")
+        assert len(opened(postgres_server.url(name), None)) == 601
+        assert log.verify().messages == 601
+        log.close()
+
+
+def test_a_log_is_found_made_and_held_against_its_topic(postgres_url: str) -> None:
+    storage = PostgresStorage(postgres_url)
+    with pytest.raises(NotALog, match=r"holds no log in its schema .*: give a topic to make one"):
+        storage.open(None, True)
+    with pytest.raises(NotALog):
+        storage.open("topic", False)
+    with pytest.raises(NotALog):
+        PostgresStorage(postgres_url, read_only=True).open("topic", True)
+    assert storage.open("topic", True) == "topic"
+    storage.close()
+    with pytest.raises(TopicMismatch, match="'topic', not 'another'"):
+        storage.open("another", True)
+    assert storage.open(None, False) == "topic"
+    assert len(storage.identity) == 16
+    storage.close()
+
+
+def test_many_make_the_same_log_at_once(postgres_url: str) -> None:
+    made: list[bytes] = []
+
+    def make() -> None:
+        storage = opened(postgres_url)
+        made.append(storage.identity)
+        storage.close()
+
+    threads = [threading.Thread(target=make) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 6
+    assert len({*made}) == 1
+
+
+def test_a_log_stands_beside_an_applications_tables(place: Place) -> None:
+    place.rows("CREATE TABLE notes (a integer)")
+    opened(place.location).close()
+    reopen(place.location)
+    assert place.rows("SELECT * FROM notes") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ("DROP TABLE gossiplog_heads", CorruptLog, "gossiplog_heads is missing"),
+        ("DROP TABLE gossiplog_meta", NotALog, "but gossiplog_alternatives: names that begin with gossiplog_"),
+        ("CREATE TABLE gossiplog_mine (a integer)", CorruptLog, "gossiplog_mine is not one that this package makes"),
+        ("ALTER TABLE gossiplog_leaves ADD COLUMN a integer", CorruptLog, "gossiplog_leaves has other columns"),
+        ("ALTER TABLE gossiplog_tree ALTER hash DROP NOT NULL", CorruptLog, "gossiplog_tree has other columns"),
+        ("ALTER TABLE gossiplog_messages ALTER seq TYPE integer", CorruptLog, "gossiplog_messages has other columns"),
+        ("ALTER TABLE gossiplog_heads DROP CONSTRAINT gossiplog_heads_pkey", CorruptLog, "another primary key"),
+        ("DROP TRIGGER gossiplog_guard ON gossiplog_tree", CorruptLog, "gossiplog_tree lacks the trigger"),
+        (
+            "CREATE TRIGGER mine BEFORE INSERT ON gossiplog_heads EXECUTE FUNCTION gossiplog_guard()",
+            CorruptLog,
+            "has the trigger mine: drop it",
+        ),
+        ("ALTER TABLE gossiplog_messages ENABLE ROW LEVEL SECURITY", CorruptLog, "row security"),
+        ("CREATE RULE mine AS ON INSERT TO gossiplog_tree DO INSTEAD NOTHING", CorruptLog, "rules"),
+        (
+            "ALTER TABLE gossiplog_heads RENAME TO mine; CREATE VIEW gossiplog_heads AS SELECT * FROM mine",
+            CorruptLog,
+            "gossiplog_heads in .* is no table",
+        ),
+        ("UPDATE gossiplog_meta SET value = '5' WHERE name = 'schema'", NewerSchema, "schema 5.*upgrade gossiplog"),
+        ("UPDATE gossiplog_meta SET value = '3' WHERE name = 'schema'", OlderSchema, "schema 3"),
+        ("UPDATE gossiplog_meta SET value = 'x' WHERE name = 'schema'", NotALog, "says something else"),
+        ("DELETE FROM gossiplog_meta WHERE name = 'topic'", NotALog, "says something else"),
+        ("ALTER TABLE gossiplog_meta RENAME value TO other", NotALog, "says something else"),
+        ("UPDATE gossiplog_meta SET value = '' WHERE name = 'identity'", CorruptLog, "identity"),
+    ],
+)
+def test_a_schema_that_holds_something_else(place: Place, change: str, error: type[Exception], said: str) -> None:
+    opened(place.location).close()
+    for each in change.split("; "):
+        place.rows(each)
+    with pytest.raises(error, match=said):
+        reopen(place.location)
+
+
+def test_indices_and_settings_of_an_operator_do_no_harm(place: Place) -> None:
+    opened(place.location).close()
+    place.rows("CREATE INDEX mine ON gossiplog_leaves (seq)")
+    place.rows("ALTER TABLE gossiplog_messages SET (autovacuum_vacuum_scale_factor = 0.01)")
+    place.rows("ALTER TABLE gossiplog_messages ALTER COLUMN value SET STORAGE EXTENDED")
+    reopen(place.location)
+
+
+def test_objects_of_the_same_names_elsewhere_do_not_matter(
+    postgres_server: Server, postgres_url: str, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    """A role's search path that leads to traps, in which functions and operators of Postgres have other meanings."""
+    role = "led_astray"
+    postgres_server.role(role)
+    with postgres.schema_of(postgres_server) as traps:
+        for statement in (
+            f"CREATE SCHEMA {traps} AUTHORIZATION {role}",
+            f"GRANT CREATE ON DATABASE {postgres.DATABASE} TO {role}",
+            *(
+                f"CREATE TABLE {traps}.{table} (name text, value text, seq bigint, key bytea)"
+                for table in ("gossiplog_meta", "gossiplog_messages", "gossiplog_leaves")
+            ),
+            f"CREATE FUNCTION {traps}.max(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 99::bigint'",
+            f"CREATE FUNCTION {traps}.never(bytea, bytea) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+            f"CREATE FUNCTION {traps}.never(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+            f"CREATE FUNCTION {traps}.never(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT false'",
+            *(
+                f"CREATE OPERATOR {traps}.{sign} (LEFTARG = {kind}, RIGHTARG = {kind}, FUNCTION = {traps}.never)"
+                for sign in ("=", "<=", ">")
+                for kind in ("bytea", "bigint", "text")
+            ),
+            f"GRANT ALL ON ALL TABLES IN SCHEMA {traps} TO {role}",
+            f"ALTER ROLE {role} SET search_path = {traps}, pg_catalog",
+            f"ALTER ROLE {role} SET default_transaction_isolation = 'serializable'",
+            f"ALTER ROLE {role} SET synchronous_commit = off",
+        ):
+            postgres_server.run(statement)
+        location = postgres_url.replace(f"//{postgres.USER}@", f"//{role}@")
+        try:
+            log = opened(location, "org.example.test", signer=signer)
+            log.append_many(range(300))
+            log.append(1)
+            message = log.append(2)
+            assert len(log) == 302
+            assert log.get(message.id) == message
+            assert log.verify().messages == 302
+            log.close()
+        finally:
+            postgres_server.run(f"ALTER ROLE {role} RESET ALL")
+            postgres_server.drop_role(role)
+
+
+def test_a_role_without_rights_is_told_which(postgres_server: Server, postgres_url: str) -> None:
+    role = "without_rights"
+    postgres_server.role(role)
+    location = postgres_url.replace(f"//{postgres.USER}@", f"//{role}@")
+    schema = PostgresStorage(postgres_url).url.schema
+    try:
+        with pytest.raises(StorageError, match=r"the role lacks a right: .*CREATE SCHEMA"):
+            opened(location)
+        storage = opened(postgres_url)
+        with pytest.raises(StorageError, match=r"GRANT USAGE ON SCHEMA .* GRANT SELECT ON ALL TABLES"):
+            reopen(location)
+        postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        with pytest.raises(StorageError, match="GRANT SELECT"):
+            reopen(location)
+        postgres_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        reader = opened(location, None, False)
+        with reader.reader() as state:
+            assert state.position().count == 0
+        with pytest.raises(StorageError, match="the role lacks a right"), reader.transaction() as transaction:
+            transaction.set_applied(1)
+        reader.close()
+        postgres_server.run(f"GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        writer = opened(location, None, False)
+        with writer.transaction() as transaction:
+            transaction.set_applied(1)
+        writer.close()
+        storage.close()
+    finally:
+        postgres_server.drop_role(role)
+
+
+def test_a_server_that_is_too_old_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_connections, "OLDEST_SERVER", 990000)
+    with pytest.raises(StorageError, match=r"the server is Postgres \d+, and a log needs 99 or newer"):
+        opened(postgres_url)
+
+
+def test_what_a_connection_needs_and_has_not(postgres_server: Server) -> None:
+    with pytest.raises(StorageError, match=r"cannot open postgresql://gossip@/nowhere.*does not exist"):
+        opened(postgres_server.url(database="nowhere"))
+    with pytest.raises(StorageError, match="cannot open"):
+        opened(postgres_server.url(host=postgres_server.folder / "nowhere"))
+    postgres_server.role("secretive", password="right")
+    try:
+        for password in ("wr0ng-and-l0ng", ""):
+            with pytest.raises(StorageError, match="password") as failure:
+                opened(postgres_server.url(user="secretive", password=password))
+            shown = [str(failure.value), repr(failure.value), str(failure.value.__cause__)]
+            assert "wr0ng" not in "".join(shown)
+    finally:
+        postgres_server.drop_role("secretive")
+
+
+def test_a_schema_that_is_dropped_or_replaced_is_noticed(place: Place) -> None:
+    storage = opened(place.location)
+    storage.check_files()
+    schema = storage.url.schema
+    place.rows(f"ALTER SCHEMA {schema} RENAME TO {schema}_b")
+    try:
+        with pytest.raises(StorageError, match="dropped, renamed or replaced"):
+            storage.check_files()
+        with pytest.raises(StorageError, match="dropped or renamed meanwhile"), storage.reader() as reader:
+            reader.position()
+        other = opened(place.location)
+        with pytest.raises(StorageError, match="dropped, renamed or replaced"):
+            storage.check_files()
+        other.close()
+    finally:
+        storage.close()
+        place.rows(f"DROP SCHEMA {schema}_b CASCADE")
