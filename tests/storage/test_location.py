@@ -55,6 +55,19 @@ def test_what_is_nearly_a_url_is_no_file(location: str | Path) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("location", [URL, Path(URL)])
+def test_what_takes_a_file_takes_no_url_and_repeats_none(location: str | Path, tmp_path: Path) -> None:
+    with gossiplog.open(tmp_path / "log.db", "notes") as log:
+        for function in (
+            lambda: SQLiteStorage(location),
+            lambda: log.backup(location),
+            lambda: gossiplog.recover(location, tmp_path / "new.db"),
+        ):
+            with pytest.raises(StorageError) as caught:
+                function()
+            assert "s3cret" not in str(caught.value)
+
+
 def test_a_log_is_pulled_from_no_other_url(tmp_path: Path) -> None:
     with gossiplog.open(tmp_path / "log.db", "notes") as log:
         with pytest.raises(StorageError, match="ws:// is no file"):

@@ -43,7 +43,7 @@ from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
 from gossiplog.storage.location import Location, is_url, storage_at
-from gossiplog.storage.postgres_url import PostgresURL, is_postgres_url
+from gossiplog.storage.postgres_url import PostgresURL, check_is_file, is_postgres_url
 from gossiplog.storage.sqlite_files import text_path
 
 if TYPE_CHECKING:
@@ -625,7 +625,9 @@ class Log:
         Raises:
             StorageError: there is a file of the name, or it cannot be written; or the log is a MemoryStorage.
         """
-        return self._storage.backup(text_path(path), progress)
+        target = text_path(path)
+        check_is_file(target)
+        return self._storage.backup(target, progress)
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Build the application's tables anew: run `setup`, and then `apply` over all messages from the first.

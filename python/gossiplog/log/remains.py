@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog, TopicMismatch
+from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog, StorageError, TopicMismatch
 from gossiplog.message import key_of
 from gossiplog.reprs import frozen
 from gossiplog.storage import salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount, is_missing
-from gossiplog.storage.sqlite_files import check_files, distrust, has_content, text_path, wal_of
+from gossiplog.storage.location import named_by
+from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.sqlite_files import check_files, distrust, has_content, wal_of
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
 
@@ -83,11 +85,16 @@ def find_damaged(location: str | os.PathLike[str], *, has_source: bool = False) 
 
     Raises:
         NotALog: there is no file.
-        StorageError: its write-ahead log is no file.
+        StorageError: its write-ahead log is no file; or the log is in Postgres.
         CorruptLog: its write-ahead log belongs to another file; or the file is gone, and there is none; or a program
             has the former file open.
     """
-    text = text_path(location)
+    text = named_by(location)
+    if isinstance(text, PostgresURL):
+        raise StorageError(
+            f"{text} is in Postgres, where no log has a file of its own: gossiplog.repair takes it, and what can be"
+            " read of it comes into another log by Log.pull"
+        )
     check_files(text)
     path = Path(text).resolve()
     count = CommitCount(str(path))

@@ -140,6 +140,19 @@ def check_nearly(location: str) -> None:
         )
 
 
+def check_is_file(location: str) -> None:
+    """Refuse a URL of Postgres where a file is named, since errors about files repeat their names.
+
+    Raises:
+        StorageError: it is one, or nearly.
+    """
+    if is_postgres_url(location):
+        raise StorageError(
+            "a URL of Postgres is no file: gossiplog.open takes it, and gossiplog sync copies a log to it or from it"
+        )
+    check_nearly(location)
+
+
 def check_schema(schema: str) -> None:
     """Refuse what cannot be the name of a log's schema.
 

@@ -35,6 +35,7 @@ from gossiplog.storage.commit_count import (
     describe_loss,
 )
 from gossiplog.storage.open_files import OpenFiles
+from gossiplog.storage.postgres_url import check_is_file
 from gossiplog.storage.set_aside import find_set_aside
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (
@@ -108,6 +109,7 @@ class SQLiteStorage(Storage):
         if synchronous not in get_args(Synchronous):
             raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
         self._path = text_path(path)
+        check_is_file(self._path)
         self._opening = Opening(self._path, read_only, synchronous)
         self._accept_loss = accept_loss
         # None in memory.
