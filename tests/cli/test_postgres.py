@@ -89,12 +89,60 @@ def test_a_backup_is_restored_by_pg_restore(program: Program, made: str, postgre
         postgres_server.run("DROP DATABASE restored WITH (FORCE)")
 
 
-@pytest.mark.parametrize("command", ["recover {} new.db", "doctor {}"])
+@pytest.mark.parametrize("command", ["recover {} new.db"])
 def test_what_works_on_files_says_what_to_do(program: Program, made: str, command: str) -> None:
     result = program(*(word.format(made) for word in command.split()))
     assert result.code == 1
     assert result.err.startswith(f"gossiplog: {made} is in Postgres: ")
     assert "gossiplog" in result.err.partition("is in Postgres: ")[2]
+
+
+def findings(program: Program, url: str, *options: str) -> dict[str, tuple[str, str, str]]:
+    return {
+        row["about"]: (row["severity"], row["finding"], row["run"]) for row in program("doctor", url, *options).records
+    }
+
+
+def test_the_doctor_looks_at_the_server_and_the_log(program: Program, made: str, postgres_server: Server) -> None:
+    schema = made.partition("schema=")[2]
+    found = findings(program, made)
+    assert {about: severity for about, (severity, *_) in found.items()} == {
+        "server": "note",
+        "permissions": "fine",
+        "schema": "fine",
+        "messages": "fine",
+        "application": "fine",
+    }
+    assert "pg_checksums" in found["server"][1]
+    assert found["messages"][1] == "2 messages, all sound"
+    assert program("doctor", made).code == 0
+    assert findings(program, made, "--quick")["messages"][1] == "not verified (--quick)"
+    postgres_server.run(f"CREATE SCHEMA {schema}_generation_0", user=USER)
+    postgres_server.run(f"CREATE TABLE {schema}_generation_0.gossiplog_meta (a int)", user=USER)
+    postgres_server.run(f"UPDATE {schema}.gossiplog_messages SET value = '' WHERE seq = 1", user=USER)
+    postgres_server.role("cli_doctor")
+    try:
+        postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO cli_doctor")
+        postgres_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO cli_doctor")
+        reader = made.replace(f"{USER}@", "cli_doctor@")
+        result = program("doctor", reader)
+        assert result.code == 1
+        found = findings(program, reader)
+        assert found["permissions"][0] == "note"
+        assert "cli_doctor may add no messages" in found["permissions"][1]
+        assert f"the schema {schema}_generation_0 is a log" in found["leftovers"][1]
+        assert found["damage"][0] == "wrong"
+        assert found["damage"][2] == f"gossiplog repair '{reader}' --from SOURCE"
+    finally:
+        postgres_server.drop_role("cli_doctor")
+        postgres_server.drop_schema(f"{schema}_generation_0")
+
+
+def test_the_doctor_finds_no_log_and_no_server(program: Program, postgres_url: str, postgres_server: Server) -> None:
+    assert "holds no log" in program("doctor", postgres_url).err
+    (found,) = program("doctor", postgres_server.url(host=Path("/nowhere"))).records
+    assert (found["about"], found["severity"]) == ("server", "wrong")
+    assert "/nowhere" in found["finding"]
 
 
 def test_a_damaged_log_is_repaired(program: Program, made: str, postgres_server: Server) -> None:

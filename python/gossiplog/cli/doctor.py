@@ -8,14 +8,15 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from enum import Enum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import gossiplog.log
+from gossiplog.cli.doctor_postgres import find_in_postgres
+from gossiplog.cli.findings import PROBLEMS, SOURCE, Finding, Severity, find_application
 from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
@@ -24,7 +25,7 @@ from gossiplog.log.reassembly import find_repair_source
 from gossiplog.log.remains import count_lacking, count_set_aside
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage import salvage
-from gossiplog.storage.base import REBUILD_REQUESTED, SCHEMA
+from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.commit_count import COPY_FROM_SERVER, CommitCount, describe_former, repair_command
 from gossiplog.storage.database_file import is_other_identity, read_identity_and_count
 from gossiplog.storage.pages import HEADER, is_writable, page_size
@@ -58,41 +59,8 @@ _SET_ASIDE = {
     COPY_SUFFIX: "is a file that an earlier step has set aside",
     DAMAGED_SUFFIX: "is the file before a repair",
 }
-# Named of what is damaged.
-_PROBLEMS = 5
 # SQLite moves the write-ahead log into the file from four megabytes on; what keeps it from that is a reader.
 _LARGE_LOG = 64 * 2**20
-_SOURCE = ". Without --quick, it also says whether a repair needs a source"
-_POSTGRES = (
-    "what it looks at are files. gossiplog verify URL checks every message, the tree and what the server stores, and"
-    " gossiplog repair URL repairs it"
-)
-_OPENS = "the application opens the log, which fails with the message's id where `apply` raises"
-
-
-class Severity(Enum):
-    """Whether something is to be done."""
-
-    FINE = "fine"
-    NOTE = "note"
-    WRONG = "wrong"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was looked at, and what was found.
-
-    Attributes:
-        about: what was looked at.
-        severity: whether something is to be done.
-        finding: in words.
-        run: the command that is the way on, "" where there is none.
-    """
-
-    about: str
-    severity: Severity
-    finding: str
-    run: str = ""
 
 
 def doctor(
@@ -105,13 +73,14 @@ def doctor(
     """Say what is wrong with a log and what to run; end with status 1 if something is wrong.
 
     It looks at permissions, leftovers, disk space, the write-ahead log, the schema, all messages and indexes, and
-    whether an application is behind. It changes nothing.
+    whether an application is behind; of a log in Postgres, at the server and the role's rights. It changes nothing.
     """
     output = Output(json)
-    file = path.file(_POSTGRES)
-    findings = [*_findings(file, quick)]
+    location = path.location
+    findings = [*(_findings(location, quick) if isinstance(location, Path) else find_in_postgres(location, quick))]
     is_sound = all(finding.severity is not Severity.WRONG for finding in findings)
-    findings += _set_aside(file, is_sound)
+    if isinstance(location, Path):
+        findings += _set_aside(location, is_sound)
     if output.json:
         for finding in findings:
             output.record({**asdict(finding), "severity": finding.severity.value})
@@ -281,7 +250,7 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, held: str, quick: bool) -
             run = COPY_FROM_SERVER
         return Finding("write-ahead log", Severity.WRONG, replacement, run)
     if not open_elsewhere and (lost := unread_commits(log)):
-        finding = f"{describe_unread(log, lost)}, and a repair reads them{_SOURCE if quick else ''}"
+        finding = f"{describe_unread(log, lost)}, and a repair reads them{SOURCE if quick else ''}"
         return Finding("write-ahead log", Severity.WRONG, finding, _repair(path, quick))
     if size > _LARGE_LOG:
         finding = f"it has {size:,} bytes: a program that reads for a long time keeps SQLite from emptying it"
@@ -353,13 +322,13 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
                 with progress("Verifying", len(log)) as advance:
                     verified = log.verify(advance)
                 yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
-        yield _application(path)
+        yield find_application(path)
     except (NewerSchema, OlderSchema) as error:
         yield Finding("schema", Severity.WRONG, str(error))
     except (CorruptLog, TreeError) as error:
         problems = error.problems if isinstance(error, CorruptLog) else [str(error)]
-        finding = listed(problems, _PROBLEMS, separator="; ")
-        yield Finding("damage", Severity.WRONG, f"{finding}{_SOURCE if quick else ''}", _repair(path, quick))
+        finding = listed(problems, PROBLEMS, separator="; ")
+        yield Finding("damage", Severity.WRONG, f"{finding}{SOURCE if quick else ''}", _repair(path, quick))
     except NotALog as error:
         # Of a stranger's file there is nothing to repair.
         yield Finding("damage", Severity.WRONG, error.problem, _repair(path, quick) if is_log else "")
@@ -381,38 +350,6 @@ def _schema(path: Path) -> Iterator[Finding]:
         yield Finding("schema", Severity.FINE, f"schema {schema}")
 
 
-def _application(path: Path) -> Finding:
-    storage = SQLiteStorage(path, read_only=True)
-    storage.open(None, create=False)
-    try:
-        with storage.reader() as reader:
-            position, tables = reader.position(), reader.application_tables()
-    finally:
-        storage.close()
-    if position.is_rebuilding:
-        version = f"version {position.apply_version} of `apply`"
-        if position.rebuild == REBUILD_REQUESTED:
-            finding = f"a rebuild of its tables, of {version}, was requested: it begins when {_OPENS}"
-        else:
-            finding = (
-                f"its tables are being built anew by {version}, so far from {position.applied:,} of"
-                f" {counted(position.count, 'message')}: that goes on when {_OPENS}"
-            )
-        return Finding("application", Severity.NOTE, finding, _rebuild(path, position.apply_version))
-    if tables.missing:
-        names = ", ".join(tables.missing)
-        are = counted(len(tables.missing), "of its tables is", "of its tables are")
-        finding = f"{are} missing, {names}: a rebuild of all of them begins when {_OPENS}"
-        return Finding("application", Severity.NOTE, finding, _rebuild(path, position.apply_version))
-    if 0 < position.applied < position.count:
-        finding = (
-            f"`apply` has run for {position.applied:,} of {counted(position.count, 'message')}: it runs for the"
-            f" remaining ones when {_OPENS}"
-        )
-        return Finding("application", Severity.NOTE, finding)
-    return Finding("application", Severity.FINE, "`apply` is not behind" if position.applied else "no `apply` has run")
-
-
 def _repair(path: Path, quick: bool = True) -> str:
     """Return the command that repairs a log.
 
@@ -426,8 +363,3 @@ def _repair(path: Path, quick: bool = True) -> str:
     else:
         source = find_repair_source(path)
     return f"gossiplog repair {shell_path(path)}{f' --from {shell_path(source)}' if source else ''}"
-
-
-def _rebuild(path: Path, version: int) -> str:
-    functions = f"--apply MODULE:FUNCTION --setup MODULE:FUNCTION --apply-version {version}"
-    return f"gossiplog rebuild {shell_path(path)} {functions}"

@@ -20,6 +20,7 @@ from gossiplog.storage.sqlite import SQLiteStorage, Synchronous
 from gossiplog.storage.sqlite_files import text_path
 
 if TYPE_CHECKING:
+    from gossiplog.storage.postgres_health import ServerHealth
     from gossiplog.storage.postgres_replacement import SchemaReplacement
 
 Location: TypeAlias = str | os.PathLike[str] | PostgresURL
@@ -113,6 +114,17 @@ def schema_replacement(url: PostgresURL, doing: str) -> SchemaReplacement:
     with _driver_of(url):
         from gossiplog.storage.postgres_replacement import SchemaReplacement
     return SchemaReplacement(url, doing)
+
+
+def server_health(url: PostgresURL) -> ServerHealth:
+    """Ask a server of Postgres about itself and a log there; see `look_at_server`.
+
+    Raises:
+        StorageError: it cannot be reached, or the driver is missing.
+    """
+    with _driver_of(url):
+        from gossiplog.storage.postgres_health import look_at_server
+    return look_at_server(url)
 
 
 def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool) -> Storage:

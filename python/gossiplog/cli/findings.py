@@ -1,0 +1,79 @@
+"""What `gossiplog doctor` finds: the lines, and those about an application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gossiplog.reprs import counted
+from gossiplog.storage.base import REBUILD_REQUESTED
+from gossiplog.storage.location import Location, storage_at
+
+PROBLEMS = 5
+"""Named of what is damaged."""
+SOURCE = ". Without --quick, it also says whether a repair needs a source"
+"""A sentence where nothing was verified."""
+_OPENS = "the application opens the log, which fails with the message's id where `apply` raises"
+
+
+class Severity(Enum):
+    """Whether something is to be done."""
+
+    FINE = "fine"
+    NOTE = "note"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, and what was found.
+
+    Attributes:
+        about: what was looked at.
+        severity: whether something is to be done.
+        finding: in words.
+        run: the command that is the way on, "" where there is none.
+    """
+
+    about: str
+    severity: Severity
+    finding: str
+    run: str = ""
+
+
+def find_application(location: Location) -> Finding:
+    """Say whether an application's tables are behind the log, which is sound."""
+    storage = storage_at(location, read_only=True)
+    storage.open(None, create=False)
+    try:
+        with storage.reader() as reader:
+            position, tables = reader.position(), reader.application_tables()
+    finally:
+        storage.close()
+    if position.is_rebuilding:
+        version = f"version {position.apply_version} of `apply`"
+        if position.rebuild == REBUILD_REQUESTED:
+            finding = f"a rebuild of its tables, of {version}, was requested: it begins when {_OPENS}"
+        else:
+            finding = (
+                f"its tables are being built anew by {version}, so far from {position.applied:,} of"
+                f" {counted(position.count, 'message')}: that goes on when {_OPENS}"
+            )
+        return Finding("application", Severity.NOTE, finding, _rebuild(storage.argument, position.apply_version))
+    if tables.missing:
+        names = ", ".join(tables.missing)
+        are = counted(len(tables.missing), "of its tables is", "of its tables are")
+        finding = f"{are} missing, {names}: a rebuild of all of them begins when {_OPENS}"
+        return Finding("application", Severity.NOTE, finding, _rebuild(storage.argument, position.apply_version))
+    if 0 < position.applied < position.count:
+        finding = (
+            f"`apply` has run for {position.applied:,} of {counted(position.count, 'message')}: it runs for the"
+            f" remaining ones when {_OPENS}"
+        )
+        return Finding("application", Severity.NOTE, finding)
+    return Finding("application", Severity.FINE, "`apply` is not behind" if position.applied else "no `apply` has run")
+
+
+def _rebuild(log: str, version: int) -> str:
+    functions = f"--apply MODULE:FUNCTION --setup MODULE:FUNCTION --apply-version {version}"
+    return f"gossiplog rebuild {log} {functions}"
