@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.groups import QUICK_CASES, REPORTED, ROOT, START_ORDER, Groups, group_of, sample
+from tests.groups import QUICK_CASES, REPORTED, ROOT, SHARED, SIMULATED, SPLIT, START_ORDER, Groups, group_of, sample
 
 
 class Case(pytest.Item):
@@ -57,6 +57,11 @@ def test_the_longest_start_first() -> None:
     Groups().pytest_collection_modifyitems(tests)
     assert [dict(test.user_properties)["group"] for test in tests] == ["spark", "javascript", "tests/test_signer"]
     assert START_ORDER[0] == "spark"
+
+
+def test_the_files_that_are_named_are_there() -> None:
+    named = [name for name in (*START_ORDER, *SIMULATED, *SPLIT) if name not in SHARED]
+    assert [name for name in named if not (ROOT / f"{name}.py").is_file()] == []
 
 
 def test_a_sample_has_some_cases_of_each_test(request: pytest.FixtureRequest) -> None:
