@@ -1,5 +1,8 @@
 """Runs simsub's published runs with twenty seeds each, and writes their tables into docs/simulator.md.
 
+What was counted with each seed goes into simulator_counts.json, which the tests hold against the page, and single seeds
+of it against what they count.
+
 Usage: .venv/bin/python -m benches.simulator_tables [SEEDS]. With another number of seeds the tables are only printed.
 
 On two cores it takes some minutes. The figures depend on the seeds alone, not on the machine.
@@ -7,10 +10,11 @@ On two cores it takes some minutes. The figures depend on the seeds alone, not o
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 from benches.pages import DOCS, head, line, rewrite
@@ -20,6 +24,14 @@ EXACT = ("publish", "deliver", "connect")
 CLOSE = ("graft", "!!publish", "ihave")
 OTHERS = (*CLOSE, "prune", "iwant")
 SEEDS = 20
+
+# The parts of the page, with their runs.
+PARTS = {
+    "published runs": [f"run-{number}" for number in range(1, 7)],
+    "runs with lag": ["run-3-lag", "run-6-lag"],
+    "runs with late heartbeats": ["run-4-late", "run-5-late"],
+}
+COUNTS = Path(__file__).with_name("simulator_counts.json")
 
 Counts: TypeAlias = Callable[[Named, Sequence[int]], Iterable[Mapping[str, float]]]
 
@@ -56,15 +68,35 @@ def _median(row: Row, close: bool) -> str:
     return f"{figure} ({row.deviation:+.1%})" if close and row.deviation is not None else figure
 
 
+def read_counts() -> dict[str, list[dict[str, float]]]:
+    """Return what was counted in each run, by seed."""
+    runs = json.loads(COUNTS.read_text(encoding="utf-8"))
+    return {
+        run: [dict(zip(rows, of, strict=True)) for of in zip(*rows.values(), strict=True)] for run, rows in runs.items()
+    }
+
+
+def write_counts(counted: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """Write what was counted in each run by seed, a line for each row."""
+    runs = []
+    for run, seeds in counted.items():
+        rows = [f"    {json.dumps(row)}: {json.dumps([of[row] for of in seeds])}" for row in seeds[0]]
+        runs.append(f"  {json.dumps(run)}: {{\n" + ",\n".join(rows) + "\n  }")
+    COUNTS.write_text("{\n" + ",\n".join(runs) + "\n}\n", encoding="utf-8")
+
+
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    runs, counts = read(), partial(run_seeds, processes=os.cpu_count() or 1)
-    parts = {
-        "published runs": table([runs[f"run-{number}"] for number in range(1, 7)], seeds, counts),
-        "runs with lag": table([runs["run-3-lag"], runs["run-6-lag"]], seeds, counts),
-        "runs with late heartbeats": table([runs["run-4-late"], runs["run-5-late"]], seeds, counts),
-    }
+    runs = read()
+    counted: dict[str, list[dict[str, float]]] = {}
+
+    def counts(run: Named, chosen: Sequence[int]) -> list[dict[str, float]]:
+        counted[run.name] = list(run_seeds(run, chosen, os.cpu_count() or 1))
+        return counted[run.name]
+
+    parts = {part: table([runs[name] for name in names], seeds, counts) for part, names in PARTS.items()}
     if seeds == SEEDS:
+        write_counts(counted)
         rewrite(DOCS / "simulator.md", parts)
 
 
