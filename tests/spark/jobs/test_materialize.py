@@ -38,7 +38,7 @@ def test_wherever_the_history_is_cut(spark: SparkSession, tmp_path: Path, fold: 
         )
         assert late > 50
         path, folder = tmp_path / f"{seed}.db", tmp_path / str(seed)
-        cuts = [0, *sorted(chance.sample(range(1, len(arriving)), 3)), len(arriving)]
+        cuts = [0, *sorted(chance.sample(range(1, len(arriving)), 2)), len(arriving)]
         for start, end in itertools.pairwise(cuts):
             insert(path, TOPIC, arriving[start:end])
             done = materialize(spark, str(path), str(folder), recipe(fold))

@@ -72,7 +72,7 @@ def test_an_empty_log(spark: SparkSession, make_log: MakeLog) -> None:
     assert (defects(found), found.messages, found.root) == ({}, 0, core.Tree().root)
 
 
-@pytest.mark.parametrize("messages", [100_000])
+@pytest.mark.parametrize("messages", [30_000])
 def test_values_and_signatures_that_were_changed_are_named(
     spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: pytest.CaptureFixture[str], messages: int
 ) -> None:
