@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gossiplog import CorruptLog, LogClosed, Signer, StorageError, core
-from gossiplog.storage.base import PAGE_BYTES, Transaction
+from gossiplog.storage.base import PAGE_BYTES, SequencesTaken, Transaction
 from gossiplog.storage.postgres import PostgresStorage
 from tests.places import Place
 from tests.postgres import Server
@@ -187,6 +187,26 @@ def test_strays_are_listed_and_lost_values_are_empty(in_postgres: PostgresStorag
             assert [*rows][2] == (b"",)
         assert reader.values(keys, 3)[keys[2]] == b""
         assert reader.page(None, None, True, 1, 3)[0][2] == b""
+
+
+@pytest.mark.parametrize("is_blind", [False, True])
+def test_another_log_in_the_same_tables_is_noticed(in_postgres: PostgresStorage, is_blind: bool) -> None:
+    """As a rebase leaves it, which may have as many messages."""
+    fill(in_postgres, 1)
+    values = [SIGNER.sign("topic", 1, [], 2)[1]]
+    Place(str(in_postgres.url)).rows("UPDATE gossiplog_meta SET value = repeat('ab', 16) WHERE name = 'identity'")
+    with pytest.raises(StorageError, match="is not there any more"), in_postgres.reader() as reader:
+        reader.position()
+
+    def write() -> None:
+        with in_postgres.transaction() as transaction:
+            if not is_blind:
+                transaction.position()
+            transaction.write(core.verify_batch(values, "topic").plan(2, {}, lambda _: []))
+
+    with pytest.raises(SequencesTaken if is_blind else StorageError):
+        write()
+    assert Place(str(in_postgres.url)).rows("SELECT count(*) FROM gossiplog_messages") == [(1,)]
 
 
 @pytest.mark.slow

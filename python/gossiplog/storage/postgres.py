@@ -167,7 +167,7 @@ class PostgresStorage(Storage):
         with self._reading("read") as session:
             if not single or session.is_pooled:
                 session.script(*session.begin_reading)
-            yield PostgresReader(session, self._statements)
+            yield PostgresReader(session, self._statements, self._log.identity)
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[Session]:
@@ -200,11 +200,15 @@ class PostgresStorage(Storage):
             raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
         session = self._open_writer()
         self._is_writing = True
+        return self._transaction(session, "write to")
+
+    def _transaction(self, session: Session, doing: str) -> PostgresTransaction:
         return PostgresTransaction(
             session,
             self._statements,
+            self._log.identity,
             self._guard,
-            self._errors("write to"),
+            self._errors(doing),
             lock_key(self._log.space),
             self.channel,
         )
@@ -258,9 +262,7 @@ class PostgresStorage(Storage):
         """
         first, _ = transaction.written or (0, 0)
         try:
-            check = PostgresTransaction(
-                session, self._statements, self._guard, self._errors("read"), lock_key(self._log.space), self.channel
-            )
+            check = self._transaction(session, "read")
             check.position()
             rows = check.arrivals(first - 1, 1)
             session.roll_back()
@@ -288,7 +290,7 @@ class PostgresStorage(Storage):
     def backup(self, target: str, progress: Progress | None = None) -> int:
         with self._reading("read") as session:
             session.script(*session.begin_reading)
-            count = PostgresReader(session, self._statements).position().count
+            count = PostgresReader(session, self._statements, self._log.identity).position().count
             (snapshot,) = session.one("SELECT pg_catalog.pg_export_snapshot()")
             back_up(self._url, snapshot, target, self._hide)
         return count

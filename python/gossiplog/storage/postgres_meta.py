@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gossiplog.errors import CorruptLog, NewerSchema
+from gossiplog.errors import CorruptLog, NewerSchema, StorageError
 from gossiplog.reprs import counted
 from gossiplog.storage.base import REBUILD_REQUESTED, Position
 
@@ -36,18 +36,25 @@ def integer(text: object) -> int | None:
     return int(text) if isinstance(text, str) and _INTEGER.fullmatch(text) else None
 
 
-def read_position(rows: Iterable[tuple[Any, ...]], schema: int) -> tuple[Position, str | None]:
-    """Return how far a state has come, and the identity of its log, from the rows of POSITION.
+def read_position(rows: Iterable[tuple[Any, ...]], schema: int, identity: str) -> Position:
+    """Return how far a state has come, from the rows of POSITION.
 
     Args:
         rows: of the state.
         schema: that the log must have.
+        identity: likewise.
 
     Raises:
         CorruptLog: what is stored of it cannot be.
         NewerSchema: the log has another schema.
+        StorageError: it is another log.
     """
     found: Mapping[str, Any] = dict(rows)
+    if found.get("identity") != identity:
+        raise StorageError(
+            "the log that was opened is not there any more: another process has rebased, repaired or replaced it; open"
+            " it again"
+        )
     if found.get("schema") != str(schema):
         raise NewerSchema(
             f"another process has changed the log's schema from {schema} to {found.get('schema')!r}: open it again,"
@@ -82,8 +89,7 @@ def read_position(rows: Iterable[tuple[Any, ...]], schema: int) -> tuple[Positio
                 " a message"
             ]
         )
-    position = Position(count, applied, indexed, alternative, generation, apply_version, rebuild)
-    return position, found.get("identity")
+    return Position(count, applied, indexed, alternative, generation, apply_version, rebuild)
 
 
 def check_identity(text: object) -> bytes:

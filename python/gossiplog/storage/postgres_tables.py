@@ -138,13 +138,13 @@ class PostgresReader(Reader):
     Args:
         session: with the connection.
         statements: the texts of the statements.
+        identity: of the log that was opened.
     """
 
-    def __init__(self, session: Session, statements: Statements) -> None:
+    def __init__(self, session: Session, statements: Statements, identity: bytes) -> None:
         self._session = session
         self._statements = statements
-        self.identity: str | None = None
-        """That of the log whose position was read last, as text."""
+        self._identity = identity.hex()
 
     def _rows(self, statement: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement."""
@@ -154,8 +154,7 @@ class PostgresReader(Reader):
         return self._rows(POSITION)
 
     def position(self) -> Position:
-        position, self.identity = read_position(self._position_rows(), SCHEMA)
-        return position
+        return read_position(self._position_rows(), SCHEMA, self._identity)
 
     def level1(self) -> Sequence[tuple[bytes, bytes]]:
         return self._rows(f"SELECT {_KEY}, {_HASH} FROM @.gossiplog_tree ORDER BY key")

@@ -32,12 +32,14 @@ from gossiplog.storage.postgres_tables import IN_APPLY, PREFIX, PostgresReader, 
 
 # Rows from which on COPY is faster than arrays, and takes no more memory.
 _COPIED = 512
-# Adds nothing where the message before those of a plan is there. Otherwise it fails, since the largest sequence is
-# taken, or null: whoever plans without a look at the log may have known a state that is gone.
+# Adds nothing where the message before those of a plan is there, and the log is the one that was opened. Otherwise it
+# fails, since the largest sequence is taken, or null: whoever plans without a look at the log may have known a state
+# that is gone.
 _CHECK_BEFORE = """
     INSERT INTO @.gossiplog_messages(seq, value, links)
     SELECT (SELECT pg_catalog.max(seq) FROM @.gossiplog_messages), '', ''
     WHERE NOT EXISTS (SELECT FROM @.gossiplog_messages WHERE seq = %b)
+      OR NOT EXISTS (SELECT FROM @.gossiplog_meta WHERE name = 'identity' AND value = %b)
 """
 # What is in WITH is done last: a sequence that is taken is noticed before a key that is there, as where two threads
 # append the same after the same heads.
@@ -89,6 +91,7 @@ class PostgresTransaction(PostgresReader, Transaction):
     Args:
         session: with the connection.
         statements: the texts of statements.
+        identity: of the log that was opened.
         guard: of the storage.
         errors: as which the driver's errors are raised.
         lock: the key of the log's lock, for `pg_advisory_xact_lock`.
@@ -103,12 +106,13 @@ class PostgresTransaction(PostgresReader, Transaction):
         self,
         session: Session,
         statements: Statements,
+        identity: bytes,
         guard: Guard,
         errors: PostgresErrors,
         lock: tuple[int, int],
         channel: str,
     ) -> None:
-        super().__init__(session, statements)
+        super().__init__(session, statements, identity)
         self._guard = guard
         self._errors = errors
         self._lock = f"SELECT pg_catalog.pg_advisory_xact_lock({lock[0]}, {lock[1]})".encode()
@@ -158,7 +162,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         if messages:
             self.written, self.first = (messages[0][0], messages[-1][0]), messages[0][1]
             if self.is_blind and messages[0][0] > 1:
-                self._put(_CHECK_BEFORE, (messages[0][0] - 1,))
+                self._put(_CHECK_BEFORE, (messages[0][0] - 1, self._identity))
         if len(messages) == len(leaves) == 1:
             self._put(_ADD_ONE, (*leaves[0], *messages[0]))
         elif len(messages) > _COPIED:
