@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.cli.support import Program
+from tests.cli.support import PATIENCE, Program, Repository
+from tests.cli.support import Server as HubProcess
 from tests.postgres import DATABASE, USER, Server
 from tests.postgres import program as program_of_postgres
 
@@ -355,3 +358,35 @@ def test_errors_of_the_driver_are_none_of_ours(postgres_server: Server) -> None:
             psycopg.connect(postgres_server.url(user="cli_check", password="x"))
     finally:
         postgres_server.drop_role("cli_check")
+
+
+@pytest.mark.integration
+def test_what_serves_shows_no_password(program: Program, made: str, home: Path) -> None:
+    """Not in its lines, its pages and metrics, in copies of its environment, nor in the arguments of others."""
+    given = made.replace(f"{USER}@", f"{USER}:{SECRET}@")
+    options = ("--hub", "127.0.0.1:0", "--dashboard", "--log-level", "debug", "--access-log")
+    with HubProcess(given, *options, "--listen", "/ip4/127.0.0.1/tcp/0/ws", "--identity", "id.key") as served:
+        assert served.ready["log"] == made
+        assert program("sync", "copy.db", served.ready["hub"], "--topic", "notes").record["inserted"] == 2
+        assert program("append", "copy.db", '{"b":1}').code == 0
+        assert program("sync", "copy.db", served.ready["hub"]).record["sent"] == 1
+        # A commit of another process reaches a client.
+        assert program("append", made, '{"c":1}').code == 0
+        assert program("sync", "copy.db", served.ready["hub"]).record["inserted"] == 1
+        hub = served.ready["api"].removesuffix("/api")
+        for page in (served.ready["page"], f"{hub}/metrics", f"{hub}/peers"):
+            with urllib.request.urlopen(urllib.request.Request(page, headers={"Accept": "text/html"})) as answer:
+                assert SECRET.encode() not in answer.read()
+        children = Path(f"/proc/{served.process.pid}/task/{served.process.pid}/children").read_text().split()
+        assert not any(SECRET.encode() in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+        served.process.send_signal(signal.SIGTERM)
+        out, err = served.process.communicate(timeout=PATIENCE)
+        assert served.process.returncode == 0
+    assert SECRET.encode() not in out + err
+    assert b"PGPASSWORD" in err
+    assert len(program("read", made).records) == 4
+
+
+def test_a_git_history_is_imported(program: Program, branching: Repository, postgres_url: str) -> None:
+    assert program("import-git", postgres_url, branching.path, "--topic", "notes").record["inserted"] == 9
+    assert program("verify", postgres_url).record["messages"] == 9
