@@ -201,6 +201,13 @@ class Server:
         follower.start()
         return follower
 
+    def end_following(self) -> None:
+        """Have a standby get nothing more of what its server commits, as where the line to that is cut."""
+        self.configure(primary_conninfo="")
+        with self.connect() as connection:
+            while connection.execute("SELECT FROM pg_stat_wal_receiver").fetchall():
+                connection.execute("SELECT pg_sleep(0.01)")
+
     def wait_for_replay(self, follower: Server) -> None:
         """Wait until a standby has all that this server has committed."""
         (((position,),)) = self.run("SELECT pg_current_wal_lsn()::text")

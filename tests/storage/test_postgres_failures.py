@@ -376,12 +376,7 @@ def test_who_has_seen_more_than_the_server_that_took_over_says_so(own: Server, s
         standby = own.standby("second")
         try:
             own.wait_for_replay(standby)
-            # From now on nothing reaches it.
-            standby.run("ALTER SYSTEM SET primary_conninfo = ''")
-            standby.run("SELECT pg_reload_conf()")
-            with standby.connect() as connection:
-                while connection.execute("SELECT FROM pg_stat_wal_receiver").fetchall():
-                    connection.execute("SELECT pg_sleep(0.01)")
+            standby.end_following()
             log.append_many(["lost", "too"])
             replica = gossiplog.open(tmp_path / "replica.db", TOPIC)
             replica.pull(log)

@@ -126,6 +126,27 @@ async def test_commits_that_a_database_announces_are_reported_at_once(
     assert [message.payload for message in heard.messages] == [0, 1, 2]
 
 
+async def test_an_announcement_beside_a_commit_of_this_process_is_not_lost(
+    opened: Open, signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "ANNOUNCED_POLL_SECONDS", 1e9)
+    storage = AnnouncingStorage(tmp_path / "log.db")
+    log, other = opened(storage, signer=signer), opened(tmp_path / "log.db", signer=signer)
+    heard = Heard()
+    made, _ = feed_and_writer(log, heard.message)
+    async with anyio.create_task_group() as tasks:
+        for task in (made.follow, made.deliver):
+            tasks.start_soon(task, 0)
+        await anyio.to_thread.run_sync(storage.watched.wait)
+        await anyio.wait_all_tasks_blocked()
+        # All before the feed gets a turn.
+        log.append("ours")
+        other.append("another's")
+        storage.announce()
+        await heard.wait_for_messages(2)
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("own", "after", "last", "gaps"),
     [

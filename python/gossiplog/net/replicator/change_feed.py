@@ -15,6 +15,7 @@ import anyio
 
 from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
+from gossiplog.log.following import BY_OTHERS
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import State
 from gossiplog.net import events
@@ -82,6 +83,8 @@ class ChangeFeed:
         self._last = 0
         self._followed = 0
         self._is_closed = False
+        # Whether others may have committed more than is known of.
+        self._is_look_due = False
         self._news = Signal()
         self._committed = Signal()
         self._undelivered = Signal()
@@ -121,6 +124,8 @@ class ChangeFeed:
         """Note that the log has messages up to this one, that others may have committed some, or that it was closed."""
         if last is None:
             self._is_closed = True
+        elif last == BY_OTHERS:
+            self._is_look_due = True
         elif last > self._last:
             self._last = last
         self._news.set()
@@ -153,12 +158,16 @@ class ChangeFeed:
 
     async def _count(self) -> int:
         """Wait for a sequence that was not announced, and return the last one."""
-        while self._last <= self._followed:
-            with anyio.move_on_after(0 if self._is_closed else self._replica.poll_seconds):
-                await self._news.wait()
-            if self._last <= self._followed:
+        while True:
+            # Also where a commit of this process is known of: the one that was announced may have come after it.
+            if self._is_look_due:
+                self._is_look_due = False
                 await self._look()
-        return self._last
+            if self._last > self._followed:
+                return self._last
+            with anyio.move_on_after(0 if self._is_closed else self._replica.poll_seconds) as wait:
+                await self._news.wait()
+            self._is_look_due |= wait.cancelled_caught
 
     async def _look(self) -> None:
         self._last = max(self._last, await self.retry_until_available("following the log", self._read_count))
