@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
 import gossiplog
 from gossiplog import ApplyTransaction, SignedMessage, Signer
 from tests import postgres
+from tests.docs.test_hub import NGINX
 from tests.postgres import Server
 from tests.readme import DOCS, Shell, blocks, run_command, run_program, steps
 
@@ -23,6 +27,13 @@ PAGE = DOCS / "postgres.md"
 TIMEOUT = 120
 
 
+@pytest.fixture
+def free_ports() -> list[int]:
+    with ExitStack() as stack:
+        reserved = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        return [each.getsockname()[1] for each in reserved]
+
+
 def test_the_blocks(tmp_path: Path, own_postgres: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> None:
     server = own_postgres()
     # The page makes it.
@@ -30,8 +41,8 @@ def test_the_blocks(tmp_path: Path, own_postgres: Callable[..., Server], monkeyp
     for name, value in {"PGHOST": str(server.folder), "PGUSER": "postgres"}.items():
         monkeypatch.setenv(name, value)
     languages = [block.language for block in blocks(PAGE)]
-    assert languages == ["console", "sh", "console", "python", "console", "ini", "console", "console"]
-    first, roles, rights, program, between, _, backup, repair = blocks(PAGE)
+    assert languages == ["console", "sh", "console", "python", "console", "nginx", "ini", "console", "console"]
+    first, roles, rights, program, between, _, _, backup, repair = blocks(PAGE)
     with Shell(tmp_path, TIMEOUT) as shell:
         for command, expected in steps(first):
             shell.run(command, expected)
@@ -106,3 +117,64 @@ def test_a_pooler(postgres_server: Server, mode: str) -> None:
             log.append("five")
             assert log.verify().messages == 5
         assert postgres_server.run(f"SELECT pg_catalog.count(*) FROM {schema}.texts") == [(5,)]
+
+
+def served_ports() -> list[str]:
+    """Return the ports of the hubs that the page starts."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    found = [
+        line.partition("--hub 127.0.0.1:")[2].split()[0] for line in lines if line.startswith("    gossiplog serve")
+    ]
+    assert len(found) == 2
+    return found
+
+
+def test_several_hubs_behind_a_proxy(tmp_path: Path, postgres_url: str, free_ports: list[int]) -> None:
+    """As the page sets them up, with the configuration of docs/hub.md, but for TLS and the ports."""
+    (upstream,) = (block.text for block in blocks(PAGE) if block.language == "nginx")
+    (server,) = (block.text for block in blocks(DOCS / "hub.md") if block.language == "nginx")
+    *hubs, front = free_ports
+    for found, port in zip(served_ports(), hubs, strict=True):
+        upstream = upstream.replace(found, str(port))
+    for found, ours in {
+        "listen 443 ssl;": f"listen 127.0.0.1:{front};",
+        "server_name hub.example.org;": "server_name localhost;",
+        "ssl_certificate certificate.pem;": "",
+        "ssl_certificate_key key.pem;": "",
+        "proxy_pass http://127.0.0.1:8000;": "proxy_pass http://hubs;",
+    }.items():
+        assert found in server
+        server = server.replace(found, ours)
+    (tmp_path / "nginx.conf").write_text(NGINX.format(upstream + server), encoding="utf-8")
+    topic, url = "--topic org.example.notes", f"ws://localhost:{front}"
+    wait = "curl --silent --retry 60 --retry-delay 1 --retry-connrefused"
+    with Shell(tmp_path, TIMEOUT) as shell:
+        shell.run(f"gossiplog init {quote(postgres_url)} {topic}", "{…}")
+        for port in hubs:
+            options = f"--hub 127.0.0.1:{port} --trusted-proxy 127.0.0.1"
+            shell.run(f"gossiplog serve {quote(postgres_url)} {options} > {port}.jsonl 2> {port}.log &", "")
+            shell.run(f"{wait} http://127.0.0.1:{port}/readyz", "{…}")
+        shell.run("PATH=$PATH:/usr/sbin nginx -e stderr -p . -c nginx.conf 2> nginx.log &", "")
+        shell.run(f"{wait} http://localhost:{front}/healthz", "{…}")
+        shell.run(f"gossiplog init one.db {topic}", "{…}")
+        for number in range(2):
+            shell.run(f"gossiplog append one.db {number} 2> key.log", "{…}")
+            shell.run(f"gossiplog sync one.db {url} {topic}", '{…"inserted":0,…,"sent":1,…}')
+            # The next one comes to the other hub.
+            shell.run(f"gossiplog sync two.db {url} {topic}", '{…"inserted":1,…,"sent":0,…}')
+        joined = [peers_of(tmp_path / f"{port}.jsonl") for port in hubs]
+        assert [len(peers) for peers in joined] == [2, 2]
+        # The proxy is believed, which says no port of its clients.
+        assert all(peer.startswith("127.0.0.1#") for peers in joined for peer in peers)
+        # One of them ends, and nobody notices.
+        shell.run("kill %1; wait %1 || true", "")
+        shell.run("gossiplog append one.db 2", "{…}")
+        for name, sent in (("one", 1), ("two", 0)):
+            shell.run(f"gossiplog sync {name}.db {url} {topic}", f'{{…"sent":{sent},…}}')
+        shell.run("gossiplog verify two.db", '{"messages":3,…}')
+
+
+def peers_of(path: Path) -> list[str]:
+    """Return the names of the clients that have joined a hub."""
+    happened = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [each["peer"] for each in happened if each.get("event") == "connected"]
