@@ -326,10 +326,24 @@ def test_urls_that_are_none(program: Program, argument: str, said: str) -> None:
 
 
 def test_other_arguments_with_passwords_are_not_repeated(program: Program, log: Path) -> None:
-    url = f"postgresql://me:{SECRET}@localhost/notes"
-    for arguments in (("info", log, url), ("import", log, url), ("append", log, url), ("serve", log, "--hub", url)):
+    for scheme in ("postgresql://", "postgresql:/", "postgress://", "mysql:/"):
+        _check_hidden(program, log, f"{scheme}me:{SECRET}@localhost/notes")
+
+
+def _check_hidden(program: Program, log: Path, url: str) -> None:
+    for arguments in (
+        ("info", url),
+        ("info", log, url),
+        ("sync", log, url),
+        ("import", log, url),
+        ("append", log, url),
+        ("backup", log, url),
+        ("rebase", log, "--onto", url),
+        ("repair", log, f"--from={url}"),
+        ("serve", log, "--hub", url),
+        ("serve", log, "--identity", url),
+    ):
         result = program(*arguments)
-        assert result.code != 0
         assert SECRET not in result.err + result.out, arguments
 
 

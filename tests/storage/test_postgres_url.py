@@ -184,7 +184,17 @@ def test_a_url_that_lost_a_slash_is_no_file(location: str) -> None:
     assert ":word" not in str(caught.value)
 
 
-@pytest.mark.parametrize("location", ["postgresql://h/notes", "postgres.db", "./postgres:notes", "postgres"])
+@pytest.mark.parametrize("location", ["postgress://me:word@h/notes", "mysql:/me:word@h/x", "POSTGRE://me:word@h"])
+def test_a_url_of_another_kind_with_a_password_is_no_file(location: str) -> None:
+    with pytest.raises(StorageError, match="names no log") as caught:
+        check_nearly(location)
+    assert ":word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["postgresql://me:word@h/notes", "postgres.db", "./postgres:notes", "postgres", "file:///a:b@c", "C:/a", "a:/b@c"],
+)
 def test_other_locations_pass(location: str) -> None:
     check_nearly(location)
 

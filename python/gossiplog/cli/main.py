@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code, as the module's text says.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if not any("postgres" in each.lower() for each in given):
+    if not any("postgres" in each.lower() or ":/" in each for each in given):
         return _run(given, lambda text: text)
     from gossiplog.cli.places import warning_of, without_secrets
 

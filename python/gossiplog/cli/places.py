@@ -11,8 +11,8 @@ from gossiplog.errors import StorageError
 from gossiplog.reprs import shell_path
 from gossiplog.storage.postgres_url import PostgresURL, check_nearly, is_postgres_url
 
-_URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
-_HIDDEN = "postgresql://…"
+# One of Postgres, or any with a password, as of a scheme that is misspelt.
+_URL = re.compile(r"postgres(?:ql)?:/|(?!file:)[a-z][a-z0-9+.\-]*:/+[^/]*:[^/]*@", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,14 @@ def without_secrets(text: str, arguments: Iterable[str]) -> str:
     """Return a text without the passwords that a command line holds, as where an error repeats its arguments."""
     for url, read in _urls(arguments):
         if read is None or read.has_secret:
+            shown = f"{url.partition(':')[0]}://…" if read is None else str(read)
             for form in (url, str(Path(url))):
-                text = text.replace(form, _HIDDEN if read is None else str(read))
+                text = text.replace(form, shown)
     return text
 
 
 def warning_of(arguments: Iterable[str]) -> str:
-    """Return a warning for a command line that holds a password; "" for others."""
+    """Return a warning for a command line that holds a password of Postgres; "" for others."""
     if not any(read is not None and read.has_secret for _, read in _urls(arguments)):
         return ""
     return (
@@ -79,7 +80,10 @@ def warning_of(arguments: Iterable[str]) -> str:
 
 
 def _urls(arguments: Iterable[str]) -> Iterator[tuple[str, PostgresURL | None]]:
-    """Yield the URLs of Postgres in a command line as they were given, and as they are read; None if they cannot be."""
+    """Yield the URLs in a command line that may hold passwords, as they were given, and what is read of those.
+
+    That is nothing where they are not of Postgres, or cannot be read.
+    """
     for argument in arguments:
         if found := _URL.search(argument):
             url = argument[found.start() :]

@@ -20,6 +20,8 @@ SHAPE = "postgresql://USER@HOST:PORT/DATABASE?schema=NAME"
 """How such a URL looks, in messages to users."""
 _SCHEME = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 _NEARLY = re.compile(r"postgres(?:ql)?:(?!//)", re.IGNORECASE)
+# Any URL with a password, perhaps without its second slash.
+_OTHER = re.compile(r"(?!file:)([a-z][a-z0-9+.\-]*):/+[^/]*:[^/]*@", re.IGNORECASE)
 # Bytes of a name, beyond which Postgres cuts it off and two names are one.
 _LONGEST_NAME = 63
 _PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -131,12 +133,18 @@ def check_nearly(location: str) -> None:
     """Refuse what is nearly such a URL, since it would be taken for a file and repeated with its password.
 
     Raises:
-        StorageError: it lacks a slash, as a URL that went through a path has lost it.
+        StorageError: it lacks a slash, as a URL that went through a path has lost it; or it has another scheme, and a
+            password.
     """
     if nearly := _NEARLY.match(location):
         raise StorageError(
             f"a location that begins with {nearly[0]} and no two slashes is neither a URL nor the name of a file: a log"
             f" in Postgres is at {SHAPE}; a file of such a name is written ./{nearly[0]}…"
+        )
+    if not is_postgres_url(location) and (other := _OTHER.match(location)):
+        raise StorageError(
+            f"a URL that begins with {other[1]}: and has a password names no log (it is not repeated here): expected"
+            f" the path of a file, or {SHAPE}"
         )
 
 
