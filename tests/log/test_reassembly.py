@@ -42,5 +42,5 @@ def test_a_source_that_cannot_be_read(opened: Open, tmp_path: Path) -> None:
     damage(path, "gossiplog_meta")
     with pytest.raises(CorruptSource), open_source(path):
         pass
-    with pytest.raises(StorageError, match="is no log's file, hub"), open_source("postgres://host/log"):
+    with pytest.raises(StorageError, match="is no log's file, hub"), open_source("https://host/log"):
         pass

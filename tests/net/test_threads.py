@@ -127,7 +127,8 @@ class TestAsyncio:
             for number in range(40):
                 tasks.start_soon(run_in_thread, work, number)
         assert most == 3
-        assert all(abs(number - place) < 3 for place, number in enumerate(begun))
+        # A thread may be held up between taking a call and running it: so two others at most run before a call's turn.
+        assert all(len({*range(number)} - {*begun[:place]}) < 3 for place, number in enumerate(begun))
 
     async def test_calls_that_hang_leave_their_places_to_others(
         self, monkeypatch: pytest.MonkeyPatch, release: threading.Event
