@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -79,6 +80,12 @@ def change(path: Path, *statements: str) -> bool:
     return False
 
 
+@cache
+def roots() -> list[bytes]:
+    """Messages without parents that the log lacks: more than a page of them."""
+    return [SIGNER.sign(TOPIC, 1, [], payload)[1] for payload in [*range(8, 300), "inserted"]]
+
+
 def uses(log: Log, ids: list[str], other: Path) -> Iterator[Callable[[], object]]:
     first, last = ids[0], ids[-1]
     yield lambda: log.verify()
@@ -111,8 +118,8 @@ def uses(log: Log, ids: list[str], other: Path) -> Iterator[Callable[[], object]
     yield lambda: log.pull(other)
     yield lambda: log.append("appended")
     yield lambda: log.append_many(range(3))
-    yield lambda: log.insert(SIGNER.sign(TOPIC, 1, [], "inserted")[1])
-    yield lambda: log.insert_many([SIGNER.sign(TOPIC, 1, [], number)[1] for number in range(8, 300)])
+    yield lambda: log.insert(roots()[-1])
+    yield lambda: log.insert_many(roots()[:-1])
     yield lambda: log.rebuild()
 
 
