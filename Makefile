@@ -52,7 +52,7 @@ check: setup ## the quick loop: the fast tests, in a minute
 	@# Nothing of tests/integration would run: leaving it out saves a tenth of the time that collecting takes.
 	@INTERLEAVINGS=40 cargo test --quiet > .venv/cargo-test.log 2>&1 & rust=$$!; \
 	trap 'kill $$rust 2>/dev/null; exit 130' INT TERM; \
-	$(PYTEST) -q -m 'not integration and not slow and not second_loop' --ignore tests/integration --hypothesis-profile quick --sample; python=$$?; \
+	$(PYTEST) -q -m 'not integration and not slow and not second_loop and not server_storage' --ignore tests/integration --hypothesis-profile quick --sample; python=$$?; \
 	wait $$rust && echo 'the Rust tests passed' || { cat .venv/cargo-test.log; exit 1; }; exit $$python
 
 test: system test-rust test-python ## every test, the wheel's and the processes' too

@@ -37,6 +37,7 @@ settings.load_profile("standard")
 TOPIC = "org.example.test"
 CORES = ("gossiplog._core", "gossiplog.reference")
 MOST_OF_A_PARAMETER = 60
+POSTGRES = pytest.param("postgres", marks=pytest.mark.server_storage)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -138,7 +139,7 @@ def rust() -> ModuleType:
     return importlib.import_module(CORES[0])
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite-memory", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "sqlite-memory", POSTGRES])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """One place for a log of each kind; opening it twice opens the same log, but for ":memory:"."""
     if request.param == "postgres":
@@ -172,7 +173,7 @@ def own_postgres() -> Iterator[Callable[..., Server]]:
         yield lambda **settings: stack.enter_context(postgres.own_server(**settings))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", POSTGRES])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """A place for a log with an application's tables; nothing is there yet."""
     is_postgres = request.param == "postgres"
