@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 import gossiplog
 from gossiplog import NotALog, Signer
-from gossiplog.errors import OptionError
+from gossiplog.errors import CursorOutdated, OptionError
 from gossiplog.spark import read, reconcile, verify_log, worker_errors
 from gossiplog.spark.jobs.ingest import check_new_log
 from gossiplog.spark.jobs.reconcile import set_names
@@ -87,6 +87,24 @@ def test_a_read_is_pinned_to_the_count_of_its_plan(new_postgres_url: Callable[[]
         found = [row["seq"] for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
         assert sorted(found) == list(range(1, 101))
         assert len(rows(reader)) == 200
+
+
+def test_a_rebase_between_plan_and_read_is_noticed(
+    new_postgres_url: Callable[[], str], postgres_server: Server
+) -> None:
+    url = new_postgres_url()
+    with gossiplog.open(url, TOPIC) as log, gossiplog.open(":memory:", TOPIC) as target:
+        bad, *_ = log.append_many(range(5), signer=SIGNER)
+        reader = batch_reader(url)
+        partitions = reader.partitions()
+        schema = url.partition("schema=")[2]
+        try:
+            gossiplog.rebase(url, target, [bad.id], signer=SIGNER)
+            with pytest.raises(CursorOutdated, match="was rebased while it was read: run the job again"):
+                next(iter(reader.read(partitions[0])))
+            assert len(rows(reader)) == 4
+        finally:
+            postgres_server.drop_schema(f"{schema}_generation_0")
 
 
 def test_a_stream_goes_on_from_its_offsets(new_postgres_url: Callable[[], str]) -> None:

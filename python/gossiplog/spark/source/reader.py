@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from gossiplog.errors import CursorOutdated
 from gossiplog.spark.source.batches import Columns, gathered
 from gossiplog.spark.source.locations import identity, locations, opened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
@@ -60,6 +61,7 @@ class KeyRange(InputPartition):
         name: of the log, as the read has it.
         location: of the log, wherever the task runs.
         count: of messages in the state that is read.
+        generation: of the log in that state.
         start: the least key, itself included.
         end: the key before which it ends, None at the end of the log.
     """
@@ -68,6 +70,7 @@ class KeyRange(InputPartition):
     location: str
     topic: str
     count: int
+    generation: int
     start: bytes
     end: bytes | None
 
@@ -79,6 +82,7 @@ class _Found:
     location: str
     topic: str
     count: int
+    generation: int
     size: int
 
 
@@ -122,7 +126,8 @@ class LogReader(DataSourceReader):
 
     def _look(self, location: str) -> _Found:
         with opened(location, self._options.topic) as (storage, topic), storage.reader() as reader:
-            return _Found(location, topic, reader.position().count, storage.size())
+            position = reader.position()
+            return _Found(location, topic, position.count, position.generation, storage.size())
 
     def _ranges(self, log: _Found, parts: int) -> list[KeyRange]:
         first, last = self._options.bounds
@@ -132,7 +137,7 @@ class LogReader(DataSourceReader):
             split_keys = reader.split_keys(first, last, max(parts, 1))
         starts, ends = [first, *split_keys], [*split_keys, last]
         return [
-            KeyRange(log.location, identity(log.location), log.topic, log.count, start, end)
+            KeyRange(log.location, identity(log.location), log.topic, log.count, log.generation, start, end)
             for start, end in zip(starts, ends, strict=True)
         ]
 
@@ -141,11 +146,21 @@ class LogReader(DataSourceReader):
 
         Raises:
             CorruptLog: a damaged file, or with the mode failfast a damaged value.
+            CursorOutdated: the log has been rebased since the partitions were made.
             StorageError: a log that cannot be read.
         """
         columns = self._columns
         start = partition.start
         with opened(partition.location, partition.topic) as (storage, _):
+            with storage.reader(single=True) as reader:
+                generation = reader.position().generation
+            if generation != partition.generation:
+                # Its sequences, up to a count of which it is read, are other messages'.
+                raise CursorOutdated(
+                    f"{partition.name} was rebased while it was read: run the job again",
+                    partition.generation,
+                    generation,
+                )
             while True:
                 with storage.reader(single=True) as reader:
                     with reader.scan(columns.scanned, start, partition.end, partition.count) as rows:
