@@ -35,7 +35,7 @@ unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 # Cargo and pytest use the cores themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz rot mutants fuzz-rust interleavings bench lint format protobuf lock system missing-extension
+.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz kills rot mutants fuzz-rust interleavings bench lint format protobuf lock system missing-extension
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -86,6 +86,9 @@ fuzz-rust: setup ## what strangers' bytes do to the Rust crates, by cargo-fuzz a
 	@for target in $(TARGET); do mkdir -p target/fuzz/corpus/$$target; \
 		PATH="$$PWD/.venv/cargo/bin:$$PATH" cargo +nightly fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
 			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- -max_total_time=$(SECONDS) -max_len=4096 || exit 1; done
+
+kills: setup ## a hub, writers and a Postgres server killed on one log: nothing acknowledged lost? KILLS=50
+	KILLS=$(or $(KILLS),50) $(BIN)/pytest --timeout 0 tests/integration/test_kill_postgres.py
 
 rot: setup ## bits flipped in logs: harmless, named or refused, and repaired? FLIPS=10000 WAL_FLIPS=2000 SEED=1
 	$(BIN)/python -m tests.rot --flips $(FLIPS) --wal-flips $(WAL_FLIPS) $(SEED:%=--seed %)

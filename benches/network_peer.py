@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import random
 import resource
@@ -22,6 +23,7 @@ import anyio
 import gossiplog.log
 from gossiplog.cli.bench.stage import TOPIC, private_key
 from gossiplog.core import SignedMessage, Tree
+from gossiplog.log import Log
 from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.http.server import serve
@@ -123,6 +125,56 @@ async def run_client(path: str, url: str) -> None:
 
     with log:
         await obey({"sync": sync}, None)
+
+
+# Several clients with logs
+
+
+async def run_loggers(folder: str, url: str) -> None:
+    """Clients that keep logs in files, which append when they are told to."""
+    logs: list[Log] = []
+    # When each log reached the number of messages that it has.
+    reached: list[tuple[int, float]] = []
+
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def join(count: int, first: int) -> None:
+            """Connects so many, whose keys are numbered from one on."""
+            for place in range(count):
+                signer = Signer(private_key(first + place))
+                path = Path(folder) / f"{first + place}.db"
+                log = stack.enter_context(gossiplog.log.open(path, topic=TOPIC, signer=signer))
+                logs.append(log)
+                reached.append((0, 0.0))
+                client = connect(log, url, on_message=functools.partial(note, place))
+                await stack.enter_async_context(client)
+                await client.synced()
+
+        def note(place: int, message: SignedMessage) -> None:
+            reached[place] = (reached[place][0] + 1, time.monotonic())
+
+        async def flow(begin: float, period: float, seconds: float) -> float:
+            """Has each append once in a period, evenly spread over all; when the last append was begun."""
+            times = [begin + period * place / len(logs) for place in range(len(logs))]
+
+            async def append(log: Log, first: float) -> float:
+                at = first
+                while at < begin + seconds:
+                    await asyncio.sleep(max(0.0, at - time.monotonic()))
+                    last = time.monotonic()
+                    await asyncio.to_thread(log.append, {"at": at, "bytes": bytes(100)})
+                    at += period
+                return last
+
+            return max(await asyncio.gather(*map(append, logs, times)))
+
+        async def whole(count: int) -> Sequence[float]:
+            """When each log had so many messages."""
+            while any(number < count for number, _ in reached):
+                await asyncio.sleep(0.01)
+            return [at for _, at in reached]
+
+        await obey({"join": join, "flow": flow, "whole": whole}, None)
 
 
 # Many clients that keep no log
@@ -334,6 +386,7 @@ async def _carry(
 _ROLES: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "hub": run_hub,
     "client": run_client,
+    "loggers": run_loggers,
     "listeners": run_listeners,
     "peer": run_peer,
     "line": lambda url, seconds: run_line(url, float(seconds)),

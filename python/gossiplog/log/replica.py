@@ -351,7 +351,9 @@ class Replica:
 
     def read_unindexed(self) -> UnindexedMessages:
         """Return the messages that the index does not cover, so that `index` does not read them with the lock held."""
-        return self._states.read_unindexed()
+        unindexed = self._states.read_unindexed()
+        self._writer.note_indexed(unindexed.indexed)
+        return unindexed
 
     def index(self, unindexed: UnindexedMessages | None = None) -> None:
         """Write the index over all messages, in a transaction of its own."""

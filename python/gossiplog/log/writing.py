@@ -253,18 +253,31 @@ class Writer:
         """Write the index of all messages, so that the next ones need not.
 
         Args:
-            unindexed: messages that are not read again under the lock: what `States.read_unindexed` has returned.
+            unindexed: messages that are not read again under the lock: what `States.read_unindexed` has returned. Where
+                another process has written the index since, nothing is written.
 
         Raises:
             CorruptLog: stored messages are damaged or missing.
             StorageError: the database failed.
         """
-        state = self._write(
-            lambda transaction: self._states.index(transaction, self._states.position(transaction), unindexed=unindexed)
-        )
-        self._unindexed_parents = self._unindexed_bytes = 0
-        self._indexed = state.count
-        self._states.publish(state)
+
+        def write_index(transaction: Transaction) -> State | int:
+            position = self._states.position(transaction)
+            if unindexed is not None and position.indexed > unindexed.indexed:
+                return position.indexed
+            return self._states.index(transaction, position, unindexed=unindexed)
+
+        written = self._write(write_index)
+        if isinstance(written, State):
+            self._states.publish(written)
+            written = written.count
+        self.note_indexed(written)
+
+    def note_indexed(self, indexed: int) -> None:
+        """Note how many messages the index covers, which another process may have written."""
+        if indexed > self._indexed:
+            self._unindexed_parents = self._unindexed_bytes = 0
+            self._indexed = indexed
 
     def _write(self, call: Callable[[Transaction], _Result]) -> _Result:
         """Call a function in a transaction; it must read the position first.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,12 +13,13 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.log.state import INDEX_LAG, UnindexedMessages
+from gossiplog.log.state import INDEX_LAG, State, States, UnindexedMessages
 from gossiplog.net import events
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
+from gossiplog.storage.base import Transaction
 from gossiplog.storage.memory import MemoryStorage
 from tests.net.support import feed_and_writer
 
@@ -167,6 +169,51 @@ async def test_no_message_waits_while_others_are_read_for_the_index(
         tasks.cancel_scope.cancel()
     assert kept_waiting
     assert not any(kept_waiting)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_an_index_that_another_process_has_written_is_not_written_again(
+    opened: Open, signer: Signer, tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, other = (opened(tmp_path / "log.db", synchronous="off") for _ in range(2))
+    replica, (_, made) = log.replica, feed_and_writer(log)
+    await made.insert_values([signer.sign(replica.topic, 1, [], n)[1] for n in range(200)])
+    assert replica.is_index_behind
+    transactions: list[int] = []
+    transaction, read = log._storage.transaction, replica.read_unindexed
+
+    def counted() -> AbstractContextManager[Transaction]:
+        transactions.append(1)
+        return transaction()
+
+    def read_unindexed() -> UnindexedMessages:
+        if not late:
+            other.replica.index()
+        found = read()
+        if late:
+            other.replica.index()
+        return found
+
+    monkeypatch.setattr(log._storage, "transaction", counted)
+    monkeypatch.setattr(replica, "read_unindexed", read_unindexed)
+    written: list[States] = []
+    index = States.index
+
+    def noted(states: States, *arguments: Any, **options: Any) -> State:
+        written.append(states)
+        return index(states, *arguments, **options)
+
+    monkeypatch.setattr(States, "index", noted)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.write_index)
+        await anyio.wait_all_tasks_blocked()
+        made._feed.index_behind.set()
+        while replica.is_index_behind:
+            await anyio.sleep(0)
+        tasks.cancel_scope.cancel()
+    # Only with the lock it is known that nobody has written it since it was read.
+    assert (len(transactions), written) == (int(late), [other._states])
+    assert replica.position().indexed == 200
 
 
 async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(

@@ -112,6 +112,9 @@ class LogWriter:
             with suppress(StorageError):
                 # Most of the work, which keeps no message waiting.
                 unindexed = await self._workers.read(self._replica.read_unindexed)
+                if not self._replica.is_index_behind:
+                    # Another hub on the log has written it.
+                    continue
                 async with self._feed.writing:
                     await self._write(partial(self._replica.index, unindexed))
 
