@@ -5,6 +5,7 @@ The server is that of the tests, with fsync on, so that each message waits for t
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +17,8 @@ from conftest import Results
 from network import Process
 
 import gossiplog
-from gossiplog.cli.bench.stage import TOPIC, Result
+from gossiplog.cli.bench.stage import TOPIC, Result, private_key
+from gossiplog.signer import Signer
 from tests.postgres import Server, own_server
 
 HUBS, LOGGING, LISTENING = 2, 20, 180
@@ -25,12 +27,40 @@ SECONDS = 60.0
 MOST_SECONDS = 2.0
 # Until all processes have got their orders.
 _BEGINNING = 1.0
+APPENDS = 300
+MOST_DELAY = 0.1
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     with own_server(fsync="on", full_page_writes="on") as server:
         yield server
+
+
+def test_announcements(server: Server, results: Results) -> None:
+    """A program that appends, and another that follows; the first waits until the second has each message."""
+    url = server.url("announced")
+    with gossiplog.open(url, TOPIC, signer=Signer(private_key(0))) as log:
+        log.append("first")
+        with Process("follower", url) as follower:
+            delays = []
+            for number in range(APPENDS):
+                log.append(number)
+                returned = time.monotonic()
+                delays.append(follower.call("next") - returned)
+    delays.sort()
+    middle, slowest = statistics.median(delays), delays[APPENDS * 99 // 100]
+    results.add(
+        Result(
+            "a commit to a log in Postgres reaches another process",
+            f"within {MOST_DELAY * 1e3:.0f} ms",
+            f"{middle * 1e3:.1f} ms",
+            slowest <= MOST_DELAY,
+            middle,
+            None,
+            f"99 % of {APPENDS} within {slowest * 1e3:.1f} ms of the return of `append`",
+        )
+    )
 
 
 def test_two_hubs(server: Server, tmp_path: Path, results: Results) -> None:

@@ -24,6 +24,7 @@ import gossiplog.log
 from gossiplog.cli.bench.stage import TOPIC, private_key
 from gossiplog.core import SignedMessage, Tree
 from gossiplog.log import Log
+from gossiplog.log.following import POLL_SECONDS
 from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.http.server import serve
@@ -125,6 +126,32 @@ async def run_client(path: str, url: str) -> None:
 
     with log:
         await obey({"sync": sync}, None)
+
+
+# A program that follows a log
+
+
+async def run_follower(path: str) -> None:
+    """Follows a log, and says when each message came."""
+    log = gossiplog.log.open(path, topic=TOPIC, read_only=True)
+    with log:
+        arrivals = log.subscribe()
+        came: asyncio.Queue[float] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def follow() -> None:
+            for messages in arrivals:
+                at = time.monotonic()
+                for _ in messages:
+                    loop.call_soon_threadsafe(came.put_nowait, at)
+
+        following = asyncio.create_task(asyncio.to_thread(follow))
+        # Until it is told of commits.
+        while not log.replica.poll_seconds > POLL_SECONDS:
+            await asyncio.sleep(0.01)
+        await obey({"next": came.get}, None)
+        log.close()
+        await following
 
 
 # Several clients with logs
@@ -386,6 +413,7 @@ async def _carry(
 _ROLES: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "hub": run_hub,
     "client": run_client,
+    "follower": run_follower,
     "loggers": run_loggers,
     "listeners": run_listeners,
     "peer": run_peer,
