@@ -265,6 +265,22 @@ def test_a_schema_without_a_log_is_not_repaired(url: str, postgres_server: Serve
         gossiplog.repair(url, replica)
 
 
+def test_names_that_sqlite_does_not_take_do_not_matter(url: str, replica: Log, postgres_server: Server) -> None:
+    damage(postgres_server, url, "DELETE FROM @.gossiplog_leaves", *(f"CREATE TABLE @.{name} (a int)" for name in (
+        "sqlite_mine", '"Notes"', '"a""b"'
+    )))  # fmt: skip
+    assert gossiplog.repair(url).damaged
+    assert payloads(url) == list(range(100))
+
+
+def test_a_copy_that_cannot_be_written_is_said(url: str, replica: Log) -> None:
+    with (
+        SchemaReplacement(PostgresURL.parse(url), "repair") as replacement,
+        pytest.raises(StorageError, match=r"cannot copy .* to /nowhere/copy.db: .* by the variable TMPDIR"),
+    ):
+        replacement.export("/nowhere/copy.db")
+
+
 @pytest.mark.integration
 def test_pages_that_the_server_cannot_read(own_postgres: Callable[..., Server]) -> None:
     """The header of one page of a table, and one of the index over another, are overwritten on the disk."""

@@ -150,11 +150,16 @@ class SchemaReplacement:
                 target.execute("PRAGMA synchronous = OFF")
                 for statement in TABLES:
                     target.execute(statement)
-                # Of an application's tables it matters only that there are some.
-                for name in self.other_tables:
-                    target.execute(f"CREATE TABLE {quoted(name)}(x)")
+                # Of an application's tables it matters only that there are some. SQLite takes not all of their names.
+                if self.other_tables:
+                    target.execute("CREATE TABLE application(x)")
                 for table in COLUMNS:
                     lost += self._export_table(reading, target, table)
+        except sqlite3.Error as error:
+            raise StorageError(
+                f"cannot copy {self.path} to {path}: {error}. It takes up to four times the log's size of free space:"
+                " make room there, or name another folder by the variable TMPDIR"
+            ) from error
         finally:
             reading.close()
         return lost
