@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from gossiplog import core, reference
-from gossiplog.errors import CorruptLog, CorruptSource, EncodeError, LogWentBack
+from gossiplog.errors import CorruptLog, CorruptSource, EncodeError, LogReplaced, LogWentBack
 from gossiplog.reprs import shell_path
 
 CORES = pytest.mark.parametrize("implementation", [core, reference], ids=["core", "reference"])
@@ -150,3 +150,13 @@ def test_a_log_that_went_back(found: int, words: str) -> None:
     assert "gossiplog repair" not in str(error)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.found, copy.known, str(copy)) == (found, 1000, str(error))
+
+
+def test_a_log_that_was_replaced() -> None:
+    error = LogReplaced()
+    error.locate("log.db")
+    assert str(error) == (
+        "the log that was opened is not there any more: another program has rebased, repaired or replaced it: open it"
+        " again"
+    )
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -16,8 +16,8 @@ Python lists what each inherits.
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
     - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, RefusedMessage, UnknownMessage
     - of a log and its storage: StorageError (ApplicationMismatch, CorruptLog, CorruptSource, CursorOutdated, LogClosed,
-      LogWentBack, NewerSchema, NotALog, OlderSchema, TopicMismatch), RebaseError, TreeError, and the warnings
-      LossWarning and TopicWarning
+      LogReplaced, LogWentBack, NewerSchema, NotALog, OlderSchema, TopicMismatch), RebaseError, TreeError, and the
+      warnings LossWarning and TopicWarning
     - of networks: NetworkError (ConnectionLost, RefusedByPeer, StreamRefused, StreamReset), ProtocolError
     - of keys: KeyFileError
 """
@@ -43,6 +43,7 @@ try:
         InvalidMessage,
         KeyFileError,
         LogClosed,
+        LogReplaced,
         LogWentBack,
         LossWarning,
         MissingParents,
@@ -201,6 +202,7 @@ __all__ = [
     "Limits",
     "Log",
     "LogClosed",
+    "LogReplaced",
     "LogWentBack",
     "LossWarning",
     "MemoryStorage",

@@ -301,6 +301,22 @@ class LogWentBack(CorruptLog):
         return type(self), (self.found, self.known)
 
 
+class LogReplaced(CorruptLog):
+    """Another log is in the place of the one that was opened: it was rebased or repaired, or is somebody else's.
+
+    Nothing is damaged. Whoever opens the log again has the one that is there now.
+    """
+
+    _state = "that was opened is not there any more"
+    _advice = ": open it again"
+
+    def __init__(self) -> None:
+        super().__init__(["another program has rebased, repaired or replaced it"])
+
+    def __reduce__(self) -> tuple[type[LogReplaced], tuple[()]]:
+        return type(self), ()
+
+
 class LogClosed(StorageError):
     """The log was closed before the call."""
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 import gossiplog
-from gossiplog import Log, LogWentBack, Peer, Signer
+from gossiplog import Log, LogReplaced, LogWentBack, Peer, Signer
 from gossiplog.log import following
 from gossiplog.net import events
 from gossiplog.net.replicator import log_writer
@@ -23,6 +23,7 @@ from gossiplog.net.transport.network import Connection, Network
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import SyncServerConfig
+from gossiplog.storage.postgres import PostgresStorage
 from tests.net.meshes import QUICK_PEER
 from tests.net.support import LISTEN, QUICK, TOPIC, Heard, guest, joined, until_equal
 from tests.postgres import Server, own_server
@@ -176,6 +177,28 @@ async def test_a_sync_that_began_at_one_hub_goes_on_at_another(
     # What had come was not asked for again.
     assert served["second"] == SYNCED - got
     client.verify()
+
+
+async def test_a_hub_whose_log_was_replaced_ends(
+    network: Network, postgres_server: Server, postgres_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "ANNOUNCED_POLL_SECONDS", 0.02)
+    log = opened(postgres_url, signer=next(signers()))
+    log.append("first")
+    schema = PostgresStorage(postgres_url).url.schema
+
+    async def serve() -> None:
+        async with Driver(log, broadcast=QUICK) as hub, joined(network, client, hub):
+            await until_equal(log, theirs)
+            # As a rebase does it.
+            postgres_server.run(f"UPDATE {schema}.gossiplog_meta SET value = repeat('0', 32) WHERE name = 'identity'")
+            await anyio.sleep_forever()
+
+    theirs = opened()
+    with anyio.fail_after(60):
+        async with Driver(theirs, broadcast=QUICK) as client:
+            with pytest.raises(LogReplaced):
+                await serve()
 
 
 @pytest.fixture(scope="module")

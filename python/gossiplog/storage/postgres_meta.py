@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gossiplog.errors import CorruptLog, NewerSchema, StorageError
+from gossiplog.errors import CorruptLog, LogReplaced, NewerSchema
 from gossiplog.reprs import counted
 from gossiplog.storage.base import REBUILD_REQUESTED, Position
 
@@ -47,14 +47,11 @@ def read_position(rows: Iterable[tuple[Any, ...]], schema: int, identity: str) -
     Raises:
         CorruptLog: what is stored of it cannot be.
         NewerSchema: the log has another schema.
-        StorageError: it is another log.
+        LogReplaced: it is another log.
     """
     found: Mapping[str, Any] = dict(rows)
     if found.get("identity") != identity:
-        raise StorageError(
-            "the log that was opened is not there any more: another process has rebased, repaired or replaced it; open"
-            " it again"
-        )
+        raise LogReplaced
     if found.get("schema") != str(schema):
         raise NewerSchema(
             f"another process has changed the log's schema from {schema} to {found.get('schema')!r}: open it again,"
