@@ -60,7 +60,10 @@ class PostgresStorage(Storage):
         self._url = PostgresURL.parse(url) if isinstance(url, str) else url
         self._synchronous = synchronous
         self._read_only = read_only
+        # Made once: an append is too short for it.
+        self._place = self._url.place
         self._hide = hiding(self._url)
+        self._errors_of: dict[str, PostgresErrors] = {}
         self._statements = Statements(self._url.schema)
         self._opening = Opening(self._url, read_only, self._statements)
         self._lock = threading.RLock()
@@ -81,7 +84,7 @@ class PostgresStorage(Storage):
 
     @property
     def place(self) -> str:
-        return self._url.place
+        return self._place
 
     @property
     def argument(self) -> str:
@@ -366,4 +369,7 @@ class PostgresStorage(Storage):
             )
 
     def _errors(self, doing: str) -> PostgresErrors:
-        return PostgresErrors(self.place, doing, self._hide)
+        found = self._errors_of.get(doing)
+        if found is None:
+            found = self._errors_of[doing] = PostgresErrors(self._place, doing, self._hide)
+        return found

@@ -24,12 +24,14 @@ import psycopg
 from gossiplog.core import WritePlan
 from gossiplog.errors import StorageError
 from gossiplog.storage.base import REBUILD_REQUESTED, SequencesTaken, Transaction
-from gossiplog.storage.postgres_connections import ByteaArray, Cursor, IntegerArray, Session
+from gossiplog.storage.postgres_connections import ByteaArray, Cursor, IntegerArray, Session, with_literals
 from gossiplog.storage.postgres_errors import GUARDED, PostgresErrors, error_code, is_no_verdict
 from gossiplog.storage.postgres_guard import LOCKS, Guard, changes_rows, check_statement
 from gossiplog.storage.postgres_meta import POSITION, PUT, SET
 from gossiplog.storage.postgres_tables import IN_APPLY, PREFIX, PostgresReader, Statements
 
+# Statements that are sent as one text.
+_FEW_STATEMENTS = 16
 # Rows from which on COPY is faster than arrays, and takes no more memory.
 _COPIED = 512
 # Adds nothing where the message before those of a plan is there, and the log is the one that was opened. Otherwise it
@@ -46,6 +48,13 @@ _CHECK_BEFORE = """
 _ADD_ONE = """
     WITH leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b))
     INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (%b, %b, %b)
+"""
+# The same, with the check that _CHECK_BEFORE makes: without the message before it, the sequence is null.
+_ADD_NEXT = """
+    WITH leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b))
+    INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (
+      (SELECT seq + 1 FROM @.gossiplog_messages
+       WHERE seq = %b AND %b = (SELECT value FROM @.gossiplog_meta WHERE name = 'identity')), %b, %b)
 """
 _ADD_MESSAGES = """
     INSERT INTO @.gossiplog_messages(seq, value, links) SELECT * FROM unnest(%b, %b, %b)
@@ -76,10 +85,10 @@ class _Copy(NamedTuple):
 
 
 class _Statement(NamedTuple):
-    """A statement that is written."""
+    """A statement that writes; one without parameters is sent as it stands."""
 
     statement: bytes
-    parameters: Sequence[Any]
+    parameters: Sequence[Any] | None = None
 
 
 _Step: TypeAlias = _Copy | _Statement
@@ -161,21 +170,35 @@ class PostgresTransaction(PostgresReader, Transaction):
         messages, leaves = plan.messages, plan.leaves
         if messages:
             self.written, self.first = (messages[0][0], messages[-1][0]), messages[0][1]
-            if self.is_blind and messages[0][0] > 1:
-                self._put(_CHECK_BEFORE, (messages[0][0] - 1, self._identity))
-        if len(messages) == len(leaves) == 1:
-            self._put(_ADD_ONE, (*leaves[0], *messages[0]))
-        elif len(messages) > _COPIED:
-            self._copy(_COPY_MESSAGES, ("int8", "bytea", "bytea"), messages)
-            self._copy(_COPY_LEAVES, ("bytea", "bytea", "int8"), leaves)
-        elif messages:
-            sequences, values, links = zip(*messages, strict=True)
-            self._put(_ADD_MESSAGES, (IntegerArray(sequences), ByteaArray(values), ByteaArray(links)))
-            keys, hashes, sequences = zip(*leaves, strict=True)
-            self._put(_ADD_LEAVES, (ByteaArray(keys), ByteaArray(hashes), IntegerArray(sequences)))
+            before = messages[0][0] - 1 if self.is_blind else 0
+            if len(messages) == len(leaves) == 1:
+                self._write_one(*messages[0], leaves[0], before)
+            else:
+                self._write_many(messages, leaves, before)
         if plan.alternatives:
             sequences, contents = zip(*plan.alternatives, strict=True)
             self._put(_ADD_ALTERNATIVES, (IntegerArray(sequences), ByteaArray(contents)))
+
+    def _write_one(self, sequence: int, value: bytes, links: bytes, leaf: tuple[Any, ...], before: int) -> None:
+        """Add a message; check that there is the one before, where its sequence is given."""
+        if before:
+            self._put(_ADD_NEXT, (*leaf, before, self._identity, value, links))
+        else:
+            self._put(_ADD_ONE, (*leaf, sequence, value, links))
+
+    def _write_many(
+        self, messages: Sequence[tuple[int, bytes, bytes]], leaves: Sequence[tuple[bytes, bytes, int]], before: int
+    ) -> None:
+        if before:
+            self._put(_CHECK_BEFORE, (before, self._identity))
+        if len(messages) > _COPIED:
+            self._copy(_COPY_MESSAGES, ("int8", "bytea", "bytea"), messages)
+            self._copy(_COPY_LEAVES, ("bytea", "bytea", "int8"), leaves)
+            return
+        sequences, values, links = zip(*messages, strict=True)
+        self._put(_ADD_MESSAGES, (IntegerArray(sequences), ByteaArray(values), ByteaArray(links)))
+        keys, hashes, sequences = zip(*leaves, strict=True)
+        self._put(_ADD_LEAVES, (ByteaArray(keys), ByteaArray(hashes), IntegerArray(sequences)))
 
     def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         if len(plan.children) > _COPIED:
@@ -253,7 +276,7 @@ class PostgresTransaction(PostgresReader, Transaction):
             self._begin()
         if not self._has_begun:
             self._has_begun = True
-            pending += [_Statement(each, ()) for each in (*session.begin_writing, self._lock)]
+            pending += [_Statement(each) for each in (*session.begin_writing, self._lock)]
         self._is_clean = False
         if self._is_guarded:
             self._is_guarded = False
@@ -272,6 +295,11 @@ class PostgresTransaction(PostgresReader, Transaction):
     def _send_together(self, steps: Sequence[_Statement], *, is_last: bool = False) -> None:
         """Send statements in one round trip, with the commit where they are the last."""
         session = self._session
+        if is_last:
+            texts = [with_literals(*step) for step in steps]
+            if len(texts) <= _FEW_STATEMENTS and None not in texts:
+                session.script(*(text for text in texts if text is not None), b"COMMIT")
+                return
         if len(steps) + is_last < 2:
             for step in steps:
                 session.run(*step)
