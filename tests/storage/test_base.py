@@ -21,24 +21,40 @@ from gossiplog import (
     core,
 )
 from gossiplog.storage import base
-from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, Transaction, divisions
+from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, divisions
 from gossiplog.storage.postgres import PostgresStorage
+from tests.storage.other_process import TOPIC, OtherProcess, plan_of, write
 
-TOPIC = "org.example.test"
 SIGNER = Signer(bytes(32))
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite-memory", "postgres"])
+# Of the storages whose messages another process writes, as `fill` has it: the locations.
+_FILLED_BY_OTHERS: dict[int, tuple[OtherProcess, str]] = {}
+
+
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[OtherProcess]:
+    with OtherProcess() as process:
+        yield process
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite-memory", "postgres", "sqlite-other", "postgres-other"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    """An open log of each kind; into those that end with -other, `fill` has another process write."""
+    kind, _, other = request.param.partition("-")
+    location = request.getfixturevalue("postgres_url") if kind == "postgres" else str(tmp_path / "log.db")
     made: Storage
-    if request.param == "memory":
+    if kind == "memory":
         made = MemoryStorage()
-    elif request.param == "postgres":
-        made = PostgresStorage(request.getfixturevalue("postgres_url"))
+    elif kind == "postgres":
+        made = PostgresStorage(location)
     else:
-        made = SQLiteStorage(tmp_path / "log.db" if request.param == "sqlite" else ":memory:")
+        made = SQLiteStorage(":memory:" if other == "memory" else location)
     made.open(TOPIC, True)
+    if other == "other":
+        _FILLED_BY_OTHERS[id(made)] = request.getfixturevalue("other_process"), location
     yield made
+    _FILLED_BY_OTHERS.pop(id(made), None)
     made.close()
 
 
@@ -48,21 +64,15 @@ def roots(*payloads: object) -> list[bytes]:
     return [value for _, value in pairs]
 
 
-def write(transaction: Transaction, values: list[bytes]) -> core.WritePlan:
-    """What a log does to store messages."""
-    position = transaction.position()
-    batch = core.verify_batch(values, TOPIC)
-    plan = batch.plan(position.count + 1, transaction.sequences(batch.parents()), transaction.links)
-    tree = core.Tree.open(transaction.level1(), position.count)
-    _, level1 = tree.insert_leaves(plan.leaves, lambda start, end: transaction.leaves(start, end, position.count))
-    transaction.index(plan, level1, position.count + len(plan.order))
-    transaction.write(plan)
-    return plan
-
-
 def fill(storage: Storage, values: list[bytes]) -> core.WritePlan:
-    with storage.transaction() as transaction:
-        return write(transaction, values)
+    if id(storage) not in _FILLED_BY_OTHERS:
+        with storage.transaction() as transaction:
+            return write(transaction, values)
+    with storage.reader() as reader:
+        plan, count = plan_of(reader, values), reader.position().count
+    process, location = _FILLED_BY_OTHERS[id(storage)]
+    assert process.write(location, values) == count + len(plan.order)
+    return plan
 
 
 def child(value: bytes, payload: object) -> bytes:
