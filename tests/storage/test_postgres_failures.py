@@ -204,6 +204,13 @@ def wait_for_end(server: Server, process: int) -> None:
             connection.execute("SELECT pg_sleep(0.01)")
 
 
+def wait_for_lock(server: Server, process: int) -> None:
+    """Wait until a connection waits for a lock of another."""
+    with server.connect() as connection:
+        while not connection.execute("SELECT FROM pg_locks WHERE NOT granted AND pid = %s", [process]).fetchall():
+            connection.execute("SELECT pg_sleep(0.01)")
+
+
 def test_a_deadlock_with_an_applications_own_transaction_is_tried_again(
     postgres_server: Server, schema: str, opened: Open, signer: Signer
 ) -> None:
@@ -213,6 +220,7 @@ def test_a_deadlock_with_an_applications_own_transaction_is_tried_again(
 
     holds, applying = threading.Event(), threading.Event()
     calls: list[object] = []
+    pids: list[int] = []
 
     def add(name: str) -> str:
         return f"UPDATE {schema}.counts SET n = n + 1 WHERE name = '{name}'"
@@ -222,12 +230,16 @@ def test_a_deadlock_with_an_applications_own_transaction_is_tried_again(
         transaction.execute(add("a"))
         applying.set()
         holds.wait(60)
+        # A server looks for a circle once, some time after the wait that may close it has begun.
+        if len(calls) == 1:
+            wait_for_lock(postgres_server, pids[0])
         transaction.execute(add("b"))
 
     def hold() -> None:
         with postgres_server.connect() as connection, connection.transaction():
             # It waits, and the log's transaction is the one that notices the circle.
             connection.execute("SET LOCAL deadlock_timeout = '1min'")
+            pids.append(connection.info.backend_pid)
             connection.execute(add("b"))
             holds.set()
             applying.wait(60)

@@ -121,6 +121,13 @@ class Guard:
         return sqlite3.SQLITE_OK
 
 
+# Adds nothing where the message before is not there.
+_ADD_NEXT = """
+    INSERT INTO gossiplog_messages(seq, value, links) SELECT ?1, ?2, ?3
+    WHERE ?1 = 1 OR EXISTS (SELECT 1 FROM gossiplog_messages WHERE seq = ?1 - 1)
+"""
+
+
 class SQLiteTransaction(SQLiteReader, Transaction):
     """Reads and writes within a transaction that its maker begins and ends.
 
@@ -142,17 +149,12 @@ class SQLiteTransaction(SQLiteReader, Transaction):
     def write(self, plan: WritePlan) -> None:
         many = self._connection.executemany
         messages = plan.messages
-        before = messages[0][0] - 1 if messages else 0
-        # Whoever planned without a look at the log may have known a later state, which is gone.
-        if (
-            before
-            and not self._connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM gossiplog_messages WHERE seq = ?)", (before,)
-            ).fetchone()[0]
-        ):
-            raise SequencesTaken
         try:
-            many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages)
+            # Whoever planned without a look at the log may have known a later state, which is gone.
+            if messages and self._connection.execute(_ADD_NEXT, messages[0]).rowcount != 1:
+                raise SequencesTaken
+            if len(messages) > 1:
+                many("INSERT INTO gossiplog_messages(seq, value, links) VALUES (?, ?, ?)", messages[1:])
         except sqlite3.IntegrityError as error:
             raise SequencesTaken from error
         self.written = (messages[0][0], messages[-1][0]) if messages else None
