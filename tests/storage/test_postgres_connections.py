@@ -53,6 +53,26 @@ def test_long_parameters_and_others_are_not_written_into_a_text() -> None:
     assert with_literals(b'BEGIN; SET LOCAL search_path = "50%s"', None) == b'BEGIN; SET LOCAL search_path = "50%s"'
 
 
+def test_a_percent_sign_of_a_name_is_no_placeholder() -> None:
+    assert with_literals(b'SELECT %b FROM "a%%b"."%%%%b"', (1,)) == b'SELECT (1) FROM "a%b"."%%b"'
+
+
+def test_the_server_plans_a_frequent_statement_once(session: Session) -> None:
+    session.script(b'CREATE TEMPORARY TABLE "a%b" (number int8, bytes bytea)')
+    statement = b'INSERT INTO "a%%b" VALUES (%b, %b)'
+    texts = [session.planned(statement, (number, bytes([number]))) for number in (1, 2)]
+    assert [text.partition(b"(")[0] for text in texts if text] == [b"EXECUTE gossiplog_0"] * 2
+    session.script(*(text for text in texts if text))
+    assert session.rows(b'SELECT number, bytes FROM "a%%b" ORDER BY number') == [(1, b"\1"), (2, b"\2")]
+    assert session.planned(statement, (1, bytes(5000))) is None
+    # As after a pipeline in which a statement failed.
+    session._has_failed = True
+    session.undo("SELECT 1")
+    again = session.planned(statement, (3, b"\3"))
+    assert again is not None
+    session.script(again)
+
+
 def test_behind_a_pooler_each_transaction_sets_what_it_needs(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,11 @@ session would be that of other clients, too: there each transaction sets it for 
 from __future__ import annotations
 
 import logging
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, TypeAlias
 
 import psycopg
@@ -126,6 +128,9 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_PLACEHOLDER = re.compile(b"%([%b])")
+
+
 def with_literals(statement: bytes, parameters: Sequence[Any] | None) -> bytes | None:
     """Return a statement with its parameters written into it; None where they are not few and short.
 
@@ -133,6 +138,16 @@ def with_literals(statement: bytes, parameters: Sequence[Any] | None) -> bytes |
     """
     if parameters is None:
         return statement
+    texts = _literals(parameters)
+    return None if texts is None else _filled(statement, iter(texts))
+
+
+def _filled(statement: bytes, texts: Iterator[bytes]) -> bytes:
+    """Return a statement with texts in the place of its parameters; a percent sign of a name stands twice in it."""
+    return _PLACEHOLDER.sub(lambda found: next(texts) if found[1] == b"b" else b"%", statement)
+
+
+def _literals(parameters: Sequence[Any]) -> list[bytes] | None:
     texts: list[bytes] = []
     for parameter in parameters:
         if isinstance(parameter, bytes) and len(parameter) <= _MOST_LITERAL:
@@ -144,8 +159,7 @@ def with_literals(statement: bytes, parameters: Sequence[Any] | None) -> bytes |
             texts.append(b"E'%s'" % parameter.replace("\\", "\\\\").replace("'", "''").encode())
         else:
             return None
-    # A percent sign in a name stands twice already.
-    return statement.replace(b"%b", b"%s") % tuple(texts)
+    return texts
 
 
 class Session:
@@ -192,6 +206,8 @@ class Session:
             connection.adapters.register_dumper(kind, dumper)
         self._failures = 0
         self._has_failed = False
+        # The names of statements that the server has planned.
+        self._planned: dict[bytes, bytes] = {}
         self._text = connection.cursor()
         self._binary = connection.cursor(binary=True)
         (process, durable) = self.one(
@@ -260,6 +276,24 @@ class Session:
             pass
         return cursor.fetchall()
 
+    def planned(self, statement: bytes, parameters: Sequence[Any]) -> bytes | None:
+        """Return the text that runs a statement which the server plans once a connection; None as `with_literals`.
+
+        To parse and plan the statement of an append takes the server longer than to run it and to wait for the disk.
+        """
+        if self.is_pooled:
+            return with_literals(statement, parameters)
+        texts = _literals(parameters)
+        if texts is None:
+            return None
+        name = self._planned.get(statement)
+        if name is None:
+            name = b"gossiplog_%d" % len(self._planned)
+            numbers = (b"$%d" % number for number in count(1))
+            self.script(b"PREPARE %s AS %s" % (name, _filled(statement, numbers)))
+            self._planned[statement] = name
+        return b"EXECUTE %s(%s)" % (name, b", ".join(texts))
+
     @contextmanager
     def pipeline(self) -> Iterator[None]:
         """Have what a block runs sent together; the first error of it is raised.
@@ -289,6 +323,7 @@ class Session:
         self._text.execute(statement.encode())
         if self._has_failed:
             self._has_failed = False
+            self._planned.clear()
             self._text.execute(f"DEALLOCATE ALL -- {self._failures}".encode())
 
     def commit(self) -> None:

@@ -89,6 +89,14 @@ class _Statement(NamedTuple):
 
     statement: bytes
     parameters: Sequence[Any] | None = None
+    # Whether it is run often enough for the server to plan it once.
+    is_frequent: bool = False
+
+    def text(self, session: Session) -> bytes | None:
+        """Return the text that runs it; None where the parameters are too long for one."""
+        if self.is_frequent and self.parameters is not None:
+            return session.planned(self.statement, self.parameters)
+        return with_literals(self.statement, self.parameters)
 
 
 _Step: TypeAlias = _Copy | _Statement
@@ -182,9 +190,9 @@ class PostgresTransaction(PostgresReader, Transaction):
     def _write_one(self, sequence: int, value: bytes, links: bytes, leaf: tuple[Any, ...], before: int) -> None:
         """Add a message; check that there is the one before, where its sequence is given."""
         if before:
-            self._put(_ADD_NEXT, (*leaf, before, self._identity, value, links))
+            self._put(_ADD_NEXT, (*leaf, before, self._identity, value, links), is_frequent=True)
         else:
-            self._put(_ADD_ONE, (*leaf, sequence, value, links))
+            self._put(_ADD_ONE, (*leaf, sequence, value, links), is_frequent=True)
 
     def _write_many(
         self, messages: Sequence[tuple[int, bytes, bytes]], leaves: Sequence[tuple[bytes, bytes, int]], before: int
@@ -251,8 +259,8 @@ class PostgresTransaction(PostgresReader, Transaction):
     def _set(self, name: str, value: str) -> None:
         self._put(SET, (value, name))
 
-    def _put(self, statement: str, parameters: Sequence[Any]) -> None:
-        self._queue.append(_Statement(self._statements[statement], parameters))
+    def _put(self, statement: str, parameters: Sequence[Any], *, is_frequent: bool = False) -> None:
+        self._queue.append(_Statement(self._statements[statement], parameters, is_frequent))
 
     def _copy(self, statement: str, types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
         self._queue.append(_Copy(self._statements.plain(statement), types, rows))
@@ -296,19 +304,19 @@ class PostgresTransaction(PostgresReader, Transaction):
         """Send statements in one round trip, with the commit where they are the last."""
         session = self._session
         if is_last:
-            texts = [with_literals(*step) for step in steps]
+            texts = [step.text(session) for step in steps[: _FEW_STATEMENTS + 1]]
             if len(texts) <= _FEW_STATEMENTS and None not in texts:
                 session.script(*(text for text in texts if text is not None), b"COMMIT")
                 return
         if len(steps) + is_last < 2:
             for step in steps:
-                session.run(*step)
+                session.run(step.statement, step.parameters)
             if is_last:
                 session.commit()
             return
         with session.pipeline():
             for step in steps:
-                session.run(*step)
+                session.run(step.statement, step.parameters)
             if is_last:
                 session.commit()
 
