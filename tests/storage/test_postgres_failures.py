@@ -138,6 +138,32 @@ def test_a_connection_that_is_cut_within_a_transaction(
         made.check(postgres_server, schema)
 
 
+@pytest.mark.parametrize("others", [1, 4], ids=["the first", "all"])
+def test_a_commit_that_is_lost_is_not_taken_for_what_another_process_stored(
+    proxy: Proxy, postgres_url: str, schema: str, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Another hub that gets the same messages in other batches stores the first ones before they are looked for."""
+    signer, replace = Signer(b"\1" * 32), PostgresStorage._replace_writer
+    values = [value for _, value in sorted(signer.sign(TOPIC, 1, [], number) for number in range(4))]
+    with gossiplog.open(postgres_url, TOPIC) as other, gossiplog.open(proxy.url(schema), TOPIC) as log:
+
+        def replacing(storage: PostgresStorage, failure: StorageError) -> Any:
+            other.insert_many(values[:others])
+            return replace(storage, failure)
+
+        monkeypatch.setattr(PostgresStorage, "_replace_writer", replacing)
+        was_cut = proxy.cut_at(COMMIT, delivered=False)
+        if others == 4:
+            assert log.insert_many(values).inserted == 4
+        else:
+            with pytest.raises(StorageError, match="cannot write to postgresql://"):
+                log.insert_many(values)
+        assert was_cut.wait(60)
+        assert len(log) == len(other) == others
+        assert log.insert_many(values).inserted == 4 - others
+        log.verify()
+
+
 @pytest.mark.parametrize("delivered", [True, False])
 def test_where_the_server_cannot_be_asked_a_commit_is_in_doubt(
     proxy: Proxy, postgres_server: Server, schema: str, delivered: bool, monkeypatch: pytest.MonkeyPatch

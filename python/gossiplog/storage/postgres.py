@@ -225,7 +225,7 @@ class PostgresStorage(Storage):
         try:
             transaction.commit()
         except psycopg.Error as error:
-            if transaction.written is None or not is_connection_lost(error):
+            if not transaction.messages or not is_connection_lost(error):
                 raise
             failure = self._errors("write to").translated(error)
         else:
@@ -259,19 +259,24 @@ class PostgresStorage(Storage):
             time.sleep(_PAUSE)
 
     def _is_stored(self, session: Session, transaction: PostgresTransaction, failure: StorageError) -> bool:
-        """Return whether a transaction whose connection was lost has been committed.
+        """Return whether all messages of a transaction whose connection was lost are stored, by it or by others since.
 
         Its lock is free once the server has ended it.
         """
-        first, _ = transaction.written or (0, 0)
+        messages = transaction.messages
         try:
             check = self._transaction(session, "read")
             check.position()
-            rows = check.arrivals(first - 1, 1)
+            found = 0
+            while found < len(messages):
+                rows = check.arrivals(messages[found][0] - 1, len(messages) - found)
+                if not rows or any(row != message[:2] for row, message in zip(rows, messages[found:], strict=False)):
+                    break
+                found += len(rows)
             session.roll_back()
         except (psycopg.Error, StorageError) as error:
             raise self._in_doubt(failure) from error
-        return rows == [(first, transaction.first)]
+        return found == len(messages)
 
     def _in_doubt(self, failure: StorageError) -> StorageError:
         return StorageError(

@@ -115,8 +115,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         channel: that commits are announced on.
 
     Attributes:
-        written: the sequences of the first and the last message that it writes, None for none.
-        first: the value of the first of these.
+        messages: that it writes, as rows (sequence, value, links).
     """
 
     def __init__(
@@ -138,8 +137,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         self._has_begun = False
         self._has_read = False
         self._ended = False
-        self.written: tuple[int, int] | None = None
-        self.first = b""
+        self.messages: Sequence[tuple[int, bytes, bytes]] = ()
         # Of `Guard.written`, and of the texts of statements, which a commit makes known.
         self._noted: frozenset[str] = frozenset()
         self._is_noting = False
@@ -177,7 +175,7 @@ class PostgresTransaction(PostgresReader, Transaction):
     def write(self, plan: WritePlan) -> None:
         messages, leaves = plan.messages, plan.leaves
         if messages:
-            self.written, self.first = (messages[0][0], messages[-1][0]), messages[0][1]
+            self.messages = messages
             before = messages[0][0] - 1 if self.is_blind else 0
             if len(messages) == len(leaves) == 1:
                 self._write_one(*messages[0], leaves[0], before)
@@ -296,8 +294,8 @@ class PostgresTransaction(PostgresReader, Transaction):
                 session.copy(*step)
             else:
                 pending.append(step)
-        if is_last and self.written is not None:
-            pending.append(_Statement(_NOTIFY.encode(), (self._channel, str(self.written[1]))))
+        if is_last and self.messages:
+            pending.append(_Statement(_NOTIFY.encode(), (self._channel, str(self.messages[-1][0]))))
         self._send_together(pending, is_last=is_last)
 
     def _send_together(self, steps: Sequence[_Statement], *, is_last: bool = False) -> None:
