@@ -14,10 +14,28 @@ from gossiplog.log.rebasing import rebase_file
 from gossiplog.storage import postgres_connections, postgres_replacement
 from gossiplog.storage.postgres_replacement import SchemaReplacement
 from gossiplog.storage.postgres_url import PostgresURL
+from tests.places import Place
 from tests.postgres import USER, Server
 
 TOPIC = "org.example.test"
 US, THEM = (Signer(bytes([number]) * 32) for number in (1, 2))
+# An operator for each two types for which Postgres has none, each with a function that fails. Postgres prefers one for
+# exactly the types at hand to its own for others.
+PLANTED = """
+DO $plant$ DECLARE one regtype; other regtype; sign text;
+  kinds regtype[] = ARRAY['int2', 'int4', 'int8', 'oid', 'name', 'text', 'bytea', '"char"', 'regclass', 'int8[]'];
+BEGIN
+  CREATE FUNCTION @.planted() RETURNS bool LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'planted'; END$$;
+  FOREACH one IN ARRAY kinds LOOP FOREACH other IN ARRAY kinds LOOP
+    EXECUTE format('CREATE FUNCTION planted(%s, %s) RETURNS bool LANGUAGE sql AS $$SELECT @.planted()$$', one, other);
+    FOREACH sign IN ARRAY ARRAY['=', '<>', '<', '<=', '>', '>=', '||', '+', '/', '~'] LOOP
+      IF NOT EXISTS (SELECT FROM pg_operator WHERE oprname = sign AND oprleft = one AND oprright = other) THEN
+        EXECUTE format('CREATE OPERATOR %s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = planted)', sign, one, other);
+      END IF;
+    END LOOP;
+  END LOOP; END LOOP;
+END $plant$
+"""
 
 
 @pytest.fixture
@@ -307,3 +325,21 @@ def test_pages_that_the_server_cannot_read(own_postgres: Callable[..., Server]) 
         assert 0 < result.fetched < 300
         with gossiplog.open(url) as log:
             assert log.verify().root == replica.root
+
+
+def test_operators_that_somebody_planted_in_the_schema_are_not_called(url: str, target: Log) -> None:
+    dropped = write(url, *range(3))[0]
+    place = Place(url)
+    place.rows(PLANTED.replace("@", PostgresURL.parse(url).schema))
+    with pytest.raises(psycopg.errors.RaiseException, match="planted"):
+        place.rows("SELECT 1::oid = 1::int4")
+    write(url, *range(600))
+    write(url, 1)
+    with gossiplog.open(url, TOPIC, apply=note, setup=setup) as log:
+        assert len(log) == 604
+        assert log.get(dropped.id) == dropped
+        assert log.verify().messages == 604
+    rebase(url, target, dropped)
+    place.rows("DELETE FROM gossiplog_heads")
+    assert gossiplog.repair(url).damaged
+    assert len(payloads(url)) == 603

@@ -39,7 +39,7 @@ _RESTART_SECONDS = 15.0
 _PAUSE = 0.1
 _SIZE = """
     SELECT coalesce(pg_catalog.sum(pg_catalog.pg_total_relation_size(oid)), 0)::pg_catalog.int8
-    FROM pg_catalog.pg_class WHERE relnamespace = %b AND relkind IN ('r', 'm')
+    FROM pg_catalog.pg_class WHERE relnamespace = %b::pg_catalog.oid AND relkind IN ('r', 'm')
 """
 
 

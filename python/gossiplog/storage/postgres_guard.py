@@ -19,7 +19,7 @@ from gossiplog.errors import StorageError
 from gossiplog.storage.postgres_tables import PREFIX
 
 LOCKS = """
-    SELECT lock.mode, lock.relation = ANY(%b), pg_catalog.starts_with(class.relname, 'gossiplog_')
+    SELECT lock.mode, lock.relation = ANY(%b::pg_catalog.oid[]), pg_catalog.starts_with(class.relname, 'gossiplog_')
       AND space.nspname = %b, class.relkind IN ('r', 'p', 'f') AND NOT class.relispartition
       AND class.relpersistence <> 't', class.oid::pg_catalog.regclass::pg_catalog.text
     FROM pg_catalog.pg_locks AS lock LEFT JOIN pg_catalog.pg_class AS class ON class.oid = lock.relation

@@ -31,22 +31,23 @@ _RELATIONS = """
     SELECT c.relname, c.relkind::pg_catalog.text, c.oid, c.relrowsecurity OR c.relhasrules,
       pg_catalog.has_table_privilege(c.oid, 'SELECT')
     FROM pg_catalog.pg_class AS c
-    WHERE c.relnamespace = %b AND c.relkind NOT IN ('i', 'I', 'S', 't') AND pg_catalog.starts_with(c.relname, %b)
+    WHERE c.relnamespace = %b::pg_catalog.oid AND c.relkind NOT IN ('i', 'I', 'S', 't')
+      AND pg_catalog.starts_with(c.relname, %b)
 """
 _COLUMNS = """
     SELECT c.relname, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attgenerated <> ''
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
-    WHERE c.relnamespace = %b AND c.relname = ANY(%b) AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = ANY(%b) AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY c.relname, a.attnum
 """
 _PRIMARY_KEYS = """
     SELECT c.relname, pg_catalog.pg_get_constraintdef(k.oid)
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_constraint AS k ON k.conrelid = c.oid
-    WHERE c.relnamespace = %b AND c.relname = ANY(%b) AND k.contype = 'p'
+    WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = ANY(%b) AND k.contype = 'p'
 """
 _TRIGGERS = """
     SELECT c.relname, t.tgname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = c.oid
-    WHERE c.relnamespace = %b AND c.relname = ANY(%b) AND NOT t.tgisinternal
+    WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = ANY(%b) AND NOT t.tgisinternal
 """
 
 

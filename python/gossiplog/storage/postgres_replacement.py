@@ -47,17 +47,20 @@ _DAMAGE = ("XX", "58P01", "22")
 
 _SPACE = "SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = %b"
 _OTHERS = """
-    SELECT c.relname FROM pg_catalog.pg_class AS c WHERE c.relnamespace = %b AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+    SELECT c.relname FROM pg_catalog.pg_class AS c
+    WHERE c.relnamespace = %b::pg_catalog.oid AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
       AND NOT pg_catalog.starts_with(c.relname, %b) ORDER BY c.relname
 """
 _COLUMNS_OF = """
-    SELECT a.attname || ' ' || pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_class AS c
+    SELECT pg_catalog.concat(a.attname, ' ', pg_catalog.format_type(a.atttypid, a.atttypmod))
+    FROM pg_catalog.pg_class AS c
     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
-    WHERE c.relnamespace = %b AND c.relname = %b AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = %b AND c.relkind = 'r' AND a.attnum > 0
+      AND NOT a.attisdropped
 """
 _PAGES = """
     SELECT pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8
-    FROM pg_catalog.pg_class AS c WHERE c.relnamespace = %b AND c.relname = %b
+    FROM pg_catalog.pg_class AS c WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = %b
 """
 # Whatever an index says, the rows of the table are read.
 _WITHOUT_INDICES = "; ".join(

@@ -1,7 +1,9 @@
 """The tables of a log in Postgres, and the statements that read them.
 
-In the text of a statement, @ stands for the log's schema. Its functions are named with their schema: see
-`gossiplog.storage.postgres_connections`.
+In the text of a statement, @ stands for the log's schema. Its functions are named with their schema (see
+`gossiplog.storage.postgres_connections`), and its operators stand between types for which Postgres has one of its own:
+otherwise Postgres would prefer one for exactly these types that anybody has made who may create things in the schema,
+and run its function with the rights of the role that has opened the log.
 
 Damage that Postgres does not notice leaves a column its type, but may make it null or move a row away from its key in
 an index. So what is null is read as what no sound column is, and columns that are searched by are compared with what
@@ -74,9 +76,9 @@ _MANY = 16
 _SCANNED = 4096
 _STRAYS: Mapping[str, tuple[str, str]] = {
     "messages": ("seq", "seq BETWEEN 1 AND %(count)b"),
-    "leaves": ("pg_catalog.encode(key, 'hex') || ', ' || seq", "seq BETWEEN 1 AND %(count)b"),
+    "leaves": ("pg_catalog.encode(key, 'hex') || ', ' || seq::pg_catalog.text", "seq BETWEEN 1 AND %(count)b"),
     "children": (
-        "parent || ', ' || child",
+        "parent::pg_catalog.text || ', ' || child::pg_catalog.text",
         "parent BETWEEN 1 AND %(indexed)b AND child BETWEEN 1 AND %(indexed)b",
     ),
     "alternatives": ("seq", "seq BETWEEN 1 AND %(count)b"),
