@@ -3,13 +3,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.pq import PipelineStatus
 
+import gossiplog
 from gossiplog import CorruptLog, LogClosed, Signer, StorageError, core
 from gossiplog.storage import postgres_connections
 from gossiplog.storage.base import SequencesTaken, Transaction
@@ -109,6 +110,39 @@ def test_a_refused_message_is_undone_alone(in_postgres: PostgresStorage) -> None
     rows = Place(str(in_postgres.url)).rows("SELECT a FROM mine WHERE a > 0 ORDER BY a")
     assert rows == [(n,) for n in (1, 2, 4, 5, 7, 8)]
     assert Place(str(in_postgres.url)).rows("SELECT count(*) FROM mine") == [(12,)]
+
+
+def test_a_message_that_breaks_a_deferred_constraint_is_refused_alone(postgres_url: str) -> None:
+    def setup(transaction: Any) -> None:
+        transaction.execute("CREATE TABLE item (id integer PRIMARY KEY)")
+        transaction.execute("CREATE TABLE part (item integer REFERENCES item DEFERRABLE INITIALLY DEFERRED)")
+
+    def apply(message: Any, transaction: Any) -> None:
+        # In this order: within a message the constraint waits.
+        transaction.execute("INSERT INTO part VALUES (%s)", (message.payload,))
+        if message.payload != 2:
+            transaction.execute("INSERT INTO item VALUES (%s)", (message.payload,))
+
+    with gossiplog.open(postgres_url, "org.example.test", apply=apply, setup=setup) as log:
+        result = log.insert_many([SIGNER.sign("org.example.test", 1, [], number)[1] for number in (1, 2, 3)])
+        assert (result.inserted, len(result.refused)) == (2, 1)
+    assert Place(postgres_url).rows("SELECT item FROM part ORDER BY item") == [(1,), (3,)]
+
+
+def test_a_table_that_somebody_changes_is_no_verdict_on_a_message(postgres_url: str) -> None:
+    def apply(message: Any, transaction: Any) -> None:
+        transaction.execute("SELECT * FROM looked_at").fetchall()
+
+    place = Place(postgres_url)
+    with gossiplog.open(postgres_url, "org.example.test", apply=apply, signer=Signer(bytes(32))) as log:
+        place.rows("CREATE TABLE looked_at (a integer)")
+        for number in range(8):
+            log.append(number)
+        place.rows("ALTER TABLE looked_at ADD COLUMN b integer")
+        # It may take one more attempt; it is never the message's fault.
+        with suppress(StorageError):
+            log.append(8)
+        log.append(9)
 
 
 def test_a_statement_that_fails_has_no_effect_and_apply_may_go_on(in_postgres: PostgresStorage) -> None:

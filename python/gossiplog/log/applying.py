@@ -270,8 +270,7 @@ class Applier:
             content = contents[position] if contents else message.key
             try:
                 if seen is None or content not in seen:
-                    with transaction.savepoint():
-                        _run(self._application.apply, message, transaction)
+                    _run(self._application.apply, message, transaction)
             except RefusedMessage as error:
                 failed[index] = error
                 lost.add(message.id)
@@ -300,8 +299,7 @@ class Applier:
                 duplicates = self._duplicates(transaction, position, messages)
                 for sequence, message in messages:
                     if sequence not in duplicates:
-                        with transaction.savepoint():
-                            _run(apply, message, transaction)
+                        _run(apply, message, transaction)
                     applied = sequence
                     is_late = time.monotonic() > deadline
                     if is_late:
@@ -347,9 +345,10 @@ def _check_version(application: Application, position: Position) -> None:
         )
 
 
-def _run(apply: Apply, message: SignedMessage, transaction: ApplyTransaction) -> None:
+def _run(apply: Apply, message: SignedMessage, transaction: Transaction) -> None:
     try:
-        apply(message, transaction)
+        with transaction.savepoint():
+            apply(message, transaction)
     except StorageError:
         raise
     except Exception as error:

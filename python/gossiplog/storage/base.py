@@ -367,7 +367,10 @@ class Transaction(Reader, ApplyTransaction):
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
-        """Return a context, for `apply` to run in, whose statements are undone when it raises."""
+        """Return a context, for `apply` to run in, whose statements are undone when it raises.
+
+        What the database checks at a commit is checked as it ends, so that it raises for the message at fault.
+        """
 
 
 class Storage(ABC):

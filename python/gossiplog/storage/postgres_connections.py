@@ -211,7 +211,8 @@ class Session:
         self._text = connection.cursor()
         self._binary = connection.cursor(binary=True)
         (process, durable) = self.one(
-            "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('synchronous_commit')"
+            "SELECT pg_catalog.pg_backend_pid(), reset_val FROM pg_catalog.pg_settings"
+            " WHERE name = 'synchronous_commit'"
         )
         self.is_pooled = process != connection.info.backend_pid
         settings = {
@@ -222,8 +223,9 @@ class Session:
         }
         if synchronous in ("off", "normal"):
             settings["synchronous_commit"] = "off"
-        elif durable == "off":
-            settings["synchronous_commit"] = "on"
+        elif self.is_pooled or durable == "off":
+            # Another client of a pooler may have left its own on the connection.
+            settings["synchronous_commit"] = "on" if durable == "off" else durable
         if self.is_pooled:
             connection.prepare_threshold = None
         scope = "SET LOCAL" if self.is_pooled else "SET"

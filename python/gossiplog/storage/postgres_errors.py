@@ -80,10 +80,16 @@ def is_connection_lost(error: psycopg.Error) -> bool:
 def is_no_verdict(error: psycopg.Error) -> bool:
     """Return whether a statement of an application failed for what has nothing to do with the message.
 
-    That is the server, its disk, other transactions, or the role's rights.
+    That is the server, its disk, other transactions, or the role's rights; or a plan of a statement over a table that
+    somebody has changed since, which is made anew when it is run again.
     """
     code = error_code(error)
-    return is_connection_lost(error) or code.startswith(("25", "40", "53", "55", "57", "58", "XX")) or code == DENIED
+    return (
+        is_connection_lost(error)
+        or code.startswith(("25", "40", "53", "55", "57", "58", "XX"))
+        or code == DENIED
+        or error.diag.source_function == "RevalidateCachedQuery"
+    )
 
 
 def storage_error(place: str, doing: str, error: psycopg.Error, hide: Callable[[str], str] = str) -> StorageError:

@@ -74,6 +74,14 @@ _COPY_CHILDREN = "COPY @.gossiplog_children(parent, child) FROM STDIN (FORMAT bi
 _NOTIFY = "SELECT pg_catalog.pg_notify(%b, %b)"
 _SWITCH_GUARD = f"SELECT pg_catalog.set_config('{IN_APPLY}', %b, true)"
 _SAVEPOINT, _INNER = "gossiplog_apply", "gossiplog_statement"
+_HAS_DEFERRABLE = "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE condeferrable)"
+# What was set, and what was checked already, is undone with the savepoint.
+_CHECK_CONSTRAINTS = (
+    b"SAVEPOINT gossiplog_constraints",
+    b"SET CONSTRAINTS ALL IMMEDIATE",
+    b"ROLLBACK TO SAVEPOINT gossiplog_constraints",
+    b"RELEASE SAVEPOINT gossiplog_constraints",
+)
 
 
 class _Copy(NamedTuple):
@@ -147,6 +155,8 @@ class PostgresTransaction(PostgresReader, Transaction):
         self._is_guarded = self._has_savepoint = self._is_clean = False
         self._statements_run = 0
         self._has_executed = False
+        # Whether any constraint of the database may wait for the commit; None until a statement ran.
+        self._has_deferrable: bool | None = None
         self._cursors: weakref.WeakSet[Cursor] | None = None
 
     # Reading
@@ -374,6 +384,24 @@ class PostgresTransaction(PostgresReader, Transaction):
             raise
         self._close_cursors()
         self._check_not_given_up()
+        if self._statements_run and self._has_deferrable:
+            self._check_constraints()
+
+    def _check_constraints(self) -> None:
+        """Check what would be checked at the commit, so that the message which breaks it is undone alone.
+
+        Raises:
+            psycopg.Error: it breaks a constraint.
+            StorageError: the database failed.
+        """
+        try:
+            self._session.script(*_CHECK_CONSTRAINTS)
+        except psycopg.Error as error:
+            self._undo(_SAVEPOINT)
+            self._statements_run = 0
+            if is_no_verdict(error):
+                raise self._errors.translated(error) from self._errors.without_secrets(error)
+            raise
 
     def execute(self, sql: str, parameters: Any = (), /) -> Cursor:
         if self._ended:
@@ -389,6 +417,9 @@ class PostgresTransaction(PostgresReader, Transaction):
         session = self._session
         cursor = session.connection.cursor()
         look = None if is_known else session.connection.cursor(binary=True)
+        deferrable = None
+        if look is not None or self._has_deferrable is None:
+            deferrable = session.connection.cursor(binary=True)
         try:
             # A pipeline takes one statement at a time: several in one text are refused.
             with session.pipeline():
@@ -397,8 +428,12 @@ class PostgresTransaction(PostgresReader, Transaction):
                 cursor.execute(sql.encode(), parameters or None)
                 if look is not None:
                     look.execute(LOCKS.encode(), (IntegerArray(self._guard.oids), self._guard.schema))
+                if deferrable is not None:
+                    deferrable.execute(_HAS_DEFERRABLE)
             if look is not None:
                 self._guard.look(look.fetchall(), sql)
+            if deferrable is not None:
+                ((self._has_deferrable,),) = deferrable.fetchall()
         except psycopg.Error as error:
             self._statement_failed()
             if error_code(error) == GUARDED:
