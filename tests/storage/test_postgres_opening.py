@@ -126,6 +126,37 @@ def test_a_schema_that_holds_something_else(place: Place, change: str, error: ty
         reopen(place.location)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER TABLE gossiplog_messages DISABLE TRIGGER ALL", "is off: ALTER TABLE gossiplog_messages ENABLE TRIGGER"),
+        ("ALTER TABLE gossiplog_heads ENABLE REPLICA TRIGGER gossiplog_guard", "is off"),
+        (
+            "CREATE OR REPLACE FUNCTION gossiplog_guard() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN null; END'",
+            "is another",
+        ),
+        ("ALTER FUNCTION gossiplog_guard() SECURITY DEFINER", "is another"),
+        ("ALTER FUNCTION gossiplog_guard() RESET ALL", "is another"),
+        (
+            "CREATE OR REPLACE TRIGGER gossiplog_guard BEFORE INSERT ON gossiplog_heads EXECUTE FUNCTION @()",
+            "is another",
+        ),
+        (
+            "CREATE OR REPLACE TRIGGER gossiplog_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON gossiplog_heads"
+            " WHEN (current_setting('gossiplog.in_apply', true) = 'off') EXECUTE FUNCTION @()",
+            "is another",
+        ),
+    ],
+)
+def test_a_guard_that_is_off_or_another_is_noticed(place: Place, change: str, said: str) -> None:
+    opened(place.location).close()
+    if "OR REPLACE TRIGGER" in change:  # which Postgres has from 14 on
+        place.rows("DROP TRIGGER gossiplog_guard ON gossiplog_heads")
+    place.rows(change.replace("OR REPLACE TRIGGER", "TRIGGER").replace("@", "gossiplog_guard"))
+    with pytest.raises(CorruptLog, match=f"gossiplog_guard of the table .* {said}"):
+        reopen(place.location)
+
+
 def test_indices_and_settings_of_an_operator_do_no_harm(place: Place) -> None:
     opened(place.location).close()
     place.rows("CREATE INDEX mine ON gossiplog_leaves (seq)")

@@ -17,7 +17,16 @@ from gossiplog.storage.base import SCHEMA, Position, check_same_topic
 from gossiplog.storage.postgres_connections import Session, TextArray, quoted
 from gossiplog.storage.postgres_errors import DENIED, READ_ONLY, error_code
 from gossiplog.storage.postgres_meta import check_identity, integer
-from gossiplog.storage.postgres_tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
+from gossiplog.storage.postgres_tables import (
+    COLUMNS,
+    GUARD,
+    GUARD_BODY,
+    IN_APPLY,
+    KEYS,
+    PREFIX,
+    Statements,
+    statements_of_log,
+)
 from gossiplog.storage.postgres_url import PostgresURL
 
 LOCK_CLASS = 0x676F7373
@@ -25,6 +34,10 @@ LOCK_CLASS = 0x676F7373
 _CREATION_CLASS = LOCK_CLASS + 1
 # The first schema that a log in Postgres had: that of SQLite at the time.
 _OLDEST = 4
+# Before a statement that inserts, deletes, updates or truncates (src/include/catalog/pg_trigger.h).
+_GUARD_TYPE = 2 | 4 | 8 | 16 | 32
+# As Postgres says it, which names the schema of a function or an operator that is not its own.
+_GUARD_WHEN = f" WHEN ((current_setting('{IN_APPLY}'::text, true) = 'on'::text)) EXECUTE FUNCTION "
 
 _SPACE = "SELECT oid, pg_catalog.has_schema_privilege(oid, 'USAGE') FROM pg_catalog.pg_namespace WHERE nspname = %b"
 _RELATIONS = """
@@ -46,7 +59,13 @@ _PRIMARY_KEYS = """
     WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = ANY(%b) AND k.contype = 'p'
 """
 _TRIGGERS = """
-    SELECT c.relname, t.tgname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = c.oid
+    SELECT c.relname, t.tgname, pg_catalog.pg_get_triggerdef(t.oid), t.tgenabled IN ('O', 'A'),
+      t.tgtype = %b AND p.pronamespace = c.relnamespace AND p.proname = %b AND p.prosrc = %b AND NOT p.prosecdef
+      AND p.proowner IN (c.relowner, n.nspowner) AND l.lanname = 'plpgsql'
+      AND pg_catalog.array_to_string(p.proconfig, ',') = 'search_path=pg_catalog'
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = c.oid
+      JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
+      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = ANY(%b) AND NOT t.tgisinternal
 """
 
@@ -194,14 +213,23 @@ class Opening:
         for table, key in KEYS.items():
             if keys.get(table) != f"PRIMARY KEY ({key})":
                 yield f"the table {table} has another primary key than this package makes"
-        triggers: dict[str, set[str]] = {}
-        for table, trigger in session.rows(_TRIGGERS, (space, names)):
-            triggers.setdefault(table, set()).add(trigger)
-        for table in COLUMNS:
-            found = triggers.get(table, set())
-            if GUARD not in found:
-                yield f"the table {table} lacks the trigger {GUARD}"
-            yield from (f"the table {table} has the trigger {name}: drop it" for name in sorted(found - {GUARD}))
+        yield from self._wrong_triggers(session, space, names)
+
+    def _wrong_triggers(self, session: Session, space: int, names: TextArray) -> Iterator[str]:
+        """Yield what is wrong with the guards, whose functions run with the rights of whoever writes."""
+        missing = set(COLUMNS)
+        for table, trigger, text, is_on, is_ours in session.rows(
+            _TRIGGERS, (_GUARD_TYPE, GUARD, GUARD_BODY, space, names)
+        ):
+            if trigger != GUARD:
+                yield f"the table {table} has the trigger {trigger}: drop it"
+                continue
+            missing.discard(table)
+            if not is_ours or _GUARD_WHEN not in text:
+                yield f"the trigger {GUARD} of the table {table} is another than this package makes"
+            elif not is_on:
+                yield f"the trigger {GUARD} of the table {table} is off: ALTER TABLE {table} ENABLE TRIGGER {GUARD}"
+        yield from (f"the table {table} lacks the trigger {GUARD}" for table in COLUMNS if table in missing)
 
     def _create(self, session: Session, topic: str) -> Found:
         """Make a log in the schema, beside what an application has there, unless another process was quicker."""

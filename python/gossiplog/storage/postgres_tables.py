@@ -37,6 +37,11 @@ PREFIX = "gossiplog_"
 """What the names of a log's tables begin with, and those of no other table in its schema."""
 GUARD = "gossiplog_guard"
 """The name of the trigger on each table, and of its function."""
+GUARD_BODY = (
+    " BEGIN RAISE EXCEPTION USING ERRCODE = 'GL001', MESSAGE ="
+    " '`apply` and `setup` must not write to ' || TG_TABLE_NAME; END "
+)
+"""What the function does."""
 IN_APPLY = "gossiplog.in_apply"
 """The setting of a transaction in which the statements of an application run."""
 
@@ -101,9 +106,8 @@ def statements_of_log(schema: str) -> Iterator[bytes]:
         yield f"CREATE TABLE {place}.{table}({listed}, PRIMARY KEY ({KEYS[table]})){fill}{storage}".encode()
     yield f"CREATE INDEX gossiplog_contents ON {place}.gossiplog_alternatives(content, seq)".encode()
     yield (
-        f"CREATE FUNCTION {place}.{GUARD}() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS $body$"
-        " BEGIN RAISE EXCEPTION USING ERRCODE = 'GL001', MESSAGE ="
-        " '`apply` and `setup` must not write to ' || TG_TABLE_NAME; END $body$"
+        f"CREATE FUNCTION {place}.{GUARD}() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog AS"
+        f" $body${GUARD_BODY}$body$"
     ).encode()
     for table in COLUMNS:
         yield (
