@@ -210,9 +210,10 @@ class Session:
         self._planned: dict[bytes, bytes] = {}
         self._text = connection.cursor()
         self._binary = connection.cursor(binary=True)
+        # The search path is still that of the role.
         (process, durable) = self.one(
             "SELECT pg_catalog.pg_backend_pid(), reset_val FROM pg_catalog.pg_settings"
-            " WHERE name = 'synchronous_commit'"
+            " WHERE name OPERATOR(pg_catalog.=) 'synchronous_commit'"
         )
         self.is_pooled = process != connection.info.backend_pid
         settings = {
