@@ -157,6 +157,31 @@ def test_a_guard_that_is_off_or_another_is_noticed(place: Place, change: str, sa
         reopen(place.location)
 
 
+@pytest.mark.parametrize("table", ["gossiplog_meta", "gossiplog_messages"])
+def test_a_table_that_a_crash_would_empty_is_refused(place: Place, table: str) -> None:
+    opened(place.location).close()
+    place.rows(f"ALTER TABLE {table} SET UNLOGGED")
+    with pytest.raises(CorruptLog, match=f"{table} .* is UNLOGGED, and a crash of the server empties it"):
+        reopen(place.location)
+
+
+def test_no_log_is_made_in_the_schema_of_a_stranger(postgres_server: Server, postgres_url: str) -> None:
+    role, schema = "squatter", PostgresStorage(postgres_url).url.schema
+    postgres_server.role(role)
+    superuser = postgres_url.replace(f"//{postgres.USER}@", "//postgres@")
+    try:
+        postgres_server.run(f"CREATE SCHEMA {schema} AUTHORIZATION {role}")
+        postgres_server.run(f"GRANT ALL ON SCHEMA {schema} TO {postgres.USER}")
+        for url in (postgres_url, superuser):
+            with pytest.raises(StorageError, match=rf"the schema {schema} belongs to {role}, .*ALTER SCHEMA"):
+                opened(url)
+        postgres_server.run(f"GRANT {role} TO {postgres.USER}")
+        opened(postgres_url).close()
+    finally:
+        postgres_server.run(f"DROP SCHEMA {schema} CASCADE")
+        postgres_server.drop_role(role)
+
+
 def test_indices_and_settings_of_an_operator_do_no_harm(place: Place) -> None:
     opened(place.location).close()
     place.rows("CREATE INDEX mine ON gossiplog_leaves (seq)")

@@ -6,7 +6,7 @@ Tables of an application in the same schema do not matter.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +41,20 @@ _GUARD_WHEN = f" WHEN ((current_setting('{IN_APPLY}'::text, true) = 'on'::text))
 
 _SPACE = "SELECT oid, pg_catalog.has_schema_privilege(oid, 'USAGE') FROM pg_catalog.pg_namespace WHERE nspname = %b"
 _RELATIONS = """
-    SELECT c.relname, c.relkind::pg_catalog.text, c.oid, c.relrowsecurity OR c.relhasrules,
+    SELECT c.relname, c.relkind::pg_catalog.text, c.oid, c.relrowsecurity OR c.relhasrules, c.relpersistence = 'p',
       pg_catalog.has_table_privilege(c.oid, 'SELECT')
     FROM pg_catalog.pg_class AS c
     WHERE c.relnamespace = %b::pg_catalog.oid AND c.relkind NOT IN ('i', 'I', 'S', 't')
       AND pg_catalog.starts_with(c.relname, %b)
+"""
+# Of a superuser, Postgres says that he is a member of every role.
+_OWNER = """
+    SELECT o.rolname::pg_catalog.text, n.nspowner = me.oid OR n.nspowner = d.datdba OR o.rolsuper
+      OR o.rolname = 'pg_database_owner' OR (NOT me.rolsuper AND pg_catalog.pg_has_role(n.nspowner, 'MEMBER'))
+    FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner
+      JOIN pg_catalog.pg_roles AS me ON me.rolname = CURRENT_USER
+      JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
+    WHERE n.nspname = %b
 """
 _COLUMNS = """
     SELECT c.relname, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attgenerated <> ''
@@ -178,9 +187,13 @@ class Opening:
 
     def _check_kind(self, relations: Mapping[str, tuple[Any, ...]], name: str) -> None:
         """Refuse a view or another thing in the place of a table, and a table that hides rows or does other things."""
-        kind, _, is_changed, _ = relations[name]
+        kind, _, is_changed, is_logged, _ = relations[name]
         if kind != "r":
             raise CorruptLog([f"{name} in {self.url.place} is no table of its own"])
+        if not is_logged:
+            raise CorruptLog(
+                [f"the table {name} in {self.url.place} is UNLOGGED, and a crash of the server empties it: SET LOGGED"]
+            )
         if is_changed:
             raise CorruptLog([f"the table {name} in {self.url.place} has rules, or row security: remove them"])
 
@@ -231,6 +244,16 @@ class Opening:
                 yield f"the trigger {GUARD} of the table {table} is off: ALTER TABLE {table} ENABLE TRIGGER {GUARD}"
         yield from (f"the table {table} lacks the trigger {GUARD}" for table in COLUMNS if table in missing)
 
+    def _check_owners(self, owners: Iterable[tuple[str, bool]]) -> None:
+        """Refuse to make a log in a schema that a stranger has made before: its owner could do everything to it."""
+        for owner, is_trusted in owners:
+            if not is_trusted:
+                raise StorageError(
+                    f"cannot make a log in {self.url.place}: the schema {self.url.schema} belongs to {owner}, of whom"
+                    " the role is no member: make the log as that role, or, if it is not to have the log, in another"
+                    f" schema, or ALTER SCHEMA {quoted(self.url.schema)} OWNER TO the role"
+                )
+
     def _create(self, session: Session, topic: str) -> Found:
         """Make a log in the schema, beside what an application has there, unless another process was quicker."""
         place, schema = self.url.place, self.url.schema
@@ -244,7 +267,9 @@ class Opening:
                 found = self.find(session)
                 if found is not None:
                     return found
-                if not session.rows(_SPACE, (schema,)):
+                owners = session.rows(_OWNER, (schema,))
+                self._check_owners(owners)
+                if not owners:
                     session.script(f"CREATE SCHEMA {quoted(schema)}".encode())
                 for statement in statements_of_log(schema):
                     session.script(statement)
