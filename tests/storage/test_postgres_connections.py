@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gossiplog
+from gossiplog import Signer
 from gossiplog.storage.postgres import PostgresStorage
 from gossiplog.storage.postgres_connections import ByteaArray, IntegerArray, Session, TextArray, with_literals
-from tests.postgres import shared_server
+from tests import postgres
+from tests.postgres import Server, shared_server
 from tests.strategies import repeatable
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -97,3 +100,15 @@ def test_behind_a_pooler_each_transaction_sets_what_it_needs(
     assert other.rows("SHOW search_path") == [('"$user", public',)]
     other.close()
     storage.close()
+
+
+def test_a_role_that_is_in_apply_by_its_settings_writes(
+    postgres_server: Server, postgres_url: str, signer: Signer
+) -> None:
+    postgres_server.run(f"ALTER ROLE {postgres.USER} SET gossiplog.in_apply = 'on'")
+    try:
+        with gossiplog.open(postgres_url, "org.example.test", signer=signer) as log:
+            log.append(1)
+            assert len(log) == 1
+    finally:
+        postgres_server.run(f"ALTER ROLE {postgres.USER} RESET gossiplog.in_apply")

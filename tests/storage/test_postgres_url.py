@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+import gossiplog
 from gossiplog import StorageError
 from gossiplog.storage.postgres_url import PostgresURL, check_nearly, is_postgres_url
 from tests.strategies import repeatable
@@ -206,3 +207,35 @@ def test_urls_are_values() -> None:
     assert url != PostgresURL.parse("postgres://me:other@h/notes?schema=s")
     assert pickle.loads(pickle.dumps(url)) == url
     assert len({url, PostgresURL.parse("postgres://me:word@h/notes?schema=s")}) == 1
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        " postgresql://gossip:PW@h/notes",
+        "\n\tPOSTGRES://gossip:PW@h/notes",
+        " postgresql:/gossip:PW@h/notes",
+        "jdbc:postgresql://h/notes?user=gossip&password=PW",
+        "jdbc:postgresql://gossip:PW@h/notes",
+        " jdbc:postgresql:notes?password=PW",
+        "host=h user=gossip password = PW",
+        "password=PW",
+        "mysql://h/notes?a=b&sslpassword=PW",
+        " https://gossip:PW@h/notes",
+    ],
+)
+def test_what_is_no_file_is_not_repeated_with_its_password(location: str) -> None:
+    with pytest.raises(StorageError) as failure:
+        gossiplog.open(location, read_only=True)
+    assert "PW" not in f"{failure.value!r} {failure.value}"
+    assert "postgresql://" in str(failure.value) or "leave them out" in str(failure.value)
+
+
+@pytest.mark.parametrize("location", ["./password=a", "/a?password=b", "my password", "file:a?password=b", " a"])
+def test_names_of_files_may_say_password(location: str) -> None:
+    check_nearly(location)
+
+
+def test_a_schema_that_postgres_would_replace_by_the_role_is_refused() -> None:
+    with pytest.raises(StorageError, match=r"'\$user' is for Postgres whichever has the role's name"):
+        PostgresURL.parse("postgresql:///notes?schema=$user")

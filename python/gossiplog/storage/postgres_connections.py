@@ -219,6 +219,8 @@ class Session:
         settings = {
             "search_path": f"{quoted(schema)}, pg_temp",
             "lock_timeout": f"'{LOCK_SECONDS}s'",
+            # A role's own would have the log's triggers refuse everything (postgres_tables.IN_APPLY).
+            "gossiplog.in_apply": "off",
             # It would compile what takes milliseconds.
             "jit": "off",
         }

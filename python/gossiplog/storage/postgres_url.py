@@ -22,6 +22,9 @@ _SCHEME = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 _NEARLY = re.compile(r"postgres(?:ql)?:(?!//)", re.IGNORECASE)
 # Any URL with a password, perhaps without its second slash.
 _OTHER = re.compile(r"(?!file:)([a-z][a-z0-9+.\-]*):/+[^/]*:[^/]*@", re.IGNORECASE)
+# Such a URL as other drivers write it, and a secret among parameters, as of libpq's other form.
+_PREFIXED = re.compile(r"([a-z][a-z0-9+.\-]*):postgres(?:ql)?:", re.IGNORECASE)
+_WITH_SECRET = re.compile(r"(?!file:|[./])(?:.*[?&\s;])?(?:ssl)?password\s*=", re.IGNORECASE | re.DOTALL)
 # Bytes of a name, beyond which Postgres cuts it off and two names are one.
 _LONGEST_NAME = 63
 _PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -133,9 +136,19 @@ def check_nearly(location: str) -> None:
     """Refuse what is nearly such a URL, since it would be taken for a file and repeated with its password.
 
     Raises:
-        StorageError: it lacks a slash, as a URL that went through a path has lost it; or it has another scheme, and a
-            password.
+        StorageError: it lacks a slash, as a URL that went through a path has lost it; or there is something before it;
+            or it has another scheme, and a password.
     """
+    location, given = location.lstrip(), location
+    if location != given and is_postgres_url(location):
+        raise StorageError("there are spaces before the URL of a log in Postgres: leave them out")
+    if prefixed := _PREFIXED.match(location):
+        raise StorageError(f"a URL that begins with {prefixed[1]}: names no log: expected {SHAPE}")
+    if not is_postgres_url(location) and _WITH_SECRET.match(location):
+        raise StorageError(
+            "a location with a password among its parameters names no log (it is not repeated here): expected the path"
+            f" of a file, which may begin with ./, or {SHAPE}"
+        )
     if nearly := _NEARLY.match(location):
         raise StorageError(
             f"a location that begins with {nearly[0]} and no two slashes is neither a URL nor the name of a file: a log"
@@ -171,6 +184,8 @@ def check_schema(schema: str) -> None:
     if not schema or "\0" in schema or length > _LONGEST_NAME:
         found = "it is empty" if not schema else "it has a zero" if "\0" in schema else f"it has {length} bytes"
         raise StorageError(f"the schema of a log is a name of 1 to {_LONGEST_NAME} bytes: {found}")
+    if schema == "$user":
+        raise StorageError("the schema '$user' is for Postgres whichever has the role's name: write that")
     if schema.startswith("pg_") or schema == "information_schema":
         raise StorageError(
             f"the schema {schema!r} is Postgres' own: give the log one of another name, as ?schema=notes"
