@@ -153,3 +153,16 @@ def test_names_that_need_quotes_and_tables_elsewhere_are_noted(in_postgres: Post
             assert reader.application_tables().missing == ['"A ""b"""', f'{elsewhere}."My Notes"']
     finally:
         place.rows(f"DROP SCHEMA IF EXISTS {elsewhere} CASCADE")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE OR REPLACE FUNCTION GOSSIPLOG_guard() RETURNS trigger AS ''",
+        "ALTER FUNCTION gossiplog_guard() RESET ALL",
+    ],
+)
+def test_the_function_of_the_guards_is_not_changed(sql: str) -> None:
+    with pytest.raises(StorageError, match="must not change gossiplog_ tables"):
+        check_statement(sql)
+    check_statement("SELECT 'gossiplog_guard'")

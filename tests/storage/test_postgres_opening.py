@@ -182,6 +182,19 @@ def test_no_log_is_made_in_the_schema_of_a_stranger(postgres_server: Server, pos
         postgres_server.drop_role(role)
 
 
+def test_a_constraint_that_somebody_added_is_no_damage(
+    place: Place, signer: Signer, opened: Callable[..., Log]
+) -> None:
+    log = opened(place.location, "org.example.test", signer=signer)
+    place.rows("ALTER TABLE gossiplog_messages ADD CONSTRAINT mine CHECK (seq < 2)")
+    log.append(1)
+    with pytest.raises(StorageError, match=r"somebody has added the constraint or index mine .*: drop it") as failure:
+        log.append(2)
+    assert not isinstance(failure.value, CorruptLog)
+    place.rows("ALTER TABLE gossiplog_messages DROP CONSTRAINT mine")
+    log.append(2)
+
+
 def test_indices_and_settings_of_an_operator_do_no_harm(place: Place) -> None:
     opened(place.location).close()
     place.rows("CREATE INDEX mine ON gossiplog_leaves (seq)")

@@ -33,6 +33,7 @@ _CAUSES: Mapping[str, str] = {
     "53100": "the server's disk is full",
     "53300": "the server has no connections left: raise max_connections, or put a pooler before it",
     "57014": "the statement was cancelled, by an operator or by statement_timeout",
+    "22P05": "the database has an encoding without a character of what was sent, as of a schema: make one of UTF8",
     "25P03": "idle_in_transaction_session_timeout ended the transaction: does an `apply` function wait for something?",
     "25P04": "transaction_timeout ended the transaction: does an `apply` function wait for something?",
     "3F000": "its schema was dropped or renamed meanwhile",
@@ -58,6 +59,7 @@ _PASSING = frozenset(
 )
 # Damage, and what our own statements only meet over rows or tables that no log has.
 _DAMAGE = frozenset({"XX001", "XX002", "58P01"})
+_CONSTRAINED = frozenset({"23503", "23505", "23514", "23P01"})
 _MISFITS = ("22", "23", "42")
 
 
@@ -108,6 +110,8 @@ def storage_error(place: str, doing: str, error: psycopg.Error, hide: Callable[[
         return CorruptLog([f"{what}{said} ({code})"])
     if code in _CAUSES:
         what += f"{_CAUSES[code]} ({said}; {code})"
+    elif code in _CONSTRAINED and (added := _added_constraint(error)):
+        what += f"somebody has added the constraint or index {added} to the log's tables: drop it ({said}; {code})"
     elif code.startswith(_MISFITS):
         if _is_anothers(error):
             return StorageError(f"{what}the application's tables do not take what it wrote ({said}; {code})")
@@ -124,6 +128,12 @@ def _is_anothers(error: psycopg.Error) -> bool:
     """Return whether an error is about a table that is not the log's, as of a constraint that waits for the commit."""
     table = error.diag.table_name
     return table is not None and not table.startswith("gossiplog_")
+
+
+def _added_constraint(error: psycopg.Error) -> str | None:
+    """Return the name of a constraint of a log's table that this package has not made; None for any other."""
+    table, name = error.diag.table_name or "", error.diag.constraint_name
+    return name if table.startswith("gossiplog_") and name != f"{table}_pkey" else None
 
 
 def _said(error: psycopg.Error) -> str:

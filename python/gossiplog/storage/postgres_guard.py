@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.postgres_tables import PREFIX
+from gossiplog.storage.postgres_tables import GUARD, PREFIX
 
 LOCKS = """
     SELECT lock.mode, lock.relation = ANY(%b::pg_catalog.oid[]), pg_catalog.starts_with(class.relname, 'gossiplog_')
@@ -82,6 +82,8 @@ def check_statement(sql: str) -> None:
     words = first_words(sql)
     if not words:
         return
+    if words[0] not in _ROWS and GUARD in sql.lower():
+        raise StorageError(f"`apply` and `setup` must not change {PREFIX} tables: {sql}")
     first, second = words[0], words[1] if len(words) > 1 else ""
     if first in _ENDS or (first == "prepare" and second == "transaction"):
         raise StorageError(f"`apply` and `setup` must not end the transaction: {sql}")
