@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -11,10 +11,12 @@ import pytest
 from psycopg.pq import PipelineStatus
 
 import gossiplog
-from gossiplog import CorruptLog, LogClosed, Signer, StorageError, core
+from gossiplog import CorruptLog, LogClosed, LogReplaced, Signer, StorageError, core
 from gossiplog.storage import postgres_connections
 from gossiplog.storage.base import SequencesTaken, Transaction
 from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres_connections import quoted
+from gossiplog.storage.postgres_tables import COLUMNS
 from tests.places import Place
 
 SIGNER = Signer(bytes(32))
@@ -265,3 +267,43 @@ def test_a_plan_is_written_as_a_whole_or_not_at_all(in_postgres: PostgresStorage
     add(in_postgres, 1, *range(number))
     with in_postgres.reader() as reader:
         assert reader.position().count == len(reader.leaves(b"", None, number + 1)) == number + 1
+
+
+@pytest.mark.parametrize("table", ["gossiplog_messages", "gossiplog_leaves"])
+@pytest.mark.parametrize("payloads", [["one"], ["one", "two"]])
+def test_a_rule_that_swallows_messages_is_noticed(
+    in_postgres: PostgresStorage, table: str, payloads: list[str]
+) -> None:
+    add(in_postgres, 0, "first")
+    add(in_postgres, 1, "second")
+    Place(str(in_postgres.url)).rows(f"CREATE RULE mine AS ON INSERT TO {table} DO INSTEAD NOTHING")
+    with pytest.raises(StorageError, match="rule on its tables"):
+        add(in_postgres, 2, *payloads)
+    Place(str(in_postgres.url)).rows(f"DROP RULE mine ON {table}")
+    add(in_postgres, 2, *payloads)
+    assert count(in_postgres) == 2 + len(payloads)
+
+
+@pytest.mark.parametrize("payloads", [["third"], ["third", "fourth"]])
+def test_who_has_a_log_open_notices_that_a_copy_took_its_place(
+    in_postgres: PostgresStorage, payloads: list[str]
+) -> None:
+    """A copy has the same identity and messages, and another schema: its lock and its channel are others."""
+    add(in_postgres, 0, "first")
+    add(in_postgres, 1, "second")
+    place = Place(str(in_postgres.url))
+    schema = quoted(in_postgres.url.schema)
+    old = quoted(f"{in_postgres.url.schema}_old")
+    place.rows(f"ALTER SCHEMA {schema} RENAME TO {old}")
+    with closing(PostgresStorage(in_postgres.url)) as copy:
+        copy.open("topic", create=True)
+        for table in COLUMNS:
+            place.rows(f"DELETE FROM {schema}.{table}")
+            place.rows(f"INSERT INTO {schema}.{table} SELECT * FROM {old}.{table}")
+    place.rows(f"DROP SCHEMA {old} CASCADE")
+    with pytest.raises(SequencesTaken):
+        add(in_postgres, 2, *payloads)
+    with pytest.raises(LogReplaced):
+        count(in_postgres)
+    with pytest.raises(LogReplaced), in_postgres.transaction() as transaction:
+        transaction.position()

@@ -170,7 +170,7 @@ class PostgresStorage(Storage):
         with self._reading("read") as session:
             if not single or session.is_pooled:
                 session.script(*session.begin_reading)
-            yield PostgresReader(session, self._statements, self._log.identity)
+            yield PostgresReader(session, self._statements, self._log.mark)
 
     @contextmanager
     def _reading(self, doing: str) -> Iterator[Session]:
@@ -209,7 +209,7 @@ class PostgresStorage(Storage):
         return PostgresTransaction(
             session,
             self._statements,
-            self._log.identity,
+            self._log.mark,
             self._guard,
             self._errors(doing),
             lock_key(self._log.space),
@@ -298,7 +298,7 @@ class PostgresStorage(Storage):
     def backup(self, target: str, progress: Progress | None = None) -> int:
         with self._reading("read") as session:
             session.script(*session.begin_reading)
-            count = PostgresReader(session, self._statements, self._log.identity).position().count
+            count = PostgresReader(session, self._statements, self._log.mark).position().count
             (snapshot,) = session.one("SELECT pg_catalog.pg_export_snapshot()")
             back_up(self._url, snapshot, target, self._hide)
         return count

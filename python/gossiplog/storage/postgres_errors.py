@@ -106,6 +106,8 @@ def storage_error(place: str, doing: str, error: psycopg.Error, hide: Callable[[
     code = error_code(error)
     said = hide(_said(error))
     what = f"cannot {doing} {place}: "
+    if error.diag.source_function == "RewriteQuery":
+        return StorageError(f"{what}a rule on its tables keeps messages from being stored: drop it ({said}; {code})")
     if code in _DAMAGE:
         return CorruptLog([f"{what}{said} ({code})"])
     if code in _CAUSES:

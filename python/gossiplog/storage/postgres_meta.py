@@ -15,7 +15,8 @@ from gossiplog.reprs import counted
 from gossiplog.storage.base import REBUILD_REQUESTED, Position
 
 POSITION = """
-    SELECT name, value FROM @.gossiplog_meta WHERE name NOT IN ('tables', 'index_fingerprint')
+    SELECT name, CASE name WHEN 'identity' THEN value || ' ' || tableoid::pg_catalog.text ELSE value END
+    FROM @.gossiplog_meta WHERE name NOT IN ('tables', 'index_fingerprint')
     UNION ALL SELECT '#count', pg_catalog.max(seq)::pg_catalog.text FROM @.gossiplog_messages
     UNION ALL SELECT '#alternative', pg_catalog.max(seq)::pg_catalog.text FROM @.gossiplog_alternatives
 """
@@ -42,7 +43,7 @@ def read_position(rows: Iterable[tuple[Any, ...]], schema: int, identity: str) -
     Args:
         rows: of the state.
         schema: that the log must have.
-        identity: likewise.
+        identity: of the log and its table, as `Found.mark`: a copy that was restored has tables of its own.
 
     Raises:
         CorruptLog: what is stored of it cannot be.

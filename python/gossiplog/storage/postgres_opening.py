@@ -95,6 +95,14 @@ class Found:
     tables: Mapping[str, int]
     identity: bytes
 
+    @property
+    def mark(self) -> str:
+        """What tells the log from all others, and from a copy of it that was restored in its place.
+
+        Whoever has the former open takes the lock of a schema that is gone, and listens on its channel.
+        """
+        return f"{self.identity.hex()} {self.tables['gossiplog_meta']}"
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:

@@ -144,13 +144,13 @@ class PostgresReader(Reader):
     Args:
         session: with the connection.
         statements: the texts of the statements.
-        identity: of the log that was opened.
+        identity: of the log that was opened, as `Found.mark`.
     """
 
-    def __init__(self, session: Session, statements: Statements, identity: bytes) -> None:
+    def __init__(self, session: Session, statements: Statements, identity: str) -> None:
         self._session = session
         self._statements = statements
-        self._identity = identity.hex()
+        self._identity = identity
 
     def _rows(self, statement: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement."""

@@ -41,25 +41,31 @@ _CHECK_BEFORE = """
     INSERT INTO @.gossiplog_messages(seq, value, links)
     SELECT (SELECT pg_catalog.max(seq) FROM @.gossiplog_messages), '', ''
     WHERE NOT EXISTS (SELECT FROM @.gossiplog_messages WHERE seq = %b)
-      OR NOT EXISTS (SELECT FROM @.gossiplog_meta WHERE name = 'identity' AND value = %b)
+      OR NOT EXISTS (
+        SELECT FROM @.gossiplog_meta
+        WHERE name = 'identity' AND value || ' ' || tableoid::pg_catalog.text = %b)
 """
 # What is in WITH is done last: a sequence that is taken is noticed before a key that is there, as where two threads
-# append the same after the same heads.
+# append the same after the same heads. Nobody looks at what is returned: Postgres refuses the statement where a rule on
+# the table would have it do nothing, as does a WITH.
 _ADD_ONE = """
     WITH leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b))
     INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (%b, %b, %b)
+    RETURNING seq
 """
 # The same, with the check that _CHECK_BEFORE makes: without the message before it, the sequence is null.
 _ADD_NEXT = """
     WITH leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b))
     INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (
       (SELECT seq + 1 FROM @.gossiplog_messages
-       WHERE seq = %b AND %b = (SELECT value FROM @.gossiplog_meta WHERE name = 'identity')), %b, %b)
+       WHERE seq = %b AND %b = (
+         SELECT value || ' ' || tableoid::pg_catalog.text FROM @.gossiplog_meta WHERE name = 'identity')), %b, %b)
+    RETURNING seq
 """
 _ADD_MESSAGES = """
-    INSERT INTO @.gossiplog_messages(seq, value, links) SELECT * FROM unnest(%b, %b, %b)
+    INSERT INTO @.gossiplog_messages(seq, value, links) SELECT * FROM unnest(%b, %b, %b) RETURNING NULL
 """
-_ADD_LEAVES = "INSERT INTO @.gossiplog_leaves(key, hash, seq) SELECT * FROM unnest(%b, %b, %b)"
+_ADD_LEAVES = "INSERT INTO @.gossiplog_leaves(key, hash, seq) SELECT * FROM unnest(%b, %b, %b) RETURNING NULL"
 _ADD_ALTERNATIVES = "INSERT INTO @.gossiplog_alternatives(seq, content) SELECT * FROM unnest(%b, %b)"
 _ADD_CHILDREN = "INSERT INTO @.gossiplog_children(parent, child) SELECT * FROM unnest(%b, %b)"
 _ADD_HEADS = "INSERT INTO @.gossiplog_heads(key, seq) SELECT * FROM unnest(%b, %b)"
@@ -116,7 +122,7 @@ class PostgresTransaction(PostgresReader, Transaction):
     Args:
         session: with the connection.
         statements: the texts of statements.
-        identity: of the log that was opened.
+        identity: of the log that was opened, as `Found.mark`.
         guard: of the storage.
         errors: as which the driver's errors are raised.
         lock: the key of the log's lock, for `pg_advisory_xact_lock`.
@@ -130,7 +136,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         self,
         session: Session,
         statements: Statements,
-        identity: bytes,
+        identity: str,
         guard: Guard,
         errors: PostgresErrors,
         lock: tuple[int, int],
