@@ -11,7 +11,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.storage.postgres import PostgresStorage
 from gossiplog.storage.postgres_connections import ByteaArray, IntegerArray, Session, TextArray, with_literals
-from tests import postgres
+from gossiplog.storage.postgres_url import PostgresURL
 from tests.postgres import Server, shared_server
 from tests.strategies import repeatable
 
@@ -105,10 +105,10 @@ def test_behind_a_pooler_each_transaction_sets_what_it_needs(
 def test_a_role_that_is_in_apply_by_its_settings_writes(
     postgres_server: Server, postgres_url: str, signer: Signer
 ) -> None:
-    postgres_server.run(f"ALTER ROLE {postgres.USER} SET gossiplog.in_apply = 'on'")
-    try:
-        with gossiplog.open(postgres_url, "org.example.test", signer=signer) as log:
-            log.append(1)
-            assert len(log) == 1
-    finally:
-        postgres_server.run(f"ALTER ROLE {postgres.USER} RESET gossiplog.in_apply")
+    role, schema = "always_in_apply", PostgresURL.parse(postgres_url).schema
+    postgres_server.role(role, superuser=True)
+    postgres_server.run(f"ALTER ROLE {role} SET gossiplog.in_apply = 'on'")
+    with gossiplog.open(postgres_server.url(schema, user=role), "org.example.test", signer=signer) as log:
+        log.append(1)
+        assert len(log) == 1
+    postgres_server.drop_role(role)
