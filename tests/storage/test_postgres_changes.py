@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from gossiplog import Log, Signer
+from gossiplog import Log, Signer, StorageError
 from gossiplog.log import following
 from gossiplog.storage import postgres_changes
 from gossiplog.storage.postgres import PostgresStorage
@@ -114,6 +114,22 @@ def test_a_lost_connection_is_made_anew_and_not_trusted_meanwhile(
     calls.wait(lambda: calls.count >= 3)
     assert states == [False, True]
     assert listening(postgres_server, announced) != [pid]
+
+
+def test_the_process_of_a_lost_writer_is_no_longer_its_own(announced: Log, postgres_server: Server) -> None:
+    """The server may give its number to the process of another program."""
+    announced.append(0)
+    storage = announced._storage
+    assert isinstance(storage, PostgresStorage)
+    with pytest.raises(StorageError), storage.transaction() as transaction:
+        transaction.position()
+        process = storage._writing_process
+        postgres_server.run("SELECT pg_terminate_backend(%s, 10000)", process)
+        transaction.position()
+    assert process
+    assert storage._writing_process == 0
+    announced.append(1)
+    assert storage._writing_process not in (0, process)
 
 
 def test_it_ends_with_the_log(announced: Log, postgres_server: Server) -> None:

@@ -79,7 +79,8 @@ class PostgresStorage(Storage):
         self._reconnections = 0
         # None until somebody waits for commits of others.
         self._changes: CommitListener | None = None
-        # The server's process that the last writer's connection is with, by which it is known who has notified.
+        # The server's process that the writer's connection is with, by which it is known who has notified; 0 for none:
+        # once it has ended, that of another program may have its number.
         self._writing_process = 0
 
     @property
@@ -165,6 +166,13 @@ class PostgresStorage(Storage):
         self._writer = session
         self._writing_process = 0 if session.is_pooled else session.connection.info.backend_pid
 
+    def _drop_writer(self) -> None:
+        """Close the connection that writes, which is lost; its notifications are another's from now on."""
+        self._writing_process = 0
+        if self._writer is not None:
+            self._writer.close()
+        self._note_lost()
+
     @contextmanager
     def reader(self, *, single: bool = False) -> Iterator[Reader]:
         with self._reading("read") as session:
@@ -243,9 +251,7 @@ class PostgresStorage(Storage):
         Raises:
             StorageError: it does not come back.
         """
-        if self._writer is not None:
-            self._writer.close()
-        self._note_lost()
+        self._drop_writer()
         until = time.monotonic() + _RESTART_SECONDS
         while True:
             try:
@@ -289,6 +295,8 @@ class PostgresStorage(Storage):
         self._is_writing = False
         if self._writer is not None:
             self._writer.roll_back()
+            if not self._writer.is_idle:
+                self._writing_process = 0
 
     def size(self) -> int:
         with self._reading("read") as session:
@@ -357,8 +365,7 @@ class PostgresStorage(Storage):
             raise LogClosed(f"the log {self.place} is closed")
         if self._writer.is_idle:
             return self._writer
-        self._writer.close()
-        self._note_lost()
+        self._drop_writer()
         session = self.connect()
         self._take_writer(session)
         return session
