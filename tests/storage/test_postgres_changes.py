@@ -121,9 +121,9 @@ def test_the_process_of_a_lost_writer_is_no_longer_its_own(announced: Log, postg
     announced.append(0)
     storage = announced._storage
     assert isinstance(storage, PostgresStorage)
-    with pytest.raises(StorageError), storage.transaction() as transaction:
+    process = storage._writing_process
+    with pytest.raises(StorageError), storage.transaction() as transaction:  # noqa: PT012
         transaction.position()
-        process = storage._writing_process
         postgres_server.run("SELECT pg_terminate_backend(%s, 10000)", process)
         transaction.position()
     assert process

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,3 +113,16 @@ def test_a_role_that_is_in_apply_by_its_settings_writes(
         log.append(1)
         assert len(log) == 1
     postgres_server.drop_role(role)
+
+
+def test_what_other_clients_of_a_pooler_have_prepared_is_left_to_them(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.script(b"PREPARE theirs AS SELECT 1")
+    monkeypatch.setattr(session, "is_pooled", True)
+    session.script(b"BEGIN")
+    with pytest.raises(psycopg.errors.DivisionByZero), session.pipeline():
+        session.run("SELECT 1 / 0")
+    session.undo("ROLLBACK")
+    assert session.script_rows(b"EXECUTE theirs") == [(1,)]
+    session.script(b"DEALLOCATE theirs")

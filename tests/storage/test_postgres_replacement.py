@@ -134,6 +134,61 @@ def test_a_dry_run_and_one_that_fails_change_nothing(url: str, target: Log, monk
     assert rebase(url, target, bad).former
 
 
+def test_a_connection_that_is_lost_with_the_commit_is_looked_into(
+    url: str, target: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, _ = write(url, "bad", "good")
+    commit, connect = postgres_replacement.Session.commit, postgres_replacement.Session
+
+    def deliver(session: postgres_connections.Session) -> None:
+        commit(session)
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(postgres_replacement.Session, "commit", deliver)
+    assert rebase(url, target, bad).former
+    assert payloads(url) == ["good"]
+    good, _ = write(url, "more", "end")
+
+    def go_away(session: postgres_connections.Session) -> None:
+        def refuse(*_: object, **options: object) -> None:
+            raise psycopg.OperationalError("no server")
+
+        monkeypatch.setattr(postgres_replacement, "Session", refuse)
+        deliver(session)
+
+    monkeypatch.setattr(connect, "commit", go_away)
+    with pytest.raises(StorageError, match="the server cannot be asked whether it has replaced the log"):
+        rebase(url, target, good)
+
+
+def test_an_export_leaves_no_settings_on_a_connection(url: str, target: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(url, "one")
+    found: list[str] = []
+    close = postgres_connections.Session.close
+
+    def look(session: postgres_connections.Session) -> None:
+        if session.is_idle:
+            found.extend(session.one("SELECT pg_catalog.current_setting('enable_indexscan')"))
+        close(session)
+
+    monkeypatch.setattr(postgres_replacement.Session, "close", look)
+    gossiplog.repair(url)
+    assert found
+    assert set(found) == {"on"}
+
+
+def test_a_folder_that_cannot_be_made_is_said(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(postgres_replacement.tempfile, "TemporaryDirectory", fail)
+    with (
+        pytest.raises(StorageError, match="No space left on device; name another by the variable TMPDIR"),
+        SchemaReplacement(PostgresURL.parse(url), "replace"),
+    ):
+        pass
+
+
 def test_programs_that_have_the_log_open_notice(url: str, target: Log) -> None:
     bad, _ = write(url, "bad", "good")
     with gossiplog.open(url) as log:

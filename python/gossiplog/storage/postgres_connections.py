@@ -329,6 +329,9 @@ class Session:
         if self._has_failed:
             self._has_failed = False
             self._planned.clear()
+            if self.is_pooled:
+                # Nothing is prepared there, and what is on the connection is other clients'.
+                return
             self._text.execute(f"DEALLOCATE ALL -- {self._failures}".encode())
 
     def commit(self) -> None:

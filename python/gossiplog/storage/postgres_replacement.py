@@ -28,7 +28,7 @@ from psycopg import sql
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.storage.postgres_connections import Session, quoted
-from gossiplog.storage.postgres_errors import DENIED, PostgresErrors, error_code, hiding
+from gossiplog.storage.postgres_errors import DENIED, PostgresErrors, error_code, hiding, is_connection_lost
 from gossiplog.storage.postgres_meta import integer
 from gossiplog.storage.postgres_opening import Opening, lock_key
 from gossiplog.storage.postgres_tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
@@ -62,9 +62,9 @@ _PAGES = """
     SELECT pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8
     FROM pg_catalog.pg_class AS c WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = %b
 """
-# Whatever an index says, the rows of the table are read.
+# Whatever an index says, the rows of the table are read. Behind a pooler, a session's settings are others', too.
 _WITHOUT_INDICES = "; ".join(
-    f"SET enable_{way} = off" for way in ("indexscan", "indexonlyscan", "bitmapscan", "mergejoin")
+    f"SET LOCAL enable_{way} = off" for way in ("indexscan", "indexonlyscan", "bitmapscan", "mergejoin")
 )
 
 
@@ -88,10 +88,19 @@ class SchemaReplacement:
         self._errors = PostgresErrors(url.place, doing, hiding(url))
 
     def __enter__(self) -> Self:
-        with self._errors:
-            session = Session(self.path, synchronous="full")
-        self._session = session
-        self._folder = tempfile.TemporaryDirectory(prefix="gossiplog-replacement-")
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="gossiplog-replacement-")
+        except OSError as error:
+            raise StorageError(
+                f"cannot make a folder for the new log: {error.strerror or error}; name another by the variable TMPDIR"
+            ) from error
+        try:
+            with self._errors:
+                self._session = Session(self.path, synchronous="full")
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        session = self._session
         self.new = str(Path(self._folder.name, "new.db"))
         try:
             with self._errors:
@@ -149,7 +158,6 @@ class SchemaReplacement:
             with self._errors, closing(sqlite3.connect(path, isolation_level=None)) as target:
                 if not any(reading.rows(_COLUMNS_OF, (self._space, table)) for table in COLUMNS):
                     raise NotALog(f"{self.path} holds no log in its schema {self.path.schema}")
-                reading.script(_WITHOUT_INDICES.encode())
                 target.execute("PRAGMA synchronous = OFF")
                 for statement in TABLES:
                     target.execute(statement)
@@ -220,7 +228,8 @@ class SchemaReplacement:
             The place of the former log.
 
         Raises:
-            StorageError: the role lacks a right, or the server failed. Nothing has changed then.
+            StorageError: the role lacks a right, or the server failed. Nothing has changed then, unless the error says
+                that this could not be found out.
         """
         session, schema = self._session, self.path.schema
         try:
@@ -247,7 +256,7 @@ class SchemaReplacement:
                         (str(value), name),
                     )
                 session.run("SELECT pg_catalog.pg_notify(%b, '')", (f"gossiplog_{self._space}",))
-                session.commit()
+                self._commit()
         except StorageError as error:
             if isinstance(error.__cause__, psycopg.Error) and error_code(error.__cause__) == DENIED:
                 raise StorageError(
@@ -256,6 +265,39 @@ class SchemaReplacement:
                 ) from error
             raise
         return str(replace(self.path, schema=former))
+
+    def _commit(self) -> None:
+        """Commit; where the connection is lost meanwhile, find out whether the new log is in its place."""
+        try:
+            self._session.commit()
+        except psycopg.Error as error:
+            if not is_connection_lost(error):
+                raise
+            if not self._is_published(error):
+                raise
+
+    def _is_published(self, failure: psycopg.Error) -> bool:
+        # The lock is free once the server has ended the transaction, one way or the other.
+        self._session.close()
+        first, second = lock_key(self._space)
+        try:
+            with closing(sqlite3.connect(f"{Path(self.new).as_uri()}?mode=ro", uri=True)) as source:
+                (identity,) = source.execute("SELECT value FROM gossiplog_meta WHERE name = 'identity'").fetchone()
+            with closing(Session(self.path, synchronous="full")) as session:
+                session.script(*session.begin_writing)
+                session.script(f"SELECT pg_catalog.pg_advisory_xact_lock({first}, {second})".encode())
+                found = session.rows(
+                    f"SELECT FROM {quoted(self.path.schema).replace('%', '%%')}.gossiplog_meta"
+                    " WHERE name = 'identity' AND value = %b",
+                    (str(identity),),
+                )
+        except (psycopg.Error, StorageError, sqlite3.Error) as error:
+            raise StorageError(
+                f"{self._errors.translated(failure)}: the connection was lost while the commit was on its way, and the"
+                " server cannot be asked whether it has replaced the log. Once it answers, look at the log before this"
+                " is tried again"
+            ) from error
+        return bool(found)
 
     def _make_schema(self, suffix: str) -> str:
         for name in _names(self.path.schema, suffix):
@@ -293,6 +335,7 @@ class SchemaReplacement:
 def _batches(reading: Session, select: str) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows of a statement, some at a time."""
     with reading.connection.transaction(), reading.connection.cursor(name="gossiplog_export", binary=True) as cursor:
+        reading.script(_WITHOUT_INDICES.encode())
         cursor.execute(sql.SQL(select))
         while rows := cursor.fetchmany(_BATCH):
             yield rows
