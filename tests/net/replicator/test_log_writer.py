@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -256,11 +257,14 @@ async def test_files_that_lose_their_names_are_reported_once(
     happened: list[events.Event] = []
     telemetry = Telemetry(happened.append)
     look, looks = log.replica.check_files, 0
+    # No file is moved in the middle of a look, which would say where it is by then.
+    looking = threading.Lock()
 
     def check_files() -> None:
         nonlocal looks
-        looks += 1
-        look()
+        with looking:
+            looks += 1
+            look()
 
     async def look_again() -> None:
         before = looks
@@ -275,12 +279,14 @@ async def test_files_that_lose_their_names_are_reported_once(
         await look_again()
         assert not happened
         for reports in (1, 2):
-            path.rename(moved)
+            with looking:
+                path.rename(moved)
             await look_again()
             assert [str(event.error) for event in happened if isinstance(event, events.Failed)] == [
                 f"the file {path} was moved away while the log was open, so nothing more is written to it: move it"
                 f" back from {moved} to go on"
             ] * reports
-            moved.rename(path)
+            with looking:
+                moved.rename(path)
             await look_again()
         log.close()
