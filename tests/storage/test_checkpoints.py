@@ -17,8 +17,8 @@ from gossiplog import Signer
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.log import Log
 from gossiplog.storage import SQLiteStorage, checkpoints
+from gossiplog.storage.base import Synchronous
 from gossiplog.storage.database_file import read_identity_and_count
-from gossiplog.storage.sqlite import Synchronous
 
 TOPIC = "checkpoints.example.com"
 SIGNER = Signer(bytes(32))

@@ -11,9 +11,8 @@ from gossiplog.log.log import Log
 from gossiplog.message import check_topic
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Progress
+from gossiplog.storage.base import Progress, Synchronous
 from gossiplog.storage.location import Location, storage_at
-from gossiplog.storage.sqlite import Synchronous
 
 
 def open(

@@ -18,12 +18,12 @@ from gossiplog.log.replica import Replica
 from gossiplog.message import key_of
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage
-from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED
+from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, parse_tables
 from gossiplog.storage.commit_count import describe_former, describe_left
 from gossiplog.storage.location import Location, is_url, storage_at
 from gossiplog.storage.postgres_url import is_postgres_url
 from gossiplog.storage.set_aside import SetAside, find_set_aside
-from gossiplog.storage.sqlite_meta import new_meta, parse_tables
+from gossiplog.storage.sqlite_meta import new_meta
 
 _PAGE = 1024
 

@@ -12,6 +12,7 @@ CorruptLog where its file is damaged, and then nothing of the transaction was wr
 
 from __future__ import annotations
 
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,8 @@ PAGE_BYTES = 4 * 2**20
 # Longer than any transaction takes whose `apply` does.
 _CLOSING_SECONDS = 30.0
 
+Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
+"""When a commit waits for the disk, by the names of SQLite's settings."""
 ScanColumn: TypeAlias = Literal["seq", "key", "value"]
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the messages that an upgrade has gone through, and with all that there are."""
@@ -78,6 +81,17 @@ class Position:
     def is_rebuilding(self) -> bool:
         """Whether a rebuild of the application's tables was requested or has not ended."""
         return self.rebuild == REBUILD_REQUESTED or self.applied < self.rebuild
+
+
+def parse_tables(text: object) -> frozenset[str] | None:
+    """Return the names of tables that are stored as a JSON list; None for anything else."""
+    try:
+        names = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return None
+    return frozenset(names)
 
 
 @dataclass(frozen=True, slots=True)

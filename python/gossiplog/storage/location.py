@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.base import Storage
+from gossiplog.storage.base import Storage, Synchronous
 from gossiplog.storage.postgres_url import SHAPE, PostgresURL, check_nearly, is_postgres_url
 from gossiplog.storage.replacement import Replacement
-from gossiplog.storage.sqlite import SQLiteStorage, Synchronous
+from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_files import text_path
 
 if TYPE_CHECKING:

@@ -19,7 +19,16 @@ import psycopg
 
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
 from gossiplog.reprs import shell_path
-from gossiplog.storage.base import DiskFailure, Progress, Reader, SequencesTaken, Storage, Transaction, closing
+from gossiplog.storage.base import (
+    DiskFailure,
+    Progress,
+    Reader,
+    SequencesTaken,
+    Storage,
+    Synchronous,
+    Transaction,
+    closing,
+)
 from gossiplog.storage.postgres_backup import back_up
 from gossiplog.storage.postgres_changes import CommitListener, channel_of
 from gossiplog.storage.postgres_checks import integrity_problems
@@ -30,7 +39,6 @@ from gossiplog.storage.postgres_opening import Found, Opening, lock_key
 from gossiplog.storage.postgres_tables import PostgresReader, Statements
 from gossiplog.storage.postgres_transactions import PostgresTransaction, WriteTransaction
 from gossiplog.storage.postgres_url import PostgresURL
-from gossiplog.storage.sqlite import Synchronous
 
 # Connections of readers that are kept open between uses.
 _IDLE_READERS = 4

@@ -27,6 +27,7 @@ import psycopg
 from psycopg import sql
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.storage.postgres_changes import channel_of
 from gossiplog.storage.postgres_connections import Session, quoted
 from gossiplog.storage.postgres_errors import DENIED, PostgresErrors, error_code, hiding, is_connection_lost
 from gossiplog.storage.postgres_meta import integer
@@ -255,7 +256,7 @@ class SchemaReplacement:
                         f"UPDATE {quoted(schema).replace('%', '%%')}.gossiplog_meta SET value = %b WHERE name = %b",
                         (str(value), name),
                     )
-                session.run("SELECT pg_catalog.pg_notify(%b, '')", (f"gossiplog_{self._space}",))
+                session.run("SELECT pg_catalog.pg_notify(%b, '')", (channel_of(self._space),))
                 self._commit()
         except StorageError as error:
             if isinstance(error.__cause__, psycopg.Error) and error_code(error.__cause__) == DENIED:

@@ -28,10 +28,10 @@ from gossiplog.storage.base import (
     Reader,
     ScanColumn,
     divisions,
+    parse_tables,
 )
 from gossiplog.storage.postgres_connections import ByteaArray, IntegerArray, Session, TextArray, quoted
 from gossiplog.storage.postgres_meta import GET, POSITION, read_position
-from gossiplog.storage.sqlite_meta import parse_tables
 
 PREFIX = "gossiplog_"
 """What the names of a log's tables begin with, and those of no other table in its schema."""

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
 from gossiplog.reprs import counted, last_counted, shell_path
@@ -25,6 +25,7 @@ from gossiplog.storage.base import (
     Progress,
     Reader,
     Storage,
+    Synchronous,
     Transaction,
     closing,
 )
@@ -76,7 +77,6 @@ from gossiplog.storage.write_ahead_log import (
     unread_for_good,
 )
 
-Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
 # With these a commit that has returned is on disk.
 _DURABLE = ("full", "extra")
 # Connections of readers that are kept open between uses.

@@ -22,7 +22,7 @@ from typing import Any
 
 from gossiplog.errors import CorruptLog, NewerSchema
 from gossiplog.reprs import counted
-from gossiplog.storage.base import REBUILD_REQUESTED, Position
+from gossiplog.storage.base import REBUILD_REQUESTED, Position, parse_tables
 
 POSITION_ADDED = ", ".join(
     f"(SELECT value FROM gossiplog_meta WHERE name = '{name}')" for name in ("generation", "apply_version", "rebuild")
@@ -132,17 +132,6 @@ def read_tables(connection: sqlite3.Connection) -> frozenset[str]:
     if names is None:
         raise CorruptLog([f"the application's tables are named {reprlib.repr(text)}: expected a JSON list of texts"])
     return names
-
-
-def parse_tables(text: object) -> frozenset[str] | None:
-    """Return the names of tables that `write_tables` has stored as a text; None for anything else."""
-    try:
-        names = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return None
-    return frozenset(names)
 
 
 def missing_tables(connection: sqlite3.Connection, names: Collection[str]) -> frozenset[str]:
