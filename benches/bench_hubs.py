@@ -25,7 +25,7 @@ HUBS, LOGGING, LISTENING = 2, 20, 180
 RATE = 50.0
 SECONDS = 60.0
 MOST_SECONDS = 2.0
-# Until all processes have got their orders.
+# Seconds until the first append, by when all processes have their orders.
 _BEGINNING = 1.0
 APPENDS = 300
 MOST_DELAY = 0.1

@@ -249,7 +249,7 @@ class PostgresStorage(Storage):
         if self._is_stored(self._replace_writer(failure), transaction, failure):
             return
         if transaction.is_blind:
-            # The log of the server that answers now may be another: whoever has planned without a look at it looks.
+            # The server that answers now may have another state of the log: read the position, and plan anew.
             raise SequencesTaken
         raise failure
 

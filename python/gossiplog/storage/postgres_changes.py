@@ -1,6 +1,6 @@
 """Commits of others to a log in Postgres, as its NOTIFY announces them.
 
-Whoever commits messages notifies a channel of the log's. A thread with a connection of its own listens, from the moment
+Each commit of messages notifies the log's channel. A thread with a connection of its own listens, from the moment
 when somebody first waits. Any role of the database may notify any channel, so that a notification says no more than
 that there may be something new.
 

@@ -305,7 +305,7 @@ class SchemaReplacement:
             if not self._session.rows(_SPACE, (name,)):
                 self._session.script(f"CREATE SCHEMA {quoted(name)}".encode())
                 return name
-        raise AssertionError("names end never")
+        raise AssertionError("there is always another name")
 
     def _empty(self) -> None:
         """Empty the log's tables; make them anew where they are not as they have to be."""
