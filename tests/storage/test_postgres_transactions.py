@@ -1,23 +1,29 @@
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from psycopg.pq import PipelineStatus
 
 import gossiplog
-from gossiplog import CorruptLog, LogClosed, LogReplaced, Signer, StorageError, core
+from gossiplog import CorruptLog, LogClosed, LogReplaced, RefusedMessage, Signer, StorageError, core
 from gossiplog.storage import postgres_connections
 from gossiplog.storage.base import SequencesTaken, Transaction
 from gossiplog.storage.postgres import PostgresStorage
 from gossiplog.storage.postgres_connections import quoted
 from gossiplog.storage.postgres_tables import COLUMNS
+from tests import postgres
 from tests.places import Place
+from tests.strategies import repeatable
 
 SIGNER = Signer(bytes(32))
 
@@ -174,6 +180,83 @@ def test_failures_in_pipelines_forget_no_statement(in_postgres: PostgresStorage,
             add(in_postgres, number, number)
     assert count(in_postgres) == 8
     assert [record for record in caplog.records if "ignored" in record.getMessage()] == []
+
+
+STEPS = {
+    "append": [],
+    "append often": [[]] * 7,
+    "write": ["INSERT INTO mine VALUES (1)"],
+    "write often": [["INSERT INTO mine VALUES (1)"]] * 7,
+    "refuse": ["INSERT INTO mine VALUES (1)", "refuse"],
+    "refuse at once": ["refuse"],
+    "fail": ["INSERT INTO mine VALUES (2)", "SELECT * FROM nowhere", "INSERT INTO mine VALUES (3)"],
+    "break a constraint": ["INSERT INTO part VALUES (1)"],
+    "drop": ["DROP TABLE IF EXISTS scratch", "CREATE TABLE scratch (a integer)"],
+    "alter": ["ALTER TABLE scratch ADD COLUMN IF NOT EXISTS b integer"],
+    "forget": ["DEALLOCATE ALL"],
+}
+OTHERS = ("insert many", "behind another's", "long", "give up", "lost")
+
+
+@repeatable(15)
+@given(st.lists(st.sampled_from((*STEPS, *OTHERS)), min_size=4, max_size=16))
+@example(["write often", "refuse at once", "append", "drop", "write often", "fail", "append"])
+def test_an_append_is_stored_whatever_went_before(names: list[str]) -> None:
+    """What the driver, the server and the session hold for planned is one."""
+
+    def setup(transaction: Any) -> None:
+        for table in ("mine (a integer)", "scratch (a integer)", "item (id integer PRIMARY KEY)"):
+            transaction.execute(f"CREATE TABLE {table}")
+        transaction.execute("CREATE TABLE part (item integer REFERENCES item DEFERRABLE INITIALLY DEFERRED)")
+
+    def apply(message: Any, transaction: Any) -> None:
+        for statement in message.payload["run"]:
+            if statement == "refuse":
+                raise ValueError
+            if "nowhere" in statement:
+                with pytest.raises(psycopg.errors.UndefinedTable):
+                    transaction.execute(statement)
+            else:
+                transaction.execute(statement)
+
+    numbers = itertools.count()
+
+    def payload(*statements: str) -> dict[str, Any]:
+        return {"run": list(statements), "number": next(numbers)}
+
+    opened = partial(gossiplog.open, apply=apply)
+    stored = 0
+    with (
+        postgres.schema_of(server := postgres.shared_server()) as schema,
+        opened(url := server.url(schema, application_name=schema), "topic", signer=SIGNER, setup=setup) as log,
+        opened(url, "topic", signer=Signer(bytes([1] * 32))) as other,
+    ):
+        for name in names:
+            if name in STEPS:
+                for run in STEPS[name] if "often" in name else [STEPS[name]]:
+                    with suppress(RefusedMessage):
+                        log.append(payload(*run))
+                        stored += 1
+            elif name == "insert many":
+                values = [SIGNER.sign("topic", 1, [], payload())[1] for _ in range(20)]
+                stored += log.insert_many(values).inserted
+            elif name == "behind another's":
+                other.append(payload())
+                stored += 1
+            elif name == "long":
+                log.append(payload() | {"text": "x" * 5000})
+                stored += 1
+            elif name == "give up":
+                with suppress(ZeroDivisionError), log._storage.transaction() as transaction:
+                    transaction.position()
+                    raise ZeroDivisionError
+            else:
+                server.end_backends(schema)
+            log.append(payload())
+            stored += 1
+        assert len(log) == len(other) == stored
+        assert log.root == other.root
+        log.verify()
 
 
 def test_the_application_reads_what_it_wrote_and_the_log(in_postgres: PostgresStorage) -> None:

@@ -41,6 +41,8 @@ _DEFAULTS = {
     "tcp_user_timeout": "60000",
     "application_name": "gossiplog",
 }
+# What the server says of statements after which the driver drops all plans (psycopg/_preparing.py, _should_discard).
+_DROPPING = ("DROP ", "ALTER ", "ROLLBACK", "DISCARD ", "DEALLOCATE")
 # Bytes of a parameter that is written into the text of its statement.
 _MOST_LITERAL = 4096
 _BYTEA, _BYTEA_ARRAY = 17, 1001
@@ -204,7 +206,7 @@ class Session:
             (TextArray, _TextArrayDumper),
         ):
             connection.adapters.register_dumper(kind, dumper)
-        self._failures = 0
+        self._dropped = 0
         self._has_failed = False
         # The names of statements that the server has planned.
         self._planned: dict[bytes, bytes] = {}
@@ -313,26 +315,41 @@ class Session:
                 except psycopg.Error as error:
                     first = error
         except psycopg.Error as error:
-            self._failures += 1
             self._has_failed = True
             raise first or error from None
         if first is not None:
             raise first
 
     def undo(self, statement: str) -> None:
-        """Run a statement that undoes something, after which the connection is good again.
+        """Run a statement that undoes something, after which the connection is good again, and nothing is planned.
 
         The driver takes statements for prepared that were to be prepared in a pipeline, behind one that failed. It
-        forgets them when it is told to drop all, by a text that it has not seen.
+        forgets them when it is told to drop all.
         """
         self._text.execute(statement.encode())
         if self._has_failed:
-            self._has_failed = False
-            self._planned.clear()
-            if self.is_pooled:
-                # Nothing is prepared there, and what is on the connection is other clients'.
-                return
-            self._text.execute(f"DEALLOCATE ALL -- {self._failures}".encode())
+            self._drop_plans()
+        else:
+            self.follow("ROLLBACK")
+
+    def follow(self, status: str) -> None:
+        """Drop all plans if the driver has dropped its own, and with them those of `planned`, after a statement.
+
+        Args:
+            status: what the server says that the statement did.
+        """
+        if self._planned and status.startswith(_DROPPING):
+            self._drop_plans()
+
+    def _drop_plans(self) -> None:
+        self._has_failed = False
+        self._planned.clear()
+        if self.is_pooled:
+            # Nothing is prepared there, and what is on the connection is other clients'.
+            return
+        self._dropped += 1
+        # A text that the driver has not seen, and so does not prepare.
+        self._text.execute(f"DEALLOCATE ALL -- {self._dropped}".encode())
 
     def commit(self) -> None:
         """Commit, or send that in a pipeline: `ending` then has what the server says."""

@@ -402,6 +402,7 @@ class PostgresTransaction(PostgresReader, Transaction):
         """
         try:
             self._session.script(*_CHECK_CONSTRAINTS)
+            self._session.follow("ROLLBACK")
         except psycopg.Error as error:
             self._undo(_SAVEPOINT)
             self._statements_run = 0
@@ -436,6 +437,7 @@ class PostgresTransaction(PostgresReader, Transaction):
                     look.execute(LOCKS.encode(), (IntegerArray(self._guard.oids), self._guard.schema))
                 if deferrable is not None:
                     deferrable.execute(_HAS_DEFERRABLE)
+            session.follow(cursor.statusmessage or "")
             if look is not None:
                 self._guard.look(look.fetchall(), sql)
             if deferrable is not None:
