@@ -188,7 +188,7 @@ def test_open(stage: Stage, places: Places, results: Results) -> None:
         log.insert_many(stage.mixed)
     opened = []
     # As with SQLite's, the driver is loaded before.
-    program = f"import gossiplog.storage.postgres\n{logs._OPEN}"
+    program = f"import gossiplog.storage.postgres.storage\n{logs._OPEN}"
     for _ in range(ROUNDS):
         output = subprocess.run([sys.executable, "-c", program, url], check=True, capture_output=True, text=True)
         opened.append(json.loads(output.stdout)[:2])

@@ -10,7 +10,7 @@ from typing import Any, LiteralString, cast
 import psycopg
 from psycopg import sql
 
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 
 class Place:

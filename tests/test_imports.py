@@ -40,6 +40,15 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("__main__",),
     ),
     "protocol": (("wire_pb2",), ("wire",), ("push", "refusals", "sync"), ("gossip",), ("broadcast",), ("__init__",)),
+    "storage.postgres": (
+        ("url",),
+        ("connections", "errors", "meta"),
+        ("tables",),
+        ("backup", "changes", "checks", "guard", "health", "opening"),
+        ("replacement", "transactions"),
+        ("storage",),
+        ("__init__",),
+    ),
     "pubsub": (
         ("rpc_pb2",),
         ("rpc",),

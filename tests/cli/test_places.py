@@ -8,7 +8,7 @@ import pytest
 
 from gossiplog.cli.places import LogPlace, warning_of, without_secrets
 from gossiplog.errors import StorageError
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 URL = "postgresql://me:s3cret%21@db.example.org/notes?schema=s"
 SHOWN = "postgresql://me@db.example.org/notes?schema=s"

@@ -23,7 +23,7 @@ from gossiplog.net.transport.network import Connection, Network
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import wire
 from gossiplog.protocol.sync import SyncServerConfig
-from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests.net.meshes import QUICK_PEER
 from tests.net.support import LISTEN, QUICK, TOPIC, Heard, guest, joined, until_equal
 from tests.postgres import Server, own_server

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog import SQLiteStorage
-from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres.storage import PostgresStorage
 
 
 @pytest.fixture

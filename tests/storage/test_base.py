@@ -22,7 +22,7 @@ from gossiplog import (
 )
 from gossiplog.storage import base
 from gossiplog.storage.base import PAGE_BYTES, Position, SequencesTaken, divisions
-from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests.storage.other_process import TOPIC, OtherProcess, plan_of, write
 
 SIGNER = Signer(bytes(32))

@@ -10,8 +10,8 @@ import pytest
 import gossiplog
 from gossiplog import MemoryStorage, SQLiteStorage, StorageError
 from gossiplog.storage.location import is_url, named_by, storage_at
-from gossiplog.storage.postgres import PostgresStorage
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.storage import PostgresStorage
+from gossiplog.storage.postgres.url import PostgresURL
 
 URL = "postgresql://me:s3cret@localhost:1/logs?schema=notes"
 
@@ -80,7 +80,7 @@ def test_a_log_is_pulled_from_no_other_url(tmp_path: Path) -> None:
 def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for name in [*sys.modules]:
-        if name.startswith("gossiplog.storage.postgres") and name != "gossiplog.storage.postgres_url":
+        if name.startswith("gossiplog.storage.postgres") and name != "gossiplog.storage.postgres.url":
             monkeypatch.delitem(sys.modules, name)
     with pytest.raises(StorageError, match=r"driver is missing: pip install 'gossiplog\[postgres\]'") as caught:
         storage_at(URL)

@@ -11,7 +11,7 @@ from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, Stor
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.location import server_health
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 
 def find_in_postgres(url: PostgresURL, quick: bool) -> Iterator[Finding]:

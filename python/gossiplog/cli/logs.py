@@ -42,7 +42,7 @@ from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import ApplyTransaction
 from gossiplog.storage.commit_count import CommitCount, describe_loss
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 from gossiplog.storage.set_aside import SET_ASIDE_SUFFIXES
 from gossiplog.storage.sqlite_files import formers, has_content, numbered, wal_of
 from gossiplog.storage.sqlite_tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gossiplog.errors import StorageError
 from gossiplog.reprs import shell_path
-from gossiplog.storage.postgres_url import PostgresURL, check_nearly, is_postgres_url
+from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
 
 # One of Postgres, or any with a password, as of a scheme that is misspelt.
 _URL = re.compile(r"postgres(?:ql)?:/|(?!file:)[a-z][a-z0-9+.\-]*:/+[^/]*:[^/]*@", re.IGNORECASE)

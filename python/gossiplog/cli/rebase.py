@@ -20,7 +20,7 @@ from gossiplog.log.rebasing import Fate, Rebased, rebase_command
 from gossiplog.message import ID_LENGTH
 from gossiplog.reprs import counted, listed
 from gossiplog.signer import Signer, default_key_path
-from gossiplog.storage.postgres_url import is_postgres_url
+from gossiplog.storage.postgres.url import is_postgres_url
 
 _ROWS = 100
 """Of the plan, shown on a terminal."""

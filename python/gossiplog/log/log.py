@@ -43,7 +43,7 @@ from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
 from gossiplog.storage.location import Location, is_url, storage_at
-from gossiplog.storage.postgres_url import PostgresURL, check_is_file, is_postgres_url
+from gossiplog.storage.postgres.url import PostgresURL, check_is_file, is_postgres_url
 from gossiplog.storage.sqlite_files import text_path
 
 if TYPE_CHECKING:

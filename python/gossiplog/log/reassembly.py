@@ -21,7 +21,7 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, parse_tables
 from gossiplog.storage.commit_count import describe_former, describe_left
 from gossiplog.storage.location import Location, is_url, storage_at
-from gossiplog.storage.postgres_url import is_postgres_url
+from gossiplog.storage.postgres.url import is_postgres_url
 from gossiplog.storage.set_aside import SetAside, find_set_aside
 from gossiplog.storage.sqlite_meta import new_meta
 

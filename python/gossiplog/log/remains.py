@@ -19,7 +19,7 @@ from gossiplog.reprs import frozen
 from gossiplog.storage import salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount, is_missing
 from gossiplog.storage.location import named_by
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 from gossiplog.storage.sqlite_files import check_files, distrust, has_content, wal_of
 from gossiplog.storage.sqlite_meta import new_meta, stored_identity
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects

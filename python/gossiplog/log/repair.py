@@ -51,7 +51,7 @@ from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
 from gossiplog.storage.commit_count import CommitCount, describe_loss
 from gossiplog.storage.database_file import read_identity_and_count
 from gossiplog.storage.location import Location, named_by, schema_replacement, storage_at
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 from gossiplog.storage.replacement import locked_alone
 from gossiplog.storage.sqlite_files import wal_of
 from gossiplog.storage.sqlite_tables import TABLES, TableStatement

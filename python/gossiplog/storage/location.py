@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gossiplog.errors import StorageError
 from gossiplog.storage.base import Storage, Synchronous
-from gossiplog.storage.postgres_url import SHAPE, PostgresURL, check_nearly, is_postgres_url
+from gossiplog.storage.postgres.url import SHAPE, PostgresURL, check_nearly, is_postgres_url
 from gossiplog.storage.replacement import Replacement
 from gossiplog.storage.sqlite import SQLiteStorage
 from gossiplog.storage.sqlite_files import text_path
 
 if TYPE_CHECKING:
-    from gossiplog.storage.postgres_health import ServerHealth
-    from gossiplog.storage.postgres_replacement import SchemaReplacement
+    from gossiplog.storage.postgres.health import ServerHealth
+    from gossiplog.storage.postgres.replacement import SchemaReplacement
 
 Location: TypeAlias = str | os.PathLike[str] | PostgresURL
 """What names a log that others find, too; ":memory:" is the exception."""
@@ -112,7 +112,7 @@ def schema_replacement(url: PostgresURL, doing: str) -> SchemaReplacement:
         StorageError: the driver is missing.
     """
     with _driver_of(url):
-        from gossiplog.storage.postgres_replacement import SchemaReplacement
+        from gossiplog.storage.postgres.replacement import SchemaReplacement
     return SchemaReplacement(url, doing)
 
 
@@ -123,13 +123,13 @@ def server_health(url: PostgresURL) -> ServerHealth:
         StorageError: it cannot be reached, or the driver is missing.
     """
     with _driver_of(url):
-        from gossiplog.storage.postgres_health import look_at_server
+        from gossiplog.storage.postgres.health import look_at_server
     return look_at_server(url)
 
 
 def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool) -> Storage:
     with _driver_of(url):
-        from gossiplog.storage.postgres import PostgresStorage
+        from gossiplog.storage.postgres.storage import PostgresStorage
     return PostgresStorage(url, synchronous=synchronous, read_only=read_only)
 
 

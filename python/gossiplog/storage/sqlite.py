@@ -36,7 +36,7 @@ from gossiplog.storage.commit_count import (
     describe_loss,
 )
 from gossiplog.storage.open_files import OpenFiles
-from gossiplog.storage.postgres_url import check_is_file
+from gossiplog.storage.postgres.url import check_is_file
 from gossiplog.storage.set_aside import find_set_aside
 from gossiplog.storage.sqlite_backup import back_up
 from gossiplog.storage.sqlite_files import (

@@ -29,7 +29,7 @@ from gossiplog.spark.source.options import (
 from gossiplog.spark.source.reader import LogReader
 from gossiplog.spark.source.stream_reader import LogStreamReader
 from gossiplog.spark.source.writer import LogArrowWriter
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 from tests.postgres import Server, schema_of
 
 TOPIC = "org.example.spark"

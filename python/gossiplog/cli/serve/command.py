@@ -17,7 +17,7 @@ from gossiplog.cli.settings import Config, ShowConfig, may_be_secret, misspelt, 
 from gossiplog.net.arguments import check_texts
 from gossiplog.net.http.addresses import read_networks
 from gossiplog.net.transport.limits import Limits
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 _DEFAULT = "127.0.0.1:8000"
 _LIMITS = Limits()

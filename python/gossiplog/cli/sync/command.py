@@ -19,7 +19,7 @@ from gossiplog.log import Log
 from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.base import check_same_topic
-from gossiplog.storage.postgres_url import PostgresURL, is_postgres_url
+from gossiplog.storage.postgres.url import PostgresURL, is_postgres_url
 from gossiplog.storage.sqlite_tables import BESIDE
 
 if TYPE_CHECKING:

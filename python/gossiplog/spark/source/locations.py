@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from gossiplog.errors import CorruptLog, NotALog, OptionError
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
-from gossiplog.storage.postgres_url import PostgresURL, check_nearly, is_postgres_url
+from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
 from gossiplog.storage.sqlite_tables import BESIDE
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)

@@ -31,7 +31,7 @@ from gossiplog.spark.folders import building, check_building
 from gossiplog.spark.source.locations import is_uri, opened
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, make_folder, merged, refused, remove_folder, stage
-from gossiplog.storage.postgres_url import is_postgres_url
+from gossiplog.storage.postgres.url import is_postgres_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

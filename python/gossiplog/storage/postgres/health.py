@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gossiplog.storage.postgres_connections import Session, TextArray
-from gossiplog.storage.postgres_errors import PostgresErrors, hiding
-from gossiplog.storage.postgres_tables import COLUMNS
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.connections import Session, TextArray
+from gossiplog.storage.postgres.errors import PostgresErrors, hiding
+from gossiplog.storage.postgres.tables import COLUMNS
+from gossiplog.storage.postgres.url import PostgresURL
 
 _SERVER = """
     SELECT pg_catalog.current_setting('server_version'), pg_catalog.pg_is_in_recovery(),

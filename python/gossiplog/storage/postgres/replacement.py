@@ -27,13 +27,13 @@ import psycopg
 from psycopg import sql
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.storage.postgres_changes import channel_of
-from gossiplog.storage.postgres_connections import Session, quoted
-from gossiplog.storage.postgres_errors import DENIED, PostgresErrors, error_code, hiding, is_connection_lost
-from gossiplog.storage.postgres_meta import integer
-from gossiplog.storage.postgres_opening import Opening, lock_key
-from gossiplog.storage.postgres_tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.changes import channel_of
+from gossiplog.storage.postgres.connections import Session, quoted
+from gossiplog.storage.postgres.errors import DENIED, PostgresErrors, error_code, hiding, is_connection_lost
+from gossiplog.storage.postgres.meta import integer
+from gossiplog.storage.postgres.opening import Opening, lock_key
+from gossiplog.storage.postgres.tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
+from gossiplog.storage.postgres.url import PostgresURL
 from gossiplog.storage.sqlite_tables import TABLES
 
 _LONGEST_NAME = 63

@@ -9,8 +9,8 @@ import pytest
 from gossiplog import CorruptLog, NotALog, Signer, StorageError, TopicMismatch
 from gossiplog.errors import NewerSchema, OlderSchema
 from gossiplog.log import Log
-from gossiplog.storage import postgres_connections
-from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres import connections
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests import postgres
 from tests.places import Place
 from tests.postgres import Server
@@ -279,7 +279,7 @@ def test_a_role_without_rights_is_told_which(postgres_server: Server, postgres_u
 
 
 def test_a_server_that_is_too_old_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_connections, "OLDEST_SERVER", 990000)
+    monkeypatch.setattr(connections, "OLDEST_SERVER", 990000)
     with pytest.raises(StorageError, match=r"the server is Postgres \d+, and a log needs 99 or newer"):
         opened(postgres_url)
 

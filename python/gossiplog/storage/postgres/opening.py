@@ -14,10 +14,10 @@ import psycopg
 
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.storage.base import SCHEMA, Position, check_same_topic
-from gossiplog.storage.postgres_connections import Session, TextArray, quoted
-from gossiplog.storage.postgres_errors import DENIED, READ_ONLY, error_code
-from gossiplog.storage.postgres_meta import check_identity, integer
-from gossiplog.storage.postgres_tables import (
+from gossiplog.storage.postgres.connections import Session, TextArray, quoted
+from gossiplog.storage.postgres.errors import DENIED, READ_ONLY, error_code
+from gossiplog.storage.postgres.meta import check_identity, integer
+from gossiplog.storage.postgres.tables import (
     COLUMNS,
     GUARD,
     GUARD_BODY,
@@ -27,7 +27,7 @@ from gossiplog.storage.postgres_tables import (
     Statements,
     statements_of_log,
 )
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 LOCK_CLASS = 0x676F7373
 """The first half of the key of advisory locks of logs: "goss". The second is the oid of the schema."""

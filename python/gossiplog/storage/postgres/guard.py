@@ -1,7 +1,7 @@
 """What keeps an application's statements from the log's tables and from the transaction: guards against mistakes.
 
 - A statement that ends the transaction, or changes settings beyond it, is known by its first words.
-- Rows of the log's tables are kept by triggers (`postgres_tables.statements_of_log`), which look at a setting of the
+- Rows of the log's tables are kept by triggers (`tables.statements_of_log`), which look at a setting of the
   transaction.
 - What changes the tables themselves shows in the locks that the transaction holds (`pg_locks`), and so do the tables
   that a statement has written to, whether it names them, or a view, a function or a trigger does. They are looked at in
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.postgres_tables import GUARD, PREFIX
+from gossiplog.storage.postgres.tables import GUARD, PREFIX
 
 LOCKS = """
     SELECT lock.mode, lock.relation = ANY(%b::pg_catalog.oid[]), pg_catalog.starts_with(class.relname, 'gossiplog_')

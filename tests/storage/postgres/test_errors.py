@@ -5,14 +5,14 @@ import pytest
 
 from gossiplog import CorruptLog, StorageError
 from gossiplog.storage.base import DiskFailure
-from gossiplog.storage.postgres_errors import (
+from gossiplog.storage.postgres.errors import (
     PostgresErrors,
     hiding,
     is_connection_lost,
     is_no_verdict,
     storage_error,
 )
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 
 def error(code: str, text: str = "said") -> psycopg.Error:

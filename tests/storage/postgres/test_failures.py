@@ -13,8 +13,8 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, LogWentBack, Signer, StorageError
-from gossiplog.storage import postgres
-from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres import storage as postgres_storage
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests.postgres import Server, own_server
 from tests.postgres_proxy import Proxy, proxy_before
 
@@ -168,7 +168,7 @@ def test_a_commit_that_is_lost_is_not_taken_for_what_another_process_stored(
 def test_where_the_server_cannot_be_asked_a_commit_is_in_doubt(
     proxy: Proxy, postgres_server: Server, schema: str, delivered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(postgres_storage, "_RESTART_SECONDS", 0.0)
     with writing(proxy.url(schema), "append") as made:
         proxy.refuse()
         was_cut = proxy.cut_at(COMMIT, delivered=delivered)

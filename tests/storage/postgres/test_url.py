@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 import gossiplog
 from gossiplog import StorageError
-from gossiplog.storage.postgres_url import PostgresURL, check_nearly, is_postgres_url
+from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
 from tests.strategies import repeatable
 
 # Nothing else in a URL has it, so that it is in no text by chance.

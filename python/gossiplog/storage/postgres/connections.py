@@ -23,7 +23,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format, TransactionStatus
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 # The driver logs what it also raises, as of a pipeline in which a statement fails: on stderr, unless it is handled.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
@@ -221,7 +221,7 @@ class Session:
         settings = {
             "search_path": f"{quoted(schema)}, pg_temp",
             "lock_timeout": f"'{LOCK_SECONDS}s'",
-            # A role's own would have the log's triggers refuse everything (postgres_tables.IN_APPLY).
+            # A role's own would have the log's triggers refuse everything (tables.IN_APPLY).
             "gossiplog.in_apply": "off",
             # It would compile what takes milliseconds.
             "jit": "off",

@@ -9,8 +9,8 @@ import pytest
 
 from gossiplog import Signer, StorageError
 from gossiplog.log import Log
-from gossiplog.storage import postgres_backup
-from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres import backup
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests import postgres
 from tests.places import Place
 from tests.postgres import Server
@@ -66,10 +66,10 @@ def test_what_is_there_is_not_written_over(in_postgres: PostgresStorage, tmp_pat
 def test_what_pg_dump_lacks_is_said(
     in_postgres: PostgresStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_backup.shutil, "which", lambda name: None)
+    monkeypatch.setattr(backup.shutil, "which", lambda name: None)
     with pytest.raises(StorageError, match="postgresql-client"):
         in_postgres.backup(str(tmp_path / "log.dump"))
-    monkeypatch.setattr(postgres_backup.shutil, "which", lambda name: "/bin/false")
+    monkeypatch.setattr(backup.shutil, "which", lambda name: "/bin/false")
     with pytest.raises(StorageError, match="pg_dump ended with status 1"):
         in_postgres.backup(str(tmp_path / "log.dump"))
     assert [*tmp_path.iterdir()] == []
@@ -87,7 +87,7 @@ def test_no_argument_of_pg_dump_has_the_password(
         seen.append(command)
         return run(command, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(postgres_backup.subprocess, "run", noting)
+    monkeypatch.setattr(backup.subprocess, "run", noting)
     try:
         postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO dumper")
         postgres_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO dumper")

@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 
-from gossiplog.storage.postgres_connections import Session
-from gossiplog.storage.postgres_errors import DENIED, error_code
-from gossiplog.storage.postgres_tables import COLUMNS, KEYS, Statements
+from gossiplog.storage.postgres.connections import Session
+from gossiplog.storage.postgres.errors import DENIED, error_code
+from gossiplog.storage.postgres.tables import COLUMNS, KEYS, Statements
 
 _AMCHECK = """
     SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension AS e

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog import StorageError
-from gossiplog.storage.postgres import PostgresStorage
-from gossiplog.storage.postgres_guard import changes_rows, check_statement, first_words
+from gossiplog.storage.postgres.guard import changes_rows, check_statement, first_words
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests.places import Place
 from tests.strategies import repeatable
 

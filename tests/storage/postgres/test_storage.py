@@ -9,7 +9,7 @@ import pytest
 
 from gossiplog import CorruptLog, LogClosed, Signer, StorageError, core
 from gossiplog.storage.base import PAGE_BYTES, SequencesTaken, Transaction
-from gossiplog.storage.postgres import PostgresStorage
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests.places import Place
 from tests.postgres import Server
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from gossiplog.errors import StorageError
 from gossiplog.files import publish, sync
-from gossiplog.storage.postgres_connections import quoted
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.connections import quoted
+from gossiplog.storage.postgres.url import PostgresURL
 
 # Of what pg_dump says where it fails.
 _MOST_WORDS = 500

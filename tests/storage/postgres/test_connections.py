@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.storage.postgres import PostgresStorage
-from gossiplog.storage.postgres_connections import ByteaArray, IntegerArray, Session, TextArray, with_literals
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.connections import ByteaArray, IntegerArray, Session, TextArray, with_literals
+from gossiplog.storage.postgres.storage import PostgresStorage
+from gossiplog.storage.postgres.url import PostgresURL
 from tests.postgres import Server, shared_server
 from tests.strategies import repeatable
 

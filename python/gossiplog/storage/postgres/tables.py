@@ -1,7 +1,7 @@
 """The tables of a log in Postgres, and the statements that read them.
 
 In the text of a statement, @ stands for the log's schema. Its functions are named with their schema (see
-`gossiplog.storage.postgres_connections`), and its operators stand between types for which Postgres has one of its own:
+`gossiplog.storage.postgres.connections`), and its operators stand between types for which Postgres has one of its own:
 otherwise Postgres would prefer one for exactly these types that anybody has made who may create things in the schema,
 and run its function with the rights of the role that has opened the log.
 
@@ -30,8 +30,8 @@ from gossiplog.storage.base import (
     divisions,
     parse_tables,
 )
-from gossiplog.storage.postgres_connections import ByteaArray, IntegerArray, Session, TextArray, quoted
-from gossiplog.storage.postgres_meta import GET, POSITION, read_position
+from gossiplog.storage.postgres.connections import ByteaArray, IntegerArray, Session, TextArray, quoted
+from gossiplog.storage.postgres.meta import GET, POSITION, read_position
 
 PREFIX = "gossiplog_"
 """What the names of a log's tables begin with, and those of no other table in its schema."""

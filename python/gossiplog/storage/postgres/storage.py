@@ -1,9 +1,9 @@
 """A log in a Postgres database, in a schema of its own or beside an application's tables.
 
 One connection writes, guarded by a lock that a thread may hold; an advisory lock of the database keeps other processes
-out. Readers have connections of their own, and never wait for a writer. How a log is found and made is in
-`postgres_opening`, how a transaction begins and ends in `postgres_transactions`, the tables and the statements that
-read them in `postgres_tables`; `postgres_connections` says what is set on a connection.
+out. Readers have connections of their own, and never wait for a writer. How a log is found and made is in `opening`,
+how a transaction begins and ends in `transactions`, the tables and the statements that read them in `tables`;
+`connections` says what is set on a connection.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from gossiplog.storage.base import (
     Transaction,
     closing,
 )
-from gossiplog.storage.postgres_backup import back_up
-from gossiplog.storage.postgres_changes import CommitListener, channel_of
-from gossiplog.storage.postgres_checks import integrity_problems
-from gossiplog.storage.postgres_connections import Session
-from gossiplog.storage.postgres_errors import PostgresErrors, hiding, is_connection_lost
-from gossiplog.storage.postgres_guard import Guard
-from gossiplog.storage.postgres_opening import Found, Opening, lock_key
-from gossiplog.storage.postgres_tables import PostgresReader, Statements
-from gossiplog.storage.postgres_transactions import PostgresTransaction, WriteTransaction
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.backup import back_up
+from gossiplog.storage.postgres.changes import CommitListener, channel_of
+from gossiplog.storage.postgres.checks import integrity_problems
+from gossiplog.storage.postgres.connections import Session
+from gossiplog.storage.postgres.errors import PostgresErrors, hiding, is_connection_lost
+from gossiplog.storage.postgres.guard import Guard
+from gossiplog.storage.postgres.opening import Found, Opening, lock_key
+from gossiplog.storage.postgres.tables import PostgresReader, Statements
+from gossiplog.storage.postgres.transactions import PostgresTransaction, WriteTransaction
+from gossiplog.storage.postgres.url import PostgresURL
 
 # Connections of readers that are kept open between uses.
 _IDLE_READERS = 4

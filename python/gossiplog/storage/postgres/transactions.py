@@ -24,11 +24,11 @@ import psycopg
 from gossiplog.core import WritePlan
 from gossiplog.errors import StorageError
 from gossiplog.storage.base import REBUILD_REQUESTED, SequencesTaken, Transaction
-from gossiplog.storage.postgres_connections import ByteaArray, Cursor, IntegerArray, Session, with_literals
-from gossiplog.storage.postgres_errors import GUARDED, PostgresErrors, error_code, is_no_verdict
-from gossiplog.storage.postgres_guard import LOCKS, Guard, changes_rows, check_statement
-from gossiplog.storage.postgres_meta import POSITION, PUT, SET
-from gossiplog.storage.postgres_tables import IN_APPLY, PREFIX, PostgresReader, Statements
+from gossiplog.storage.postgres.connections import ByteaArray, Cursor, IntegerArray, Session, with_literals
+from gossiplog.storage.postgres.errors import GUARDED, PostgresErrors, error_code, is_no_verdict
+from gossiplog.storage.postgres.guard import LOCKS, Guard, changes_rows, check_statement
+from gossiplog.storage.postgres.meta import POSITION, PUT, SET
+from gossiplog.storage.postgres.tables import IN_APPLY, PREFIX, PostgresReader, Statements
 
 # Statements that are sent as one text.
 _FEW_STATEMENTS = 16

@@ -16,11 +16,11 @@ from psycopg.pq import PipelineStatus
 
 import gossiplog
 from gossiplog import CorruptLog, LogClosed, LogReplaced, RefusedMessage, Signer, StorageError, core
-from gossiplog.storage import postgres_connections
 from gossiplog.storage.base import SequencesTaken, Transaction
-from gossiplog.storage.postgres import PostgresStorage
-from gossiplog.storage.postgres_connections import quoted
-from gossiplog.storage.postgres_tables import COLUMNS
+from gossiplog.storage.postgres import connections
+from gossiplog.storage.postgres.connections import quoted
+from gossiplog.storage.postgres.storage import PostgresStorage
+from gossiplog.storage.postgres.tables import COLUMNS
 from tests import postgres
 from tests.places import Place
 from tests.strategies import repeatable
@@ -304,7 +304,7 @@ def test_a_constraint_that_waits_for_the_commit_is_the_applications(in_postgres:
 def test_another_process_that_writes_is_waited_for(
     in_postgres: PostgresStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_connections, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "LOCK_SECONDS", 0.05)
     other = PostgresStorage(in_postgres.url)
     other.open("topic", False)
     with in_postgres.transaction() as transaction:
@@ -314,7 +314,7 @@ def test_another_process_that_writes_is_waited_for(
         with pytest.raises(StorageError, match="did not release its lock in time"):
             add(other, 0, "too early")
     begun, end = threading.Event(), threading.Event()
-    monkeypatch.setattr(postgres_connections, "LOCK_SECONDS", 30)
+    monkeypatch.setattr(connections, "LOCK_SECONDS", 30)
     patient = PostgresStorage(in_postgres.url)
     patient.open("topic", False)
 

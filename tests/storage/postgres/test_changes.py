@@ -9,9 +9,9 @@ import pytest
 
 from gossiplog import Log, Signer, StorageError
 from gossiplog.log import following
-from gossiplog.storage import postgres_changes
-from gossiplog.storage.postgres import PostgresStorage
-from gossiplog.storage.postgres_changes import CommitListener, Connection
+from gossiplog.storage.postgres import changes
+from gossiplog.storage.postgres.changes import CommitListener, Connection
+from gossiplog.storage.postgres.storage import PostgresStorage
 from tests.postgres import Server
 
 Open = Callable[..., Log]
@@ -104,7 +104,7 @@ def test_notifications_of_strangers_say_nothing(
 def test_a_lost_connection_is_made_anew_and_not_trusted_meanwhile(
     announced: Log, calls: Calls, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_changes, "FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(changes, "FIRST_RETRY_SECONDS", 0.0)
     storage = announced._storage
     states: list[bool] = []
     storage.watch(lambda: states.append(storage.announces_commits))
@@ -162,8 +162,8 @@ class Deaf:
 def test_a_pooler_that_forwards_no_notifications_is_not_believed(
     postgres_server: Server, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_changes, "PROBE_SECONDS", 0.01)
-    monkeypatch.setattr(postgres_changes, "FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(changes, "PROBE_SECONDS", 0.01)
+    monkeypatch.setattr(changes, "FIRST_RETRY_SECONDS", 0.0)
     tried: list[int] = []
     twice = threading.Event()
 
@@ -172,7 +172,7 @@ def test_a_pooler_that_forwards_no_notifications_is_not_believed(
         if len(tried) == 5:
             assert not listener.is_announcing
             # From now on it does.
-            monkeypatch.setattr(postgres_changes, "PROBE_SECONDS", 60.0)
+            monkeypatch.setattr(changes, "PROBE_SECONDS", 60.0)
             twice.set()
         made = postgres_server.connect()
         return made if twice.is_set() else Deaf(made)
@@ -190,7 +190,7 @@ def test_a_pooler_that_forwards_no_notifications_is_not_believed(
 
 @pytest.mark.parametrize("error", [psycopg.OperationalError("no server"), OSError("no socket")])
 def test_a_server_that_is_away_is_tried_again_until_the_end(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_changes, "FIRST_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(changes, "FIRST_RETRY_SECONDS", 0.001)
     tried = Calls()
 
     def connect() -> Connection:
@@ -201,7 +201,7 @@ def test_a_server_that_is_away_is_tried_again_until_the_end(error: Exception, mo
     listener.add(pytest.fail)
     tried.wait(lambda: tried.count >= 3)
     # However long it would have waited until the next attempt.
-    monkeypatch.setattr(postgres_changes, "LAST_RETRY_SECONDS", 1000.0)
+    monkeypatch.setattr(changes, "LAST_RETRY_SECONDS", 1000.0)
     listener.close()
     listener.close()
     before = tried.count

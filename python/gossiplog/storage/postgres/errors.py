@@ -13,7 +13,7 @@ import psycopg
 
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.storage.base import DiskFailure
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres.url import PostgresURL
 
 READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or its operator or the role's settings say so."""

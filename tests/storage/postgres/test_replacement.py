@@ -11,9 +11,9 @@ import pytest
 import gossiplog
 from gossiplog import Log, NotALog, RebaseResult, SignedMessage, Signer, StorageError
 from gossiplog.log.rebasing import rebase_file
-from gossiplog.storage import postgres_connections, postgres_replacement
-from gossiplog.storage.postgres_replacement import SchemaReplacement
-from gossiplog.storage.postgres_url import PostgresURL
+from gossiplog.storage.postgres import connections, replacement
+from gossiplog.storage.postgres.replacement import SchemaReplacement
+from gossiplog.storage.postgres.url import PostgresURL
 from tests.places import Place
 from tests.postgres import USER, Server
 
@@ -125,7 +125,7 @@ def test_a_dry_run_and_one_that_fails_change_nothing(url: str, target: Log, monk
     def fail(*_: object) -> None:
         raise psycopg.OperationalError("the connection is lost")
 
-    monkeypatch.setattr(postgres_replacement.Session, "commit", fail)
+    monkeypatch.setattr(replacement.Session, "commit", fail)
     with pytest.raises(StorageError, match=r"cannot replace .*the connection is lost"):
         rebase(url, target, bad)
     monkeypatch.undo()
@@ -138,22 +138,22 @@ def test_a_connection_that_is_lost_with_the_commit_is_looked_into(
     url: str, target: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, _ = write(url, "bad", "good")
-    commit, connect = postgres_replacement.Session.commit, postgres_replacement.Session
+    commit, connect = replacement.Session.commit, replacement.Session
 
-    def deliver(session: postgres_connections.Session) -> None:
+    def deliver(session: connections.Session) -> None:
         commit(session)
         raise psycopg.OperationalError("the connection is lost")
 
-    monkeypatch.setattr(postgres_replacement.Session, "commit", deliver)
+    monkeypatch.setattr(replacement.Session, "commit", deliver)
     assert rebase(url, target, bad).former
     assert payloads(url) == ["good"]
     good, _ = write(url, "more", "end")
 
-    def go_away(session: postgres_connections.Session) -> None:
+    def go_away(session: connections.Session) -> None:
         def refuse(*_: object, **options: object) -> None:
             raise psycopg.OperationalError("no server")
 
-        monkeypatch.setattr(postgres_replacement, "Session", refuse)
+        monkeypatch.setattr(replacement, "Session", refuse)
         deliver(session)
 
     monkeypatch.setattr(connect, "commit", go_away)
@@ -164,14 +164,14 @@ def test_a_connection_that_is_lost_with_the_commit_is_looked_into(
 def test_an_export_leaves_no_settings_on_a_connection(url: str, target: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     write(url, "one")
     found: list[str] = []
-    close = postgres_connections.Session.close
+    close = connections.Session.close
 
-    def look(session: postgres_connections.Session) -> None:
+    def look(session: connections.Session) -> None:
         if session.is_idle:
             found.extend(session.one("SELECT pg_catalog.current_setting('enable_indexscan')"))
         close(session)
 
-    monkeypatch.setattr(postgres_replacement.Session, "close", look)
+    monkeypatch.setattr(replacement.Session, "close", look)
     gossiplog.repair(url)
     assert found
     assert set(found) == {"on"}
@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_made_is_said(url: str, monkeypatch: pytest.Monk
     def fail(**_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(postgres_replacement.tempfile, "TemporaryDirectory", fail)
+    monkeypatch.setattr(replacement.tempfile, "TemporaryDirectory", fail)
     with (
         pytest.raises(StorageError, match="No space left on device; name another by the variable TMPDIR"),
         SchemaReplacement(PostgresURL.parse(url), "replace"),
@@ -201,7 +201,7 @@ def test_programs_that_have_the_log_open_notice(url: str, target: Log) -> None:
 
 def test_nobody_writes_meanwhile_and_all_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write(url, "one")
-    monkeypatch.setattr(postgres_connections, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "LOCK_SECONDS", 0.05)
     with SchemaReplacement(PostgresURL.parse(url), "replace"), gossiplog.open(url) as log:
         assert [message.payload for message in log] == ["one"]
         with pytest.raises(StorageError, match="another process did not release its lock in time"):
@@ -229,7 +229,7 @@ def test_it_takes_the_owner(url: str, target: Log, postgres_server: Server) -> N
 
 
 def test_names_of_former_schemas_are_cut_and_numbered() -> None:
-    names = postgres_replacement._names("é" * 31, "_generation_0")
+    names = replacement._names("é" * 31, "_generation_0")
     first, second = next(names), next(names)
     assert first == "é" * 25 + "_generation_0"
     assert second == "é" * 24 + "_generation_0_2"
