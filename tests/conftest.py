@@ -108,6 +108,12 @@ def _interruptible() -> None:
             signal.signal(number, handler)
 
 
+@pytest.fixture(params=[pytest.param("trio", marks=pytest.mark.second_loop), "asyncio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """The event loop of a coroutine's test: both, one after the other."""
+    return str(request.param)
+
+
 @pytest.fixture
 def signer() -> Signer:
     return Signer(bytes(32))

@@ -18,7 +18,8 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "": (
         ("reprs",),
         ("errors",),
-        ("checks", "files"),
+        ("checks", "event_loop", "files"),
+        ("threads",),
         ("charts",),
         ("_core", "reference"),
         ("core",),
@@ -61,7 +62,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "net": (
         ("arguments", "garbage", "rate_limited_log", "service", "timers"),
-        ("threads", "transport"),
+        ("transport",),
         ("events", "host_service"),
         ("bootstrap", "routing"),
         ("replicator",),

@@ -1,4 +1,4 @@
-"""What the tests of the network share: both event loops, a network, and peers whose gossip does not wait."""
+"""What the tests of the network share: a network, and peers whose gossip does not wait."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ import pytest
 from gossiplog.net import peer
 from gossiplog.net.transport.network import Network, open_network
 from tests.net.support import GOSSIP
-
-
-@pytest.fixture(params=[pytest.param("trio", marks=pytest.mark.second_loop), "asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

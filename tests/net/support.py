@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog import Log, SignedMessage, _core
 from gossiplog.errors import NetworkError
+from gossiplog.event_loop import caller
 from gossiplog.net import events
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
@@ -30,7 +31,7 @@ from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.log_writer import LogWriter
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
-from gossiplog.net.service import background, caller
+from gossiplog.net.service import background
 from gossiplog.net.transport.host import Answer
 from gossiplog.net.transport.network import Connection, Network, PipeConnection
 from gossiplog.net.transport.stream import Signal

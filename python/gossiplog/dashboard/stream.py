@@ -39,8 +39,8 @@ from gossiplog.net.http.listener import Address, Listener
 from gossiplog.net.http.server import serve
 from gossiplog.net.http.static_files import file_route, file_routes, read_files, refuse_other_sites, with_page_headers
 from gossiplog.net.service import background
-from gossiplog.net.threads import run_in_thread
 from gossiplog.reprs import escaped, frozen
+from gossiplog.threads import run_in_thread
 
 LOGGER = logging.getLogger(__name__)
 

@@ -34,12 +34,12 @@ from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError
 from gossiplog.net.http.server import serve
 from gossiplog.net.service import background
-from gossiplog.net.threads import run_in_thread
 from gossiplog.testnet.links import WorkerLink
 from gossiplog.testnet.member import NAME, random_text
 from gossiplog.testnet.messages import Append, Command, Happened, Open, Report, Start, Stop
 from gossiplog.testnet.plan import author_of
 from gossiplog.testnet.translation import payload_of
+from gossiplog.threads import run_in_thread
 
 FOLDER_VARIABLE = "GOSSIPLOG_CANVAS_JS"
 """The variable of the environment that names a folder with canvas-js and esbuild in its `node_modules`."""

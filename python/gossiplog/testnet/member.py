@@ -23,11 +23,11 @@ from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
 from gossiplog.net.service import background
-from gossiplog.net.threads import run_in_thread
 from gossiplog.signer import Signer
 from gossiplog.testnet.messages import Append, Start
 from gossiplog.testnet.plan import Kind, identity_of
 from gossiplog.testnet.translation import Translator, payload_of
+from gossiplog.threads import run_in_thread
 
 NAME = "member"
 """The parameter of a hub's URL by which a client says who it is."""

@@ -19,9 +19,9 @@ from gossiplog._core import PanicException
 from gossiplog.cli.sync.hub import Listener, LogsDiffer, _OwnMessages, in_step, sync_with_hub
 from gossiplog.core import Node, Tree
 from gossiplog.errors import ConnectionLost, NetworkError
+from gossiplog.event_loop import caller
 from gossiplog.net import events
 from gossiplog.net.client import Client
-from gossiplog.net.service import caller
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.sync import Statistics
 from tests.net.support import serving

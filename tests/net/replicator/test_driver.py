@@ -16,11 +16,11 @@ import pytest
 import gossiplog
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageError
+from gossiplog.event_loop import caller
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
 from gossiplog.net.replicator import gossip as validation
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.service import caller
 from gossiplog.net.transport.host import Answer, Publication
 from gossiplog.net.transport.network import Connection, Network, open_network
 from gossiplog.protocol import gossip

@@ -30,7 +30,7 @@ from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
 from gossiplog.net.replicator.telemetry import BOUNDS, REFUSALS, Counters, Latency
-from gossiplog.net.threads import run_in_thread
+from gossiplog.threads import run_in_thread
 
 HEALTH_SECONDS = 5.0
 """How long the log may take to answer."""

@@ -11,13 +11,13 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gossiplog.event_loop import asyncio_loop
 from gossiplog.net.arguments import check_settings, check_texts, check_type
 from gossiplog.net.http.connections import ConnectionTable, CountRefusals
 from gossiplog.net.http.listener import Address, Listener, bind, noting_accept_errors
 from gossiplog.net.http.tls import TLS, certificate_scope, watch_certificate
 from gossiplog.net.http.uvicorn_internals import Config, Server
 from gossiplog.net.rate_limited_log import SERVER_KEY, RateLimitedLog
-from gossiplog.net.service import asyncio_loop
 from gossiplog.net.transport.limits import Limits
 
 LOGGER = logging.getLogger(__name__)

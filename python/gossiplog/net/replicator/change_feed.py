@@ -15,13 +15,13 @@ import anyio
 
 from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, LogClosed, StorageError
+from gossiplog.event_loop import caller
 from gossiplog.log.following import BY_OTHERS
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import State
 from gossiplog.net import events
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
-from gossiplog.net.service import caller
 from gossiplog.net.transport.pacing import TimeSlice
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast import events as broadcast

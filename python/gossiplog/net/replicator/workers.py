@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar, TypeVarTuple
 import anyio
 
 from gossiplog.errors import NetworkError
-from gossiplog.net.threads import run_in_thread
+from gossiplog.threads import run_in_thread
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")

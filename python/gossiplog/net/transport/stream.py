@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from gossiplog._core import Closed, StreamEvent, Streams
 from gossiplog.errors import StreamRefused, StreamReset
-from gossiplog.net.service import asyncio_loop
+from gossiplog.event_loop import asyncio_loop
 
 # How many bytes move in one call: a few of yamux's data frames, of 16 KiB.
 CHUNK = 64 * 1024

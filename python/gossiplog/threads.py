@@ -21,7 +21,7 @@ from typing import TypeVar, TypeVarTuple
 import anyio
 import anyio.to_thread
 
-from gossiplog.net.service import asyncio_loop, library
+from gossiplog.event_loop import asyncio_loop, library
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")

@@ -1,4 +1,4 @@
-"""`gossiplog.net.threads`: calls that block."""
+"""`gossiplog.threads`: calls that block."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import anyio.to_thread
 import pytest
 import sniffio
 
-from gossiplog.net import threads
-from gossiplog.net.threads import run_in_thread
+from gossiplog import threads
+from gossiplog.threads import run_in_thread
 
 pytestmark = pytest.mark.anyio
 
