@@ -88,7 +88,7 @@ def _repair_in_postgres(
     """
     with schema_replacement(url, "repair") as replacement:
         copy = replacement.new
-        problems = [*replacement.export(copy), *_find_in_postgres(url)]
+        problems = [*replacement.export(copy, TABLES), *_find_in_postgres(url)]
 
         def named(text: str) -> str:
             return text.replace(shell_path(copy), shell_path(url.place)).replace(copy, url.place)

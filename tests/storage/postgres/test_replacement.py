@@ -351,7 +351,7 @@ def test_a_copy_that_cannot_be_written_is_said(url: str, replica: Log) -> None:
         SchemaReplacement(PostgresURL.parse(url), "repair") as replacement,
         pytest.raises(StorageError, match=r"cannot copy .* to /nowhere/copy.db: .* by the variable TMPDIR"),
     ):
-        replacement.export("/nowhere/copy.db")
+        replacement.export("/nowhere/copy.db", ())
 
 
 @pytest.mark.integration

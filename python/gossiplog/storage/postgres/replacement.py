@@ -34,7 +34,6 @@ from gossiplog.storage.postgres.meta import integer
 from gossiplog.storage.postgres.opening import Opening, lock_key
 from gossiplog.storage.postgres.tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
 from gossiplog.storage.postgres.url import PostgresURL
-from gossiplog.storage.sqlite_tables import TABLES
 
 _LONGEST_NAME = 63
 _BATCH = 4096
@@ -141,8 +140,12 @@ class SchemaReplacement:
         with self._errors:
             return [name for (name,) in self._session.rows(_OTHERS, (self._space, PREFIX))]
 
-    def export(self, path: str) -> list[str]:
+    def export(self, path: str, tables: Iterable[str]) -> list[str]:
         """Write all rows of the log's tables that the server can read into a new file of SQLite; damage stays in them.
+
+        Args:
+            path: of the file.
+            tables: the statements that make the log's tables there.
 
         Returns:
             What could not be read, one sentence each.
@@ -160,7 +163,7 @@ class SchemaReplacement:
                 if not any(reading.rows(_COLUMNS_OF, (self._space, table)) for table in COLUMNS):
                     raise NotALog(f"{self.path} holds no log in its schema {self.path.schema}")
                 target.execute("PRAGMA synchronous = OFF")
-                for statement in TABLES:
+                for statement in tables:
                     target.execute(statement)
                 # Of an application's tables it matters only that there are some. SQLite takes not all of their names.
                 if self.other_tables:
