@@ -18,7 +18,7 @@ from hypothesis import settings
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
-from gossiplog.storage import sqlite_files
+from gossiplog.storage.sqlite import files
 from tests import postgres
 from tests.asyncio_run import without_library
 from tests.groups import Groups, sample
@@ -222,7 +222,7 @@ def spark(spark_folder: Path) -> Iterator[SparkSession]:
 @pytest.fixture(autouse=True)
 def _each_commit_looks_at_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each commit check that its files still have their names: tests take these away at once."""
-    monkeypatch.setattr(sqlite_files, "_TRUSTED_NANOSECONDS", 0)
+    monkeypatch.setattr(files, "_TRUSTED_NANOSECONDS", 0)
 
 
 @pytest.fixture(autouse=True)

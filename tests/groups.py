@@ -36,7 +36,7 @@ START_ORDER = (
     "tests/testnet/test_network",
     "tests/docs/test_simulator",
     "tests/integration/test_wheel",
-    "tests/storage/test_sqlite_hostile_columns",
+    "tests/storage/sqlite/test_hostile_columns",
     "tests/log/test_repair",
     "tests/net/test_attacks",
     "tests/integration/test_faults",

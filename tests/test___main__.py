@@ -156,7 +156,7 @@ def test_a_signal_ends_a_command_that_removes_its_files(
     # The command never ends: the moment of a signal is else a matter of luck.
     code = f"""if True:
         import os, sys, time
-        from gossiplog.storage import salvage
+        from gossiplog.storage.sqlite import salvage
         def wait(copy, folder):
             os.write(1, b'.')
             while True: time.sleep(0.1)

@@ -11,9 +11,9 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.storage import write_ahead_log
 from gossiplog.storage.base import REBUILD_REQUESTED
-from gossiplog.storage.salvage import working_folder
+from gossiplog.storage.sqlite import write_ahead_log
+from gossiplog.storage.sqlite.salvage import working_folder
 from tests.cli.doctoring import found, log_to_look_at, run_as_printed
 from tests.cli.support import Program
 from tests.rot.shapes import SCHEMAS

@@ -12,7 +12,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.storage.database_file import read_identity_and_count
+from gossiplog.storage.sqlite.database_file import read_identity_and_count
 from tests.cli.doctoring import DAMAGE, damaged, files_of_a_log, first_command, found, log_to_look_at, run_as_printed
 from tests.cli.support import Program
 

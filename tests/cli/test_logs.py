@@ -11,12 +11,12 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.cli import logs
 from gossiplog.storage.base import SCHEMA
-from gossiplog.storage.commit_count import CommitCount
-from gossiplog.storage.sqlite_upgrades import OLDEST
+from gossiplog.storage.sqlite.commit_count import CommitCount
+from gossiplog.storage.sqlite.upgrades import OLDEST
 from tests.cli.support import Program
 from tests.storage.damage import damage
 from tests.storage.plant import plant
-from tests.storage.test_sqlite_upgrades import SCHEMAS
+from tests.storage.sqlite.test_upgrades import SCHEMAS
 
 
 def test_init(program: Program, home: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.storage.commit_count import CommitCount
+from gossiplog.storage.sqlite.commit_count import CommitCount
 from tests.cli.support import Program, Server
 
 

@@ -25,7 +25,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.log import arrival_check, audit, pulling  # noqa: F401 - each fork would import them anew
 from gossiplog.log.rebasing import rebase_file
-from gossiplog.storage.sqlite import SQLiteStorage
+from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 _TOPIC = "kill"
 _US, _THEM = Signer(b"\1" * 32), Signer(b"\2" * 32)

@@ -14,7 +14,7 @@ from gossiplog.log import arrival_check, audit, writing
 from gossiplog.log.audit import Audit
 from gossiplog.log.state import State
 from gossiplog.reference.ancestors import write_links
-from gossiplog.storage.sqlite_tables import SQLiteReader
+from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.damage import Damage, make_damage, make_log, parametrized
 from tests.storage.damage import damage
 from tests.storage.faults import inject

@@ -12,7 +12,7 @@ import pytest
 
 import gossiplog
 from gossiplog import DecodeError, Log, LogClosed, MemoryStorage, Signer, UnknownMessage, core
-from gossiplog.storage.sqlite_tables import SQLiteReader
+from gossiplog.storage.sqlite.tables import SQLiteReader
 
 UNKNOWN = "0" * 32
 

@@ -31,7 +31,7 @@ from gossiplog.protocol import wire
 from gossiplog.protocol.sync import Server, SyncServerConfig
 from gossiplog.sim.whole.hostile import Forged
 from gossiplog.storage.base import SCHEMA
-from gossiplog.storage.sqlite_upgrades import OLDEST
+from gossiplog.storage.sqlite.upgrades import OLDEST
 from tests.conftest import TOPIC
 from tests.threads import in_threads
 

@@ -18,7 +18,7 @@ import gossiplog
 from gossiplog import CorruptLog, CorruptSource, Log, MemoryStorage, Signer, StorageError, UnknownMessage, core
 from gossiplog.log import writing
 from gossiplog.log.reading import read_page, read_rows
-from gossiplog.storage.sqlite_tables import SQLiteReader
+from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.damage import make_log
 from tests.storage.faults import Faults, inject
 from tests.strategies import repeatable

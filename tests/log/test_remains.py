@@ -12,7 +12,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import NotALog, TopicMismatch
 from gossiplog.log.remains import Remains, SoundValues, read_remains
-from gossiplog.storage.salvage import Salvage
+from gossiplog.storage.sqlite.salvage import Salvage
 from tests.damage import TOPIC, make_log
 
 

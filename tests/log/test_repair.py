@@ -16,9 +16,9 @@ from gossiplog import ApplyTransaction, CorruptLog, Log, SignedMessage, Signer
 from gossiplog.errors import NotALog, StorageError, TopicMismatch
 from gossiplog.log import repair as repairing
 from gossiplog.log.repair import repair_file as repair
-from gossiplog.storage.commit_count import CommitCount
-from gossiplog.storage.database_file import read_identity_and_count
-from gossiplog.storage.sqlite_files import file_id, open_status
+from gossiplog.storage.sqlite.commit_count import CommitCount
+from gossiplog.storage.sqlite.database_file import read_identity_and_count
+from gossiplog.storage.sqlite.files import file_id, open_status
 from tests.damage import TOPIC, Damage, make_damage, make_log, parametrized
 from tests.storage.damage import damage as damage_page
 

@@ -13,8 +13,8 @@ import pytest
 from gossiplog import CorruptLog, Log, LogWentBack, Signer, SQLiteStorage, core
 from gossiplog.log import state, writing
 from gossiplog.message import PARENTS_OF_MANY_HEADS
-from gossiplog.storage.sqlite_tables import SQLiteReader
-from gossiplog.storage.sqlite_transactions import SQLiteTransaction
+from gossiplog.storage.sqlite.tables import SQLiteReader
+from gossiplog.storage.sqlite.transactions import SQLiteTransaction
 from tests.log.going_back import bring_back, keep
 
 TOPIC = "org.example.test"

@@ -31,8 +31,8 @@ from gossiplog.log.state import INDEX_LAG, MOST_UNINDEXED_BYTES, MOST_UNINDEXED_
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, PARENTS_OF_MANY_HEADS
 from gossiplog.storage import MemoryStorage
 from gossiplog.storage.base import Transaction
-from gossiplog.storage.sqlite_tables import SQLiteReader
-from gossiplog.storage.sqlite_transactions import SQLiteTransaction
+from gossiplog.storage.sqlite.tables import SQLiteReader
+from gossiplog.storage.sqlite.transactions import SQLiteTransaction
 from tests.places import Place
 
 TOPIC = "org.example.test"

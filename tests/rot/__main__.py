@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from gossiplog.storage.pages import HEADER
+from gossiplog.storage.sqlite.pages import HEADER
 from tests.rot.cells import Cell, cells
 from tests.rot.judging import Change, Flip, Known, Outcome, judge, know
 from tests.rot.owners import owner_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from gossiplog.storage.pages import HEADER
+from gossiplog.storage.sqlite.pages import HEADER
 
 _INTERIOR = (2, 5)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gossiplog.storage import sqlite
+from gossiplog.storage.sqlite import storage as sqlite_storage
 
 
 class Faults:
@@ -75,5 +75,5 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Faults:
     def faulty(*arguments: Any, **options: Any) -> sqlite3.Connection:
         return connect(*arguments, factory=partial(_Connection, faults), **options)
 
-    monkeypatch.setattr(sqlite.sqlite3, "connect", faulty)
+    monkeypatch.setattr(sqlite_storage.sqlite3, "connect", faulty)
     return faults

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from gossiplog import Signer, core
 from gossiplog.log.state import _arrived
-from gossiplog.storage.sqlite_transactions import Guard, SQLiteTransaction
+from gossiplog.storage.sqlite.transactions import Guard, SQLiteTransaction
 
 # What replaces the payload that was signed, null. A map with two entries `__proto__` was taken up to schema 2,
 # and canvas-js refuses it.

@@ -7,7 +7,7 @@ import pytest
 
 from gossiplog import MemoryStorage, StorageError
 from gossiplog.storage import Storage
-from gossiplog.storage.sqlite import SQLiteStorage
+from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 
 def test_it_has_no_sql() -> None:

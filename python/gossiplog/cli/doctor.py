@@ -24,15 +24,11 @@ from gossiplog.files import explain_denial
 from gossiplog.log.reassembly import find_repair_source
 from gossiplog.log.remains import count_lacking, count_set_aside
 from gossiplog.reprs import counted, listed, shell_path
-from gossiplog.storage import salvage
 from gossiplog.storage.base import SCHEMA
-from gossiplog.storage.commit_count import COPY_FROM_SERVER, CommitCount, describe_former, repair_command
-from gossiplog.storage.database_file import is_other_identity, read_identity_and_count
-from gossiplog.storage.pages import HEADER, is_writable, page_size
-from gossiplog.storage.replacement import is_open_elsewhere
-from gossiplog.storage.set_aside import find_set_aside
-from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.sqlite_files import (
+from gossiplog.storage.sqlite import salvage
+from gossiplog.storage.sqlite.commit_count import COPY_FROM_SERVER, CommitCount, describe_former, repair_command
+from gossiplog.storage.sqlite.database_file import is_other_identity, read_identity_and_count
+from gossiplog.storage.sqlite.files import (
     COPY_SUFFIX,
     DAMAGED_SUFFIX,
     SAVED_SUFFIX,
@@ -43,8 +39,12 @@ from gossiplog.storage.sqlite_files import (
     numbered,
     wal_of,
 )
-from gossiplog.storage.sqlite_tables import MARKED_READ_ONLY
-from gossiplog.storage.write_ahead_log import describe_unread, unread_commits
+from gossiplog.storage.sqlite.pages import HEADER, is_writable, page_size
+from gossiplog.storage.sqlite.replacement import is_open_elsewhere
+from gossiplog.storage.sqlite.set_aside import find_set_aside
+from gossiplog.storage.sqlite.storage import SQLiteStorage
+from gossiplog.storage.sqlite.tables import MARKED_READ_ONLY
+from gossiplog.storage.sqlite.write_ahead_log import describe_unread, unread_commits
 
 # By the pattern of the names of files beside a log, what they are.
 _LEFT = {

@@ -44,7 +44,7 @@ from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
 from gossiplog.storage.location import Location, is_url, storage_at
 from gossiplog.storage.postgres.url import PostgresURL, check_is_file, is_postgres_url
-from gossiplog.storage.sqlite_files import text_path
+from gossiplog.storage.sqlite.files import text_path
 
 if TYPE_CHECKING:
     from gossiplog.protocol.sync import SyncServerConfig

@@ -19,11 +19,11 @@ from gossiplog.message import key_of
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, parse_tables
-from gossiplog.storage.commit_count import describe_former, describe_left
 from gossiplog.storage.location import Location, is_url, storage_at
 from gossiplog.storage.postgres.url import is_postgres_url
-from gossiplog.storage.set_aside import SetAside, find_set_aside
-from gossiplog.storage.sqlite_meta import new_meta
+from gossiplog.storage.sqlite.commit_count import describe_former, describe_left
+from gossiplog.storage.sqlite.meta import new_meta
+from gossiplog.storage.sqlite.set_aside import SetAside, find_set_aside
 
 _PAGE = 1024
 

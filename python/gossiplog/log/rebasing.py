@@ -35,7 +35,7 @@ from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
 from gossiplog.reprs import listed
 from gossiplog.signer import Signer
 from gossiplog.storage.location import Location, replacement_at
-from gossiplog.storage.sqlite import SQLiteStorage
+from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 _BATCH = 1024
 _MOST_COMPARED = 16

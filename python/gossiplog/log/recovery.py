@@ -22,11 +22,12 @@ from gossiplog.log.opening import open
 from gossiplog.log.remains import Remains, SoundValues, find_damaged, is_own_schema, open_remains
 from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
-from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount, describe_former, describe_left, describe_loss
+from gossiplog.storage import SQLiteStorage, Storage
 from gossiplog.storage.location import Location, storage_at
-from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_tables import storage_error
+from gossiplog.storage.sqlite import salvage, write_ahead_log
+from gossiplog.storage.sqlite.commit_count import CommitCount, describe_former, describe_left, describe_loss
+from gossiplog.storage.sqlite.replacement import locked_alone
+from gossiplog.storage.sqlite.tables import storage_error
 
 
 def recover(

@@ -16,13 +16,13 @@ from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog, StorageError, TopicMismatch
 from gossiplog.message import key_of
 from gossiplog.reprs import frozen
-from gossiplog.storage import salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount, is_missing
 from gossiplog.storage.location import named_by
 from gossiplog.storage.postgres.url import PostgresURL
-from gossiplog.storage.sqlite_files import check_files, distrust, has_content, wal_of
-from gossiplog.storage.sqlite_meta import new_meta, stored_identity
-from gossiplog.storage.sqlite_tables import TABLES, TableStatement, foreign_objects
+from gossiplog.storage.sqlite import salvage, write_ahead_log
+from gossiplog.storage.sqlite.commit_count import CommitCount, is_missing
+from gossiplog.storage.sqlite.files import check_files, distrust, has_content, wal_of
+from gossiplog.storage.sqlite.meta import new_meta, stored_identity
+from gossiplog.storage.sqlite.tables import TABLES, TableStatement, foreign_objects
 
 _PAGE = 1024
 # What a message takes in a file at least: its signature, its author's did:key and its leaf.

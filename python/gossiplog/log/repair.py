@@ -47,14 +47,15 @@ from gossiplog.log.results import RepairResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
 from gossiplog.reprs import last_counted, shell_path
-from gossiplog.storage import SQLiteStorage, Storage, salvage, write_ahead_log
-from gossiplog.storage.commit_count import CommitCount, describe_loss
-from gossiplog.storage.database_file import read_identity_and_count
+from gossiplog.storage import SQLiteStorage, Storage
 from gossiplog.storage.location import Location, named_by, schema_replacement, storage_at
 from gossiplog.storage.postgres.url import PostgresURL
-from gossiplog.storage.replacement import locked_alone
-from gossiplog.storage.sqlite_files import wal_of
-from gossiplog.storage.sqlite_tables import TABLES, TableStatement
+from gossiplog.storage.sqlite import salvage, write_ahead_log
+from gossiplog.storage.sqlite.commit_count import CommitCount, describe_loss
+from gossiplog.storage.sqlite.database_file import read_identity_and_count
+from gossiplog.storage.sqlite.files import wal_of
+from gossiplog.storage.sqlite.replacement import locked_alone
+from gossiplog.storage.sqlite.tables import TABLES, TableStatement
 
 Fetch: TypeAlias = Callable[[Log], object]
 """Brings a log up to date with a replica that is no file: a hub or a peer."""

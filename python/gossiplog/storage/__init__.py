@@ -2,6 +2,6 @@
 
 from gossiplog.storage.base import ApplyTransaction, Storage
 from gossiplog.storage.memory import MemoryStorage
-from gossiplog.storage.sqlite import SQLiteStorage
+from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 __all__ = ["ApplyTransaction", "MemoryStorage", "SQLiteStorage", "Storage"]

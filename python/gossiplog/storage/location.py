@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from gossiplog.errors import StorageError
 from gossiplog.storage.base import Storage, Synchronous
 from gossiplog.storage.postgres.url import SHAPE, PostgresURL, check_nearly, is_postgres_url
-from gossiplog.storage.replacement import Replacement
-from gossiplog.storage.sqlite import SQLiteStorage
-from gossiplog.storage.sqlite_files import text_path
+from gossiplog.storage.sqlite.files import text_path
+from gossiplog.storage.sqlite.replacement import Replacement
+from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 if TYPE_CHECKING:
     from gossiplog.storage.postgres.health import ServerHealth

@@ -40,7 +40,7 @@ from gossiplog.protocol.broadcast.events import (
 )
 from gossiplog.protocol.sync import SyncServerConfig, client, events
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
-from gossiplog.storage.sqlite_tables import SQLiteReader
+from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.conftest import TOPIC
 from tests.net.memory import End, Inline, stream
 

@@ -20,7 +20,7 @@ from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.base import check_same_topic
 from gossiplog.storage.postgres.url import PostgresURL, is_postgres_url
-from gossiplog.storage.sqlite_tables import BESIDE
+from gossiplog.storage.sqlite.tables import BESIDE
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,7 +14,7 @@ from gossiplog.errors import CorruptLog, NotALog, OptionError
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
-from gossiplog.storage.sqlite_tables import BESIDE
+from gossiplog.storage.sqlite.tables import BESIDE
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")

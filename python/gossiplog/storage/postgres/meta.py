@@ -1,6 +1,6 @@
 """What a log in Postgres says of itself: the rows of gossiplog_meta, each a name with a text.
 
-The names and their meanings are those of `gossiplog.storage.sqlite_meta`, so that a reader of one knows the other.
+The names and their meanings are those of `gossiplog.storage.sqlite.meta`, so that a reader of one knows the other.
 """
 
 from __future__ import annotations
