@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from types import ModuleType
 from typing import Any
 
@@ -187,3 +188,26 @@ def test_messages_are_signed_alike(rust: ModuleType, data: st.DataObject, shape:
     assert results[0][0] == results[1][0]
     if results[0][0] == "returned":
         assert results[0] == results[1]
+
+
+def test_a_reader_says_what_the_payload_is_and_changes_nothing_else(core: ModuleType) -> None:
+    _, value = core.sign(TOPIC, 1, [], {"text": "milk"}, b"\x01" * 32)
+    message = core.verify(value, TOPIC)
+    read = message.with_reader(lambda read: (read.id, read.raw_payload["text"]))
+    assert read.payload == (message.id, "milk")
+    assert read.raw_payload == message.payload == message.raw_payload == {"text": "milk"}
+    assert (read, hash(read), read.value) == (message, hash(message), message.value)
+    # It may belong to a class that cannot be pickled.
+    assert pickle.loads(pickle.dumps(read)).payload == {"text": "milk"}
+
+
+def test_what_a_reader_raises_comes_through(core: ModuleType) -> None:
+    _, value = core.sign(TOPIC, 1, [], 1, b"\x01" * 32)
+    message = core.verify(value, TOPIC).with_reader(lambda read: read.raw_payload["text"])
+    with pytest.raises(TypeError, match="subscriptable"):
+        _ = message.payload
+
+
+def test_messages_are_annotated_with_the_type_of_their_payloads(core: ModuleType) -> None:
+    alias = core.SignedMessage[int]
+    assert (alias.__origin__, alias.__args__) == (core.SignedMessage, (int,))

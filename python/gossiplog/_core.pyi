@@ -5,7 +5,10 @@ What has no docstring here has it there. Attributes that are `Final` are read-on
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, final, overload
+from types import GenericAlias
+from typing import Any, Final, Generic, Literal, TypeAlias, final, overload
+
+from typing_extensions import TypeVar
 
 from gossiplog.errors import Cause, InvalidMessage
 
@@ -14,6 +17,9 @@ Codec: TypeAlias = Literal["dag-cbor", "dag-json"]
 Leaves: TypeAlias = Callable[[bytes, bytes | None], Sequence[tuple[bytes, bytes]]]
 # For arrival sequences, the link records that `WritePlan.messages` held for them, in the same order.
 Links: TypeAlias = Callable[[Sequence[int]], Sequence[bytes]]
+
+_Payload = TypeVar("_Payload", default=Any)
+_PayloadOut = TypeVar("_PayloadOut", covariant=True, default=Any)
 
 MAX_CLOCK: Final[int]  # 2**53 - 1
 MAX_DEPTH: Final[int]  # nesting that is accepted from others
@@ -64,10 +70,10 @@ def sign(
 ) -> tuple[bytes, bytes]: ...
 
 @final
-class SignedMessage:
+class SignedMessage(Generic[_PayloadOut]):
     """A message whose signature was verified. It is what `append` returns and what a log is read as.
 
-    Equal to another if both have the same bytes. It can be pickled.
+    Equal to another if both have the same bytes. It can be pickled; what comes back has `raw_payload` as its `payload`.
 
     Attributes:
         key: the 20 bytes that `id` is the text of.
@@ -75,7 +81,9 @@ class SignedMessage:
         topic: the topic of the log that it is for.
         clock: 1 + the largest clock of its parents.
         parents: the ids of the messages that it follows.
-        payload: what its author appended, decoded anew by each look: changing it changes nothing.
+        payload: what its author appended, read anew by each look: changing it changes nothing. In a log that was opened
+            with a type as `payload`, it is of this type, and InvalidPayload is raised where it cannot be read so.
+        raw_payload: the same as values of the IPLD data model, whatever type the log has for payloads.
         author: the `did:key` of the key that signed it.
         codec: the codec of the bytes that were signed: "dag-cbor" or "dag-json".
         signature: the 64 bytes of the signature.
@@ -89,13 +97,19 @@ class SignedMessage:
     topic: Final[str]
     clock: Final[int]
     parents: Final[tuple[str, ...]]
-    payload: Final[Any]
+    @property
+    def payload(self) -> _PayloadOut: ...
+    raw_payload: Final[Any]
     author: Final[str]
     codec: Final[str]
     signature: Final[bytes]
     value: Final[bytes]
     canonical: Final[bool]
     content_id: Final[str]
+    def with_reader(self, reader: Callable[[SignedMessage], _Payload]) -> SignedMessage[_Payload]:
+        """Return the same message, whose `payload` is what a function returns for it."""
+
+    def __class_getitem__(cls, key: Any, /) -> GenericAlias: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

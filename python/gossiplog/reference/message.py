@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Any, Final, final
 
 from gossiplog.errors import DecodeError, EncodeError, InvalidMessage
@@ -60,14 +61,31 @@ class SignedMessage:
     value: bytes
     canonical: bool
     content_id: str
+    _reader: Callable[[SignedMessage], Any] | None
 
     def __init__(self) -> None:
         raise TypeError("a SignedMessage comes from `verify`, `read_message` or `verify_batch`")
 
     @property
     def payload(self) -> Any:
+        """Read anew on each access."""
+        return self.raw_payload if self._reader is None else self._reader(self)
+
+    @property
+    def raw_payload(self) -> Any:
         """Decoded anew on each access."""
         return _payload(self.codec, read_stored(self.value).plain()[4])
+
+    def with_reader(self, reader: Callable[[SignedMessage], Any]) -> SignedMessage:
+        """Return the same message, whose `payload` is what a function returns for it."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return _make(**fields | {"_reader": reader})
+
+    def __class_getitem__(cls, key: Any) -> GenericAlias:
+        return GenericAlias(cls, key)
+
+    def __reduce__(self) -> tuple[Callable[[bytes, str], SignedMessage], tuple[bytes, str]]:
+        return read_message, (self.value, self.topic)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SignedMessage) and self.value == other.value
@@ -354,6 +372,6 @@ def _payload(codec: str, payload: Any) -> Any:
 
 def _make(**fields: Any) -> SignedMessage:
     message = SignedMessage.__new__(SignedMessage)
-    for name, value in fields.items():
+    for name, value in {"_reader": None, **fields}.items():
         object.__setattr__(message, name, value)
     return message

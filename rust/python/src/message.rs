@@ -21,16 +21,19 @@ type Reduced<'py, 'a> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, &'a str));
 
 /// A message whose signature was verified. It is what `append` returns and what a log is read as.
 ///
-/// Equal to another if both have the same bytes. It can be pickled.
-#[pyclass(frozen, module = "gossiplog._core")]
+/// Equal to another if both have the same bytes. It can be pickled; what comes back reads its payload as raw_payload.
+#[pyclass(frozen, generic, module = "gossiplog._core")]
 pub struct SignedMessage {
     value: PyBackedBytes,
     parsed: Arc<Parsed>,
+    /// What `payload` is read by: that of its log. Not visited by the garbage collector: it belongs to a class of the
+    /// application, which stays, and a message that the collector has to look at costs more.
+    reader: Option<Py<PyAny>>,
 }
 
 impl SignedMessage {
     pub fn new(value: PyBackedBytes, parsed: Arc<Parsed>) -> Self {
-        Self { value, parsed }
+        Self { value, parsed, reader: None }
     }
 }
 
@@ -67,10 +70,24 @@ impl SignedMessage {
         PyTuple::new(py, parents)
     }
 
-    /// What its author appended, decoded anew by each look: changing it changes nothing.
+    /// What its author appended, read anew by each look: changing it changes nothing.
     #[getter]
-    fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn payload<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        match &slf.get().reader {
+            Some(reader) => reader.bind(slf.py()).call1((slf,)),
+            None => slf.get().raw_payload(slf.py()),
+        }
+    }
+
+    /// What its author appended as values of the IPLD data model, whatever type the log has for payloads.
+    #[getter]
+    fn raw_payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         value::decode(py, self.parsed.payload(&self.value))
+    }
+
+    /// The same message, whose payload is what a function returns for it.
+    fn with_reader(&self, py: Python<'_>, reader: Py<PyAny>) -> Self {
+        Self { value: self.value.clone_ref(py), parsed: Arc::clone(&self.parsed), reader: Some(reader) }
     }
 
     /// The `did:key` of the key that signed it.
