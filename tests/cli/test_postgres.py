@@ -132,7 +132,7 @@ def test_the_doctor_looks_at_the_server_and_the_log(program: Program, made: str,
         assert result.code == 1
         found = findings(program, reader)
         assert found["permissions"][0] == "note"
-        assert "cli_doctor may add no messages" in found["permissions"][1]
+        assert "cannot be written: the role cli_doctor lacks the right to INSERT on" in found["permissions"][1]
         assert f"the schema {schema}_generation_0 is a log" in found["leftovers"][1]
         assert found["damage"][0] == "wrong"
         assert found["damage"][2] == f"gossiplog repair '{reader}' --from SOURCE"
@@ -399,6 +399,39 @@ def test_what_serves_shows_no_password(program: Program, made: str, home: Path) 
     assert SECRET.encode() not in out + err
     assert b"PGPASSWORD" in err
     assert len(program("read", made).records) == 4
+
+
+@pytest.mark.integration
+def test_a_hub_of_a_reader_says_so_and_stays_ready(
+    program: Program, made: str, postgres_server: Server, home: Path
+) -> None:
+    schema = made.partition("schema=")[2]
+    postgres_server.role("cli_reader")
+    try:
+        postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO cli_reader")
+        postgres_server.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO cli_reader")
+        reader = made.replace(f"{USER}@", "cli_reader@")
+        with HubProcess(reader, "--hub", "127.0.0.1:0") as served:
+            hub = served.ready["hub"]
+            assert program("sync", "copy.db", hub, "--topic", "notes").record["inserted"] == 2
+            assert program("append", "copy.db", '{"b":1}').code == 0
+            refused = program("sync", "copy.db", hub)
+            assert "that the log cannot be written, and lacks messages of this log" in refused.err
+            ready = served.ready["api"].removesuffix("/api") + "/readyz"
+            with urllib.request.urlopen(ready) as answer:
+                assert answer.status == 200
+            served.process.send_signal(signal.SIGTERM)
+            _, err = served.process.communicate(timeout=PATIENCE)
+        (line,) = err.decode().splitlines()
+        assert "clients can only read: the role cli_reader lacks the right to INSERT on" in line
+        # Into such a log nothing is synced.
+        result = program("sync", reader, "copy.db")
+        assert (result.code, result.out) == (1, "")
+        mesh = program("serve", reader, "--listen", "/ip4/127.0.0.1/tcp/0/ws", "--identity", "id.key")
+        assert mesh.code == 1
+        assert "cannot store what others send: the role cli_reader lacks" in mesh.err
+    finally:
+        postgres_server.drop_role("cli_reader")
 
 
 def test_a_git_history_is_imported(program: Program, branching: Repository, postgres_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import gossiplog
-from gossiplog import Hub, Limits, Log, Peer, Signer
+from gossiplog import Hub, Limits, Log, Peer, Signer, StorageError
 
 Open = Callable[..., Log]
 
@@ -167,6 +168,20 @@ def test_a_log_that_takes_nothing(tmp_path: Path, make: Callable[..., object], l
         with pytest.raises(ValueError, match=r"<Log .* was opened read-only, .*: open it without read_only\."):
             make(log)
         assert Hub(log, limits=Limits()).unready
+
+
+@pytest.mark.parametrize("make", [MAKERS["connect"], Peer])
+def test_a_log_whose_file_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[..., object]
+) -> None:
+    path = tmp_path / "log.db"
+    gossiplog.open(path, "notes").close()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    with (
+        gossiplog.open(path) as log,
+        pytest.raises(StorageError, match=r"log\.db cannot store what others send: .* cannot be written: user \d+ may"),
+    ):
+        make(log)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -19,6 +20,7 @@ from starlette.types import Message
 import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import ConnectionLost, LogClosed, StorageError
+from gossiplog.log import writing as writing_module
 from gossiplog.net import events
 from gossiplog.net import hub as hub_module
 from gossiplog.net.http.access import Access, Token
@@ -95,25 +97,39 @@ async def test_a_hub_shows_its_log_and_whether_it_runs(opened: Open, tmp_path: P
     assert repr(hub) == f"<Hub of {log!r}, not running>"
 
 
-async def test_a_log_that_was_opened_read_only_is_served_to_readers(
-    opened: Open, signer: Signer, other_signer: Signer, tmp_path: Path
+@pytest.mark.parametrize("is_opened_so", [True, False], ids=["opened so", "the file is read-only"])
+async def test_a_log_that_cannot_be_written_is_served_to_readers(
+    opened: Open,
+    signer: Signer,
+    other_signer: Signer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_opened_so: bool,
 ) -> None:
     writing = opened(tmp_path / "log.db", signer=signer)
     writing.append_many(range(10))
     ours, heard = opened(signer=other_signer), Heard()
-    hub = Hub(opened(tmp_path / "log.db", read_only=True), on_event=heard)
+    with monkeypatch.context() as patched:
+        if not is_opened_so:
+            patched.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+        hub = Hub(opened(tmp_path / "log.db", read_only=is_opened_so), on_event=heard)
     async with serving(hub) as url, gossiplog.connect(ours, url) as client:
         await client.synced()
         assert client.may_write is False
         value = ours.append("not taken").value
         headers = [("Host", "localhost"), ("Content-Type", CONTENT_TYPES[0])]
         answer = await call(hub, "/api/messages", "POST", headers=headers, body=value)
-        assert (answer.status, answer.error) == (403, "this hub takes no messages: its log was opened read-only")
+        assert (answer.status, answer.error) == (403, "this hub takes no messages: its log cannot be written")
         # What the hub reads next has come after what was pushed to it.
         writing.append("taken from the file")
         await until_longer(ours, 11)
+        # What it does not write either is the index, which is due.
+        monkeypatch.setattr(writing_module, "INDEX_LAG", 4)
+        writing.append("taken from the file, too")
+        await until_longer(ours, 12)
         await client._driver.root_of(client._driver.peers[0])
-    assert len(writing) == 11
+        assert hub.unready == ""
+    assert len(writing) == 12
     assert heard.of(events.Failed) == []
 
 

@@ -35,10 +35,10 @@ def find_in_postgres(url: PostgresURL, quick: bool) -> Iterator[Finding]:
     if not server.has_checksums:
         finding = "it has no checksums, by which a server finds damaged pages itself (pg_checksums --enable)"
         yield Finding("server", Severity.NOTE, finding)
-    if server.may_write:
+    if not server.write_refusal:
         yield Finding("permissions", Severity.FINE, f"the role {server.role} can read and write it")
-    else:
-        finding = f"the role {server.role} may add no messages: docs/postgres.md has the GRANTs of a writer"
+    elif not server.is_standby:
+        finding = f"it cannot be written: {server.write_refusal}. docs/postgres.md has the GRANTs of a writer"
         yield Finding("permissions", Severity.NOTE, finding)
     for former in server.formers:
         finding = f"the schema {former} is a log that a rebase or a repair has kept"

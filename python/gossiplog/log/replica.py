@@ -77,6 +77,11 @@ class Replica:
         """Whether the log was opened so that nothing can be stored."""
         return self._storage.read_only
 
+    @property
+    def write_refusal(self) -> str:
+        """Why nothing can be stored, as it was found when the log was opened: see `Storage.write_refusal`."""
+        return self._storage.write_refusal
+
     def count(self) -> int:
         """Return how many messages there are: the sequence of the last."""
         return read(self._storage, lambda reader: self._states.position(reader).count)

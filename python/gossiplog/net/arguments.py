@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from gossiplog._core import redacted_url
+from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.log.callbacks import check_runs
 
@@ -48,12 +49,19 @@ def check_log(log: object, *, writes: bool) -> None:
     Raises:
         TypeError: it is no log, such as a path.
         ValueError: the log was opened read-only, and is to be written to.
+        StorageError: it is to be written to, and its database takes no writes from this user or this role.
     """
     check_type("log", log, Log, "a gossiplog.Log, such as gossiplog.open(path) returns")
-    if writes and isinstance(log, Log) and log.replica.read_only:
+    if not writes or not isinstance(log, Log):
+        return
+    if log.replica.read_only:
         raise ValueError(
             f"{log!r} was opened read-only, so that it cannot store what others send: open it without read_only."
             " A gossiplog.Hub serves such a log to readers"
+        )
+    if refusal := log.replica.write_refusal:
+        raise StorageError(
+            f"{log.replica.place} cannot store what others send: {refusal}. A hub serves such a log to readers"
         )
 
 

@@ -340,7 +340,7 @@ def reader_text(hub: str) -> str:
 def _fault_text(hub: str, fault: str) -> str:
     return (
         f"{hub} said when this client connected that {fault}, and lacks messages of this log, which has all of the"
-        " hub's: see the log of its server, and sync again once that is mended"
+        " hub's: see the log of its server, and sync again once that is mended, or with another hub"
     )
 
 

@@ -45,14 +45,14 @@ from gossiplog.net.transport.network import Network, PipeConnection, open_networ
 from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
-from gossiplog.protocol.wire import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER
+from gossiplog.protocol.wire import ACCESS_HEADER, SHOWN_TOPIC, TOPIC_HEADER, UNWRITABLE
 from gossiplog.reprs import counted
 
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1, and for the last two the IANA registry.
 _NORMAL, _GOING_AWAY, _UNSUPPORTED, _NO_STATUS, _VIOLATION = 1000, 1001, 1003, 1005, 1008
 _RESTART, _TRY_AGAIN = 1012, 1013
 _NOT_STARTED = "the hub has not started, or has stopped: the application that it is mounted in enters `async with hub`"
-_READ_ONLY = "this hub takes no messages: its log was opened read-only"
+_READ_ONLY = "this hub takes no messages: its log cannot be written"
 _UNNAMED_PROXY = (
     "it passes on a proxy's clients, and was not named: they all count as programs of this machine, without limits for"
     " each address, and none is paused for what it does. Name it with --trusted-proxy (`trusted_proxies` of `serve`)"
@@ -100,7 +100,8 @@ class Hub(Service):
     `on_message` raise.
 
     Args:
-        log: to serve. One that was opened read-only is served to readers alone.
+        log: to serve. One that was opened read-only, or that this user or this role cannot write, is served to readers
+            alone.
         access: who may use it; None lets in who calls it by a loopback name, and pages of its own origin.
         limits: of connections, streams and memory; None for the usual ones.
         peer: of a mesh over the same log, which runs for as long as the hub does: what comes to one goes on to the
@@ -150,7 +151,7 @@ class Hub(Service):
                 names = "push_timeout, broadcast, sync_server, on_event and on_message"
                 raise ValueError(f"{names} are the peer's: give them to it")
         self._log = log
-        self._is_read_only = log.replica.read_only
+        self._is_read_only = bool(log.replica.write_refusal)
         self._peer = peer
         self._addresses = Addresses(None if limits is None else limits.connections_per_address)
         self._open_network = partial(open_network, limits)
@@ -399,7 +400,8 @@ class Hub(Service):
         code = _GOING_AWAY
         try:
             # What follows the colon is for the hub's operator.
-            await socket.accept(may_write=may_write, fault=running.driver.unready.partition(":")[0])
+            fault = running.driver.unready.partition(":")[0] or (UNWRITABLE if self._is_read_only else "")
+            await socket.accept(may_write=may_write, fault=fault)
             own, asked = running.driver.protocols.topic, _topic(scope)
             if asked is not None and asked != own:
                 # The client reads the hub's topic in the answer, and leaves.

@@ -411,6 +411,14 @@ class Storage(ABC):
         return False
 
     @property
+    def write_refusal(self) -> str:
+        """Why nothing can be written, as far as was found when the log was opened; "" if nothing hinders it.
+
+        What hinders it later, as a full disk, shows when something is written.
+        """
+        return "it was opened read-only" if self.read_only else ""
+
+    @property
     def reconnections(self) -> int:
         """How often a connection to the database was lost and made anew: another server may be at its other end."""
         return 0

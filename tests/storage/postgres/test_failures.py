@@ -391,6 +391,7 @@ def test_a_standby_is_read_from_and_refuses_writes_until_it_is_promoted(
             assert [message.payload for message in next(arrivals)] == ["replayed"]
             assert not log._storage.announces_commits
         with opened(standby.url("followed"), signer=signer) as log:
+            assert log.replica.write_refusal == "the server is a standby, which takes no writes"
             with pytest.raises(StorageError, match="takes no writes: it is a standby"):
                 log.append("refused")
             # The standby stops following, and lacks what its server acknowledges then.

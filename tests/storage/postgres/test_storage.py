@@ -56,6 +56,38 @@ def test_a_log_that_is_read_only_is_not_written(in_postgres: PostgresStorage) ->
     storage.close()
 
 
+def test_a_role_that_cannot_write_is_known_when_the_log_is_open(
+    postgres_server: Server, in_postgres: PostgresStorage
+) -> None:
+    assert in_postgres.write_refusal == ""
+    schema = in_postgres.url.schema
+    role = f"role_of_{schema}"
+    postgres_server.role(role)
+
+    def refusal(**parameters: str) -> str:
+        storage = PostgresStorage(postgres_server.url(schema, user=role, **parameters))
+        storage.open(None, False)
+        storage.close()
+        return storage.write_refusal
+
+    try:
+        for grant in ("USAGE ON SCHEMA", "SELECT ON ALL TABLES IN SCHEMA"):
+            postgres_server.run(f"GRANT {grant} {schema} TO {role}")
+        assert refusal().startswith(f"the role {role} lacks the right to INSERT on gossiplog_alternatives, ")
+        postgres_server.run(f"GRANT INSERT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        assert refusal() == (
+            f"the role {role} lacks the right to UPDATE on gossiplog_meta, gossiplog_tree, and to DELETE on"
+            " gossiplog_heads"
+        )
+        postgres_server.run(f"GRANT UPDATE ON {schema}.gossiplog_meta, {schema}.gossiplog_tree TO {role}")
+        postgres_server.run(f"GRANT DELETE ON {schema}.gossiplog_heads TO {role}")
+        assert refusal() == ""
+        on = "default_transaction_read_only=on"
+        assert refusal(options=f"-c {on}").startswith("default_transaction_read_only is on")
+    finally:
+        postgres_server.drop_role(role)
+
+
 def test_readers_see_one_state_and_wait_for_no_writer(in_postgres: PostgresStorage) -> None:
     fill(in_postgres, 1)
     with in_postgres.reader() as before:

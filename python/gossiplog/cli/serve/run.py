@@ -226,6 +226,8 @@ def _open_and_serve(place: LogPlace, topic: str | None, options: Options, output
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
     ):
         log.replica.check_appendable()
+        if refusal := log.replica.write_refusal:
+            LOGGER.warning("clients can only read: %s", one_line(refusal))
 
         def show(text: str, fields: dict[str, Any]) -> None:
             printer.say(encoded(text, fields))

@@ -202,8 +202,9 @@ class Driver(Service):
         for task in (self._feed.follow, self._feed.deliver, self._feed.report_commits):
             self._tasks.start_soon(task, count)
         self._tasks.start_soon(self._workers.watch, self._fail)
+        if not self.replica.write_refusal:
+            self._tasks.start_soon(self._writer.write_index)
         for loop in (
-            self._writer.write_index,
             self._writer.retry,
             self._writer.watch_files,
             self._pushes.run,

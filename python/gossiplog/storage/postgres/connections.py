@@ -242,6 +242,28 @@ class Session:
         # What is read after the lock was taken is the latest then. A standby refuses READ WRITE, and takes the lock.
         self.begin_writing = (b"BEGIN ISOLATION LEVEL READ COMMITTED", *local)
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Provide a block of statements that have the settings of this session, which a pooler forgets."""
+        if not self.is_pooled:
+            yield
+            return
+        self.script(*self.begin_reading)
+        try:
+            yield
+        finally:
+            self.roll_back()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Provide a block that is a transaction, committed at its end and rolled back when it raises."""
+        self.script(*self.begin_writing)
+        try:
+            yield
+            self.commit()
+        finally:
+            self.roll_back()
+
     @property
     def is_idle(self) -> bool:
         """Whether the connection is good, and in no transaction."""

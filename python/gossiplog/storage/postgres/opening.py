@@ -128,7 +128,8 @@ class Opening:
             StorageError: the topic is another, or the role lacks a right.
             psycopg.Error: the database failed.
         """
-        found = self.find(session)
+        with session.reading():
+            found = self.find(session)
         if found is None:
             if topic is None or not create:
                 advice = "" if self.read_only else ": give a topic to make one"
@@ -266,7 +267,7 @@ class Opening:
         """Make a log in the schema, beside what an application has there, unless another process was quicker."""
         place, schema = self.url.place, self.url.schema
         try:
-            with session.connection.transaction():
+            with session.writing():
                 # Those who make the same log at once wait for each other.
                 session.run(
                     "SELECT pg_catalog.pg_advisory_xact_lock(%b::pg_catalog.int4, pg_catalog.hashtext(%b))",

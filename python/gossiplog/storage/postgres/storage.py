@@ -35,6 +35,7 @@ from gossiplog.storage.postgres.checks import integrity_problems
 from gossiplog.storage.postgres.connections import Session
 from gossiplog.storage.postgres.errors import PostgresErrors, hiding, is_connection_lost
 from gossiplog.storage.postgres.guard import Guard
+from gossiplog.storage.postgres.health import find_write_refusal
 from gossiplog.storage.postgres.opening import Found, Opening, lock_key
 from gossiplog.storage.postgres.tables import PostgresReader, Statements
 from gossiplog.storage.postgres.transactions import PostgresTransaction, WriteTransaction
@@ -68,6 +69,7 @@ class PostgresStorage(Storage):
         self._url = PostgresURL.parse(url) if isinstance(url, str) else url
         self._synchronous = synchronous
         self._read_only = read_only
+        self._write_refusal = ""
         # Made once: an append is too short for it.
         self._place = self._url.place
         self._hide = hiding(self._url)
@@ -107,6 +109,10 @@ class PostgresStorage(Storage):
     @property
     def read_only(self) -> bool:
         return self._read_only
+
+    @property
+    def write_refusal(self) -> str:
+        return super().write_refusal or self._write_refusal
 
     @property
     def channel(self) -> str:
@@ -160,6 +166,9 @@ class PostgresStorage(Storage):
             try:
                 with self._errors("open"):
                     found = self._opening.run(session, topic, create and not self._read_only)
+                    if not self._read_only:
+                        with session.reading():
+                            self._write_refusal = find_write_refusal(session, self._url.schema)
             except BaseException:
                 session.close()
                 raise
@@ -324,7 +333,7 @@ class PostgresStorage(Storage):
             return [f"Postgres: {line}" for line in integrity_problems(session, self._statements, self._url.schema)]
 
     def check_files(self) -> None:
-        with self._reading("read") as session:
+        with self._reading("read") as session, session.reading():
             found = self._opening.find(session)
         if found != self._log:
             raise StorageError(

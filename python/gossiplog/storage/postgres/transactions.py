@@ -62,6 +62,8 @@ _ADD_NEXT = """
          SELECT value || ' ' || tableoid::pg_catalog.text FROM @.gossiplog_meta WHERE name = 'identity')), %b, %b)
     RETURNING seq
 """
+# `unnest` of several arrays is Postgres' own in any search path (parse_clause.c, transformRangeFunction), and takes no
+# schema before it.
 _ADD_MESSAGES = """
     INSERT INTO @.gossiplog_messages(seq, value, links) SELECT * FROM unnest(%b, %b, %b) RETURNING NULL
 """

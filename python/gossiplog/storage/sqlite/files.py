@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gossiplog.errors import NotALog, StorageError
-from gossiplog.files import other_kind
+from gossiplog.files import explain_denial, other_kind
 from gossiplog.reprs import shell_path
 
 MEMORY = ":memory:"
@@ -67,6 +67,17 @@ def text_path(location: str | os.PathLike[str]) -> str:
     if not isinstance(path, str):
         raise TypeError(f"the location of a log is text or a path, not {type(path).__name__}: {path!r}")
     return path
+
+
+def find_write_refusal(file: str) -> str:
+    """Return why this user cannot write to a database, or to the write-ahead log beside it; "" if nothing hinders it.
+
+    SQLite opens such a file all the same, to be read.
+    """
+    for path in (file, f"{file}-wal"):
+        if os.path.exists(path) and not os.access(path, os.W_OK):
+            return f"{path} cannot be written: {explain_denial(path, 'write to')}"
+    return ""
 
 
 def wal_of(path: str | Path) -> Path:

@@ -49,6 +49,7 @@ from gossiplog.storage.sqlite.files import (
     existing_uri,
     file_id,
     file_of,
+    find_write_refusal,
     text_path,
     wal_of,
 )
@@ -131,6 +132,7 @@ class SQLiteStorage(Storage):
         # Below SCHEMA where the file cannot be written.
         self._schema = SCHEMA
         self._former = FormerContents("")
+        self._write_refusal = ""
         # What follows is guarded by a lock of its own, because readers do not wait for the writer.
         self._pool_lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
@@ -157,6 +159,10 @@ class SQLiteStorage(Storage):
     def read_only(self) -> bool:
         return self._opening.read_only or READ_ONLY_URI.match(self._path) is not None
 
+    @property
+    def write_refusal(self) -> str:
+        return super().write_refusal or self._write_refusal
+
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         create = create and not self._opening.read_only
         with self._lock:
@@ -173,6 +179,7 @@ class SQLiteStorage(Storage):
                 connection, stored = self._open_once(topic, create, progress)
             self._writer, self._process, self._closed = connection, os.getpid(), False
             self._losses += given_up
+            self._write_refusal = find_write_refusal(self._file) if self._file else ""
             return stored
 
     def _describe_loss(self, lost: int) -> list[str]:
