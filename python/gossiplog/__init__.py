@@ -14,7 +14,8 @@ Python lists what each inherits.
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
   Pruned, RefusalsReported, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
-    - of values and messages: DecodeError, EncodeError, InvalidMessage, MissingParents, RefusedMessage, UnknownMessage
+    - of values and messages: DecodeError, EncodeError, InvalidMessage, InvalidPayload, MissingParents, RefusedMessage,
+      UnknownMessage
     - of a log and its storage: StorageError (ApplicationMismatch, CorruptLog, CorruptSource, CursorOutdated, LogClosed,
       LogReplaced, LogWentBack, NewerSchema, NotALog, OlderSchema, TopicMismatch), RebaseError, TreeError, and the
       warnings LossWarning and TopicWarning
@@ -41,6 +42,7 @@ try:
         EncodeError,
         GossipLogError,
         InvalidMessage,
+        InvalidPayload,
         KeyFileError,
         LogClosed,
         LogReplaced,
@@ -198,6 +200,7 @@ __all__ = [
     "Info",
     "InsertResult",
     "InvalidMessage",
+    "InvalidPayload",
     "KeyFileError",
     "Limits",
     "Log",

@@ -148,6 +148,29 @@ class RefusedMessage(GossipLogError):
         self.id = id
 
 
+class InvalidPayload(GossipLogError, ValueError):
+    """A stored payload that the type for this log's payloads cannot read: `SignedMessage.payload` raises it.
+
+    Another program stored it without the type, or the type has changed since. The message and its `raw_payload` can be
+    read as always. The exception of the type's validation is the `__cause__`.
+
+    Attributes:
+        reason: what the validation says.
+        id: the message's id.
+    """
+
+    def __init__(self, reason: str, id: str) -> None:
+        super().__init__(
+            f"message {id}: its payload is not of the log's type: {reason.rstrip('.')}. It is in the log all the same:"
+            " message.raw_payload has its payload as it is stored"
+        )
+        self.reason = reason
+        self.id = id
+
+    def __reduce__(self) -> tuple[type[InvalidPayload], tuple[str, str]]:
+        return type(self), (self.reason, self.id)
+
+
 class UnknownMessage(GossipLogError, KeyError):
     """An id that is not in the log.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import DOCS, Shell, blocks, environment, run_program, steps
+from tests.readme import DOCS, Shell, blocks, environment, fits, run_program, steps
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,9 @@ def modules(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_programs(modules: dict[str, str], tmp_path: Path) -> None:
-    assert {*modules} == {"notes.py", "server.py", "notes_2.py", "test_notes.py"}
+    assert {*modules} == {"notes.py", "server.py", "notes_2.py", "tasks.py", "test_notes.py"}
+    (printed,) = (block.text for block in blocks(PAGE) if block.language == "text")
+    assert fits(printed, run_program(modules["tasks.py"], tmp_path, TIMEOUT))
     assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 1\n"
     assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 2\n"
     assert run_program(modules["notes_2.py"], tmp_path, TIMEOUT) == "version 2\n"

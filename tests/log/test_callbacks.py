@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
 import gossiplog
-from gossiplog import EncodeError, Log, MemoryStorage, NotALog, RefusedMessage, Signer
-from gossiplog.log.callbacks import check_runs, payload_check
+from gossiplog import Log, MemoryStorage, NotALog
+from gossiplog.log.callbacks import check_runs
 
 
 async def coroutine(*_: object) -> None: ...
@@ -77,101 +76,3 @@ def test_a_check_and_what_is_replayed_take_one_argument(log: Log) -> None:
 
 def test_functions_that_do_not_say_what_they_take_pass() -> None:
     check_runs("function", map, "message")
-
-
-class Text(BaseModel):
-    text: str
-
-
-def refuse_odd(payload: Any) -> None:
-    if payload % 2:
-        raise ValueError("odd")
-
-
-@pytest.mark.parametrize(
-    ("payload", "good", "bad"),
-    [
-        (refuse_odd, 2, 3),
-        (Text, {"text": "hi"}, {"text": 1}),
-        (int | None, None, "x"),
-        (list[int], [1], ["x"]),
-        (Annotated[int, Field(gt=5)], 6, 5),
-        (JsonValue, {"a": [1]}, b"bytes"),
-        (TypeAdapter(dict[str, int]), {"a": 1}, [1]),
-    ],
-)
-def test_kinds_of_checks(opened: Callable[..., Log], signer: Signer, payload: Any, good: Any, bad: Any) -> None:
-    log = opened(payload=payload, signer=signer)
-    assert log.append(good).payload == good
-    with pytest.raises(RefusedMessage, match="its payload is refused") as refused:
-        log.append(bad)
-    assert isinstance(refused.value.__cause__, ValueError | ValidationError)
-    assert refused.value.id is None
-    assert len(log) == 1
-
-
-async def refuse_later(payload: Any) -> None:
-    raise ValueError("nobody waits for this")
-
-
-class RefusesLater:
-    async def __call__(self, payload: Any) -> None:
-        await refuse_later(payload)
-
-
-@pytest.mark.parametrize("payload", [refuse_later, RefusesLater()])
-def test_a_coroutine_function_checks_nothing(payload: Any) -> None:
-    with pytest.raises(TypeError, match=r"payload is .*, a coroutine or generator function"):
-        payload_check(payload)
-
-
-def test_what_pydantic_does_not_know_is_no_check() -> None:
-    class Unknown:
-        pass
-
-    with pytest.raises(TypeError, match="arbitrary_types_allowed"):
-        payload_check(Unknown)
-
-
-def test_none_checks_nothing() -> None:
-    assert payload_check(None) is None
-
-
-def test_received_messages_are_checked(opened: Callable[..., Log], signer: Signer) -> None:
-    source = opened(signer=signer)
-    messages = source.append_many([2, 3, 4])
-    log = opened(payload=refuse_odd)
-    result = log.insert_many(messages)
-    assert result.inserted == 1
-    assert [index for index, _ in result.refused] == [1, 2]
-    refused = result.refused[0][1]
-    assert isinstance(refused, RefusedMessage)
-    assert refused.id == messages[1].id
-    assert isinstance(refused.__cause__, ValueError)
-
-
-def test_own_payloads_are_checked_as_peers_will_read_them(opened: Callable[..., Log], signer: Signer) -> None:
-    seen: list[Any] = []
-    log = opened(payload=seen.append, signer=signer)
-    message = log.append({"b": (1, 2.0)})
-    assert seen == [{"b": [1, 2]}]
-    assert message.payload == seen[0]
-
-
-def test_a_payload_that_cannot_be_written_is_no_refusal(opened: Callable[..., Log], signer: Signer) -> None:
-    log = opened(payload=lambda payload: None, signer=signer)
-    with pytest.raises(EncodeError):
-        log.append(float("nan"))
-
-
-def test_a_predicate_that_returns_false_refuses_and_says_how_to(opened: Callable[..., Log], signer: Signer) -> None:
-    log = opened(payload=lambda payload: payload == 1)
-    log.append(1, signer=signer)
-    with pytest.raises(
-        RefusedMessage, match="the function returned False; to refuse, raise an exception that says why"
-    ):
-        log.append(2, signer=signer)
-    assert len(opened(payload=lambda payload: None)) == 0
-    flags = opened(payload=bool)
-    flags.append(False, signer=signer)
-    assert len(flags) == 1

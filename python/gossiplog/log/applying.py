@@ -5,6 +5,8 @@ The rules of `apply`:
 - It runs once for each message, in the order of sequences, in the transaction that stores the message, in a savepoint.
 - It runs for the first of several encodings of a message alone: see `gossiplog.log.encodings`.
 - If it raises, the message is not stored here, and what descends from it waits as for a missing parent.
+- Where it lets the InvalidPayload of a stored message through, it counts as having returned, and what it wrote for the
+  message is undone: the log's type for payloads does not read what a program without it stored, or an earlier version.
 - A cursor in the database says how far it has run; a process without `apply` leaves the cursor where it is. So a
   process with `apply` first runs it over the messages that the cursor has not passed. They are stored: an exception
   then ends the call, and the next one tries again.
@@ -21,19 +23,27 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from gossiplog import core
-from gossiplog.errors import ApplicationMismatch, CorruptLog, InvalidMessage, RefusedMessage, StorageError
+from gossiplog.errors import (
+    ApplicationMismatch,
+    CorruptLog,
+    InvalidMessage,
+    InvalidPayload,
+    RefusedMessage,
+    StorageError,
+)
 from gossiplog.log import encodings
 from gossiplog.log.callbacks import check_runs
+from gossiplog.log.payloads import P
 from gossiplog.log.reading import read, read_arrivals, read_message, write
 from gossiplog.message import SignedMessage
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, ApplyTransaction, Position, Progress, Transaction
 
-Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
+Apply: TypeAlias = Callable[[SignedMessage[P], ApplyTransaction], object]
 Setup: TypeAlias = Callable[[ApplyTransaction], object]
 
 LOCK_SECONDS = 0.25
@@ -65,12 +75,12 @@ class Application:
         setup: drops and makes the application's tables; None where they are made otherwise.
     """
 
-    apply: Apply
+    apply: Apply[Any]
     version: int = 1
     setup: Setup | None = None
 
 
-def application(apply: Apply | None, version: int, setup: Setup | None) -> Application | None:
+def application(apply: Apply[Any] | None, version: int, setup: Setup | None) -> Application | None:
     """Return what `open` was given, checked; None without `apply`.
 
     Raises:
@@ -101,12 +111,20 @@ class Applier:
 
     Args:
         application: None has nothing run.
+        typed: returns a message whose payload is read by the log's type for payloads.
     """
 
-    def __init__(self, storage: Storage, topic: str, application: Application | None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        topic: str,
+        application: Application | None,
+        typed: Callable[[SignedMessage], SignedMessage],
+    ) -> None:
         self._storage = storage
         self._topic = topic
         self._application = application
+        self._typed = typed
 
     @property
     def is_given(self) -> bool:
@@ -270,7 +288,7 @@ class Applier:
             content = contents[position] if contents else message.key
             try:
                 if seen is None or content not in seen:
-                    _run(self._application.apply, message, transaction)
+                    _run(self._application.apply, self._typed(message), transaction)
             except RefusedMessage as error:
                 failed[index] = error
                 lost.add(message.id)
@@ -283,7 +301,7 @@ class Applier:
         return failed, []
 
     def _run_some(
-        self, transaction: Transaction, apply: Apply, position: Position
+        self, transaction: Transaction, apply: Apply[Any], position: Position
     ) -> tuple[int, RefusedMessage | None]:
         """Run `apply` over stored messages; return how far it has come, and what ended it."""
         deadline = time.monotonic() + WORKING_SECONDS
@@ -299,7 +317,7 @@ class Applier:
                 duplicates = self._duplicates(transaction, position, messages)
                 for sequence, message in messages:
                     if sequence not in duplicates:
-                        _run(apply, message, transaction)
+                        self._run_stored(apply, message, transaction)
                     applied = sequence
                     is_late = time.monotonic() > deadline
                     if is_late:
@@ -316,6 +334,14 @@ class Applier:
         if applied > position.applied:
             transaction.set_applied(applied)
         return applied, failure
+
+    def _run_stored(self, apply: Apply[Any], message: SignedMessage, transaction: Transaction) -> None:
+        try:
+            _run(apply, self._typed(message), transaction)
+        except RefusedMessage as error:
+            # Without this, whoever appends by a program without the type would keep the log from being opened with it.
+            if not isinstance(error.__cause__, InvalidPayload) or error.__cause__.id != message.id:
+                raise
 
     def _set_content_ids(self, transaction: Transaction, planned: Mapping[bytes, bytes]) -> None:
         transaction.set_content_ids(planned, partial(self._content_id, transaction))
@@ -345,7 +371,7 @@ def _check_version(application: Application, position: Position) -> None:
         )
 
 
-def _run(apply: Apply, message: SignedMessage, transaction: Transaction) -> None:
+def _run(apply: Apply[Any], message: SignedMessage, transaction: Transaction) -> None:
     try:
         with transaction.savepoint():
             apply(message, transaction)

@@ -6,10 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gossiplog.core import SignedMessage, WritePlan
 from gossiplog.errors import CursorOutdated, LogClosed, LogWentBack
+from gossiplog.log.payloads import Payloads
 from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
 from gossiplog.storage import Storage
@@ -39,12 +40,16 @@ class CommitNotifier:
 
     Args:
         position: returns the position of a state, and raises LogWentBack where it is before one that was seen.
+        payloads: by which those who follow read the messages.
     """
 
-    def __init__(self, storage: Storage, topic: str, position: Callable[[Reader], Position]) -> None:
+    def __init__(
+        self, storage: Storage, topic: str, position: Callable[[Reader], Position], payloads: Payloads[Any]
+    ) -> None:
         self._storage = storage
         self._topic = topic
         self._position = position
+        self._payloads = payloads
         self._changed = threading.Condition()
         self._waiting = 0
         self._wakings = 0
@@ -148,7 +153,8 @@ class CommitNotifier:
                 found, generation = self._arrivals(sequence, batch)
                 if found:
                     sequence = found[-1][0]
-                    yield Arrivals((message for _, message in found), generation * _GENERATION + sequence)
+                    messages = self._payloads.all_typed(message for _, message in found)
+                    yield Arrivals(messages, generation * _GENERATION + sequence)
                 else:
                     # Of files that have lost their names, the same would be read without end.
                     self._storage.check_files()

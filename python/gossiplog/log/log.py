@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from gossiplog import core
 from gossiplog.errors import (
@@ -19,9 +19,10 @@ from gossiplog.errors import (
     UnknownMessage,
 )
 from gossiplog.log.applying import Application, Applier
-from gossiplog.log.callbacks import as_peers_read, check_payload, check_runs, payload_check
+from gossiplog.log.callbacks import check_runs
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
+from gossiplog.log.payloads import P, as_peers_read, payloads
 from gossiplog.log.reading import (
     Leaf,
     check_newest,
@@ -55,8 +56,11 @@ _FEW_CHILDREN = 4
 _NOTHING = Written(0, 0)
 
 
-class Log:
+class Log(Generic[P]):
     """A replicated append-only log of signed messages. Made by `gossiplog.open`.
+
+    It is generic in the type of its payloads: opened with `payload=Note`, it is a `Log[Note]`. Without a type, payloads
+    are values of the IPLD data model, and type checkers take them for Any.
 
     Every method may be called from any thread, and other processes may use the same SQLite file. After `close` every
     call but `close` raises LogClosed; a database that fails raises StorageError.
@@ -82,7 +86,7 @@ class Log:
         self.signer = signer
         self._storage = storage
         self._is_closed = False
-        self._check = payload_check(payload)
+        self._payloads = payloads(payload)
         self._application = application
         self._begin(progress)
 
@@ -90,19 +94,19 @@ class Log:
         """Take up the log as it is stored."""
         storage, topic = self._storage, self.topic
         self._states = States(storage, topic)
-        self._notifier = CommitNotifier(storage, topic, self._states.position)
-        self._applier = Applier(storage, topic, self._application)
+        self._notifier = CommitNotifier(storage, topic, self._states.position, self._payloads)
+        self._applier = Applier(storage, topic, self._application, self._payloads.typed)
         self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
-        self._replica = Replica(storage, self._states, topic, self._check, self._writer, self._notifier)
+        self._replica = Replica(storage, self._states, topic, self._payloads, self._writer, self._notifier)
         self._applier.open(progress)
 
     # Writing
 
-    def append(self, payload: Any, *, signer: Signer | None = None, codec: str = "dag-cbor") -> SignedMessage:
+    def append(self, payload: P, *, signer: Signer | None = None, codec: str = "dag-cbor") -> SignedMessage[P]:
         """Sign a message that follows all heads of the log, and store it. When this returns, it is on disk.
 
         Args:
-            payload: a value of the IPLD data model.
+            payload: a value of the IPLD data model; in a log with a type for its payloads, one of this type as well.
             signer: None takes the log's.
             codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
 
@@ -116,8 +120,8 @@ class Log:
         return self._append([payload], signer, codec)[0]
 
     def append_many(
-        self, payloads: Iterable[Any], *, signer: Signer | None = None, codec: str = "dag-cbor"
-    ) -> list[SignedMessage]:
+        self, payloads: Iterable[P], *, signer: Signer | None = None, codec: str = "dag-cbor"
+    ) -> list[SignedMessage[P]]:
         """Sign messages, each of which follows the one before, and store them.
 
         Many messages take several transactions. All payloads are checked before the first is stored, so an
@@ -134,36 +138,39 @@ class Log:
             )
         return self._append(list(payloads), signer, codec)
 
-    def _append(self, wanted: Sequence[Any], signer: Signer | None, codec: str) -> list[SignedMessage]:
+    def _append(self, wanted: Sequence[P], signer: Signer | None, codec: str) -> list[SignedMessage[P]]:
         chosen = signer or self.signer
         if chosen is None:
             raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
         check_signer(chosen)
+        plain: Sequence[Any] = wanted
         # A single one is encoded when it is signed, and needs no look before.
-        if len(wanted) > 1 or self._check is not None:
-            for index, payload in enumerate(wanted):
-                try:
-                    self._check_own(payload, chosen, codec)
-                except EncodeError as error:
-                    if len(wanted) == 1:
-                        raise
-                    raise EncodeError(f"payload {index} of {len(wanted):,}, from 0: {error}") from error
+        if len(wanted) > 1 or self._payloads.checks:
+            plain = [self._checked(payload, index, len(wanted), chosen, codec) for index, payload in enumerate(wanted)]
         messages: list[SignedMessage] = []
-        while len(messages) < len(wanted):
-            messages += self._writer.append(wanted, len(messages), chosen, codec)
-        return messages
+        while len(messages) < len(plain):
+            messages += self._writer.append(plain, len(messages), chosen, codec)
+        return self._payloads.all_typed(messages)
 
-    def _check_own(self, payload: Any, signer: Signer, codec: str) -> None:
-        encoded = core.cbor_encode(payload)
-        # Measured for long ones alone: it takes a signature.
-        overhead = _overhead(self.topic, signer, codec) if len(encoded) > MAX_VALUE_LENGTH // 2 else 0
-        if len(encoded) + overhead > MAX_VALUE_LENGTH:
-            raise EncodeError(
-                f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}, {overhead} of"
-                " which are not payload"
-            )
-        if self._check is not None:
-            check_payload(self._check, as_peers_read(encoded))
+    def _checked(self, payload: P, index: int, count: int, signer: Signer, codec: str) -> Any:
+        """Return an own payload as it is to be encoded."""
+        try:
+            plain = self._payloads.plain(payload)
+            encoded = core.cbor_encode(plain)
+            # Measured for long ones alone: it takes a signature.
+            overhead = _overhead(self.topic, signer, codec) if len(encoded) > MAX_VALUE_LENGTH // 2 else 0
+            if len(encoded) + overhead > MAX_VALUE_LENGTH:
+                raise EncodeError(
+                    f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}, {overhead} of"
+                    " which are not payload"
+                )
+        except EncodeError as error:
+            if count == 1:
+                raise
+            raise EncodeError(f"payload {index} of {count:,}, from 0: {error}") from error
+        if self._payloads.checks:
+            self._payloads.check(as_peers_read(encoded))
+        return plain
 
     def insert(self, message: SignedMessage | bytes) -> bool:
         """Verify a message and store it.
@@ -203,7 +210,7 @@ class Log:
 
         return insert_many(self._replica, messages, most_refused=most_refused)
 
-    def pull(self, source: Log | Location, *, sync_server: SyncServerConfig | None = None) -> PullResult:
+    def pull(self, source: Log[Any] | Location, *, sync_server: SyncServerConfig | None = None) -> PullResult:
         """Get what another log that this machine can open has and this one lacks, by the sync protocol.
 
         `apply` and the `payload` check run on worker threads meanwhile, each on one.
@@ -236,7 +243,7 @@ class Log:
 
     # Reading
 
-    def get(self, id: str) -> SignedMessage:
+    def get(self, id: str) -> SignedMessage[P]:
         """Return the message with an id.
 
         Raises:
@@ -248,7 +255,7 @@ class Log:
         found = read(self._storage, lambda reader: read_message(reader, self.topic, key, MAX_INTEGER), single=True)
         if found is None:
             raise self._replica.unknown(id)
-        return found
+        return self._payloads.typed(found)
 
     def content_id(self, id: str) -> str:
         """Return the id that all encodings of a message have in common: that of the canonical one.
@@ -295,13 +302,13 @@ class Log:
         """Return True, also for an empty log."""
         return True
 
-    def __iter__(self) -> Iterator[SignedMessage]:
+    def __iter__(self) -> Iterator[SignedMessage[P]]:
         """All messages in the order of their ids."""
         return self.messages()
 
     def messages(
         self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
-    ) -> Iterator[SignedMessage]:
+    ) -> Iterator[SignedMessage[P]]:
         """Return the messages in the order of their ids: after their parents, as of the time of the call.
 
         They are read in pages, so that the log may be written to while they are taken.
@@ -339,7 +346,7 @@ class Log:
 
         return read(self._storage, number)
 
-    def _all_messages(self, reverse: bool, count: int) -> Iterator[SignedMessage]:
+    def _all_messages(self, reverse: bool, count: int) -> Iterator[SignedMessage[P]]:
         taken = 0
         last: bytes | None = None
         # An index that is damaged keeps no message from being read.
@@ -353,7 +360,7 @@ class Log:
 
     def _messages(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, snapshot: Snapshot
-    ) -> Iterator[SignedMessage]:
+    ) -> Iterator[SignedMessage[P]]:
         # The key after which the page before has ended.
         met: bytes | None = None
         while limit is None or limit > 0:
@@ -375,14 +382,15 @@ class Log:
 
     def _page(
         self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-    ) -> tuple[list[SignedMessage], list[Leaf]]:
-        return read(
+    ) -> tuple[list[SignedMessage[P]], list[Leaf]]:
+        messages, leaves = read(
             self._storage,
             lambda reader: read_page(reader, self.topic, after, before, reverse, limit, count),
             single=True,
         )
+        return self._payloads.all_typed(messages), leaves
 
-    def replay(self, function: Callable[[SignedMessage], object], *, after: str | None = None) -> int:
+    def replay(self, function: Callable[[SignedMessage[P]], object], *, after: str | None = None) -> int:
         """Call a function with every message in the order of their ids; `replay` itself writes nothing.
 
         Args:
@@ -402,7 +410,7 @@ class Log:
             calls += 1
         return calls
 
-    def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Iterator[Arrivals]:
+    def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Iterator[Arrivals[P]]:
         """Follow the log: return an iterator over lists of messages as they arrive, until the log is closed.
 
         It waits when there are none: commits of this process wake it at once, as do those of others where the database

@@ -3,23 +3,77 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
 
 from gossiplog.errors import LossWarning
 from gossiplog.log.applying import Apply, Setup, application
 from gossiplog.log.log import Log
+from gossiplog.log.payloads import P
 from gossiplog.message import check_topic
 from gossiplog.signer import Signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Progress, Synchronous
 from gossiplog.storage.location import Location, storage_at
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+    from typing_extensions import TypeForm
 
+
+@overload
 def open(
     location: Location | Storage,
     topic: str | None = None,
     *,
-    apply: Apply | None = None,
+    apply: Apply[Any] | None = None,
+    apply_version: int = 1,
+    setup: Setup | None = None,
+    payload: None = None,
+    signer: Signer | None = None,
+    create: bool = True,
+    read_only: bool = False,
+    synchronous: Synchronous = "full",
+    accept_loss: bool = False,
+    progress: Progress | None = None,
+) -> Log[Any]: ...
+@overload
+def open(
+    location: Location | Storage,
+    topic: str | None = None,
+    *,
+    apply: Apply[P] | None = None,
+    apply_version: int = 1,
+    setup: Setup | None = None,
+    payload: type[P] | TypeForm[P] | TypeAdapter[P],
+    signer: Signer | None = None,
+    create: bool = True,
+    read_only: bool = False,
+    synchronous: Synchronous = "full",
+    accept_loss: bool = False,
+    progress: Progress | None = None,
+) -> Log[P]: ...
+@overload
+def open(
+    location: Location | Storage,
+    topic: str | None = None,
+    *,
+    apply: Apply[Any] | None = None,
+    apply_version: int = 1,
+    setup: Setup | None = None,
+    payload: Callable[[Any], object],
+    signer: Signer | None = None,
+    create: bool = True,
+    read_only: bool = False,
+    synchronous: Synchronous = "full",
+    accept_loss: bool = False,
+    progress: Progress | None = None,
+) -> Log[Any]: ...
+def open(
+    location: Location | Storage,
+    topic: str | None = None,
+    *,
+    apply: Apply[Any] | None = None,
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: Any = None,
@@ -29,7 +83,7 @@ def open(
     synchronous: Synchronous = "full",
     accept_loss: bool = False,
     progress: Progress | None = None,
-) -> Log:
+) -> Log[Any]:
     """Open a log; make it first where there is none.
 
     A log that an earlier version wrote is upgraded in place, in one transaction; where its file is read-only, it is
@@ -52,9 +106,11 @@ def open(
             where one was interrupted. `Log.info` says whether a rebuild has ended.
         setup: `setup(transaction)` drops the application's tables, where they are there, and makes them. It runs
             before the first message, and before each rebuild, in a transaction with the statements that `apply` has.
-        payload: checks payloads, own ones and others': a function that raises to refuse, or any type that pydantic
-            validates. It only accepts or refuses; what is stored never changes. It runs on the thread that appends,
-            and for others' messages on worker threads, several at a time where several threads use the log.
+        payload: checks payloads, own ones and others', before they are stored: a function that raises to refuse, or any
+            type that pydantic validates. They run on the thread that appends, and for others' messages on worker
+            threads, several at a time where several threads use the log. A type is also what payloads are read as, and
+            `append` takes its values: the log is a `Log[Note]` with `payload=Note`. What others have stored never
+            changes, and where it is not of the type, `SignedMessage.payload` raises InvalidPayload.
         signer: what `append` signs with when it is given none.
         create: whether a log is made where there is none.
         read_only: whether nothing is written to the log, even if others write to it: none is made, one of an earlier

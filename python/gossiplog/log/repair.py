@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gossiplog.errors import (
     CorruptLog,
@@ -32,6 +32,7 @@ from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
+from gossiplog.log.payloads import Payloads
 from gossiplog.log.reassembly import Reassembly, ReplicaValues, open_source
 from gossiplog.log.remains import (
     Remains,
@@ -341,8 +342,10 @@ def _new_log(path: Path, topic: str) -> Iterator[Replica]:
     storage.open(topic, create=True)
     try:
         states = States(storage, topic)
-        notifier = CommitNotifier(storage, topic, states.position)
-        writer = Writer(storage, states, topic, Applier(storage, topic, None), notifier.committed)
-        yield Replica(storage, states, topic, None, writer, notifier)
+        payloads: Payloads[Any] = Payloads()
+        notifier = CommitNotifier(storage, topic, states.position, payloads)
+        applier = Applier(storage, topic, None, payloads.typed)
+        writer = Writer(storage, states, topic, applier, notifier.committed)
+        yield Replica(storage, states, topic, payloads, writer, notifier)
     finally:
         storage.close()

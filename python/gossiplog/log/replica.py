@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
+from typing import Any
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, UnknownMessage
 from gossiplog.log import encodings
 from gossiplog.log.ancestry import frontiers
-from gossiplog.log.callbacks import PayloadCheck, check_payload
 from gossiplog.log.following import CommitNotifier, Listener
+from gossiplog.log.payloads import Payloads
 from gossiplog.log.reading import read, read_arrivals, read_messages, read_rows, read_values, write
 from gossiplog.log.state import Snapshot, State, States, UnindexedMessages
 from gossiplog.log.writing import Writer
@@ -38,7 +39,7 @@ class Replica:
     All raise LogClosed once the log is closed, StorageError when the database fails, CorruptLog when it is damaged.
 
     Args:
-        check: the application's payload check.
+        payloads: what the application says of payloads.
     """
 
     def __init__(
@@ -46,14 +47,14 @@ class Replica:
         storage: Storage,
         states: States,
         topic: str,
-        check: PayloadCheck | None,
+        payloads: Payloads[Any],
         writer: Writer,
         notifier: CommitNotifier,
     ) -> None:
         self.topic = topic
         self._storage = storage
         self._states = states
-        self._check = check
+        self._payloads = payloads
         self._writer = writer
         self._notifier = notifier
 
@@ -315,14 +316,16 @@ class Replica:
     @property
     def checks(self) -> bool:
         """Whether the application checks payloads, which may take any time."""
-        return self._check is not None
+        return self._payloads.checks
 
     def check(self, batch: VerifiedBatch) -> VerifiedBatch:
         """Run the application's payload check over a batch, and nothing else."""
-        check = self._check
-        if check is None:
-            return batch.check(None)
-        return batch.check(lambda message: check_payload(check, message.payload, message.id))
+        check = self._payloads.check
+        return batch.check((lambda message: check(message.payload, message.id)) if self.checks else None)
+
+    def typed(self, message: core.SignedMessage) -> core.SignedMessage:
+        """Return a message whose payload is read by the log's type for payloads, where it has one."""
+        return self._payloads.typed(message)
 
     def insert(self, batch: VerifiedBatch) -> InsertOutcome:
         """Store the messages of a batch whose parents are in the log or in the batch; check it before, if need be.

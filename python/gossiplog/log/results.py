@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Generic
 
 from gossiplog.core import Node, SignedMessage
 from gossiplog.errors import GossipLogError, RefusedMessage
+from gossiplog.log.payloads import P
 from gossiplog.reprs import counted, frozen, texts_with_commands
 
 # Of an application's exception, those nearest to where it was raised.
@@ -204,7 +206,7 @@ class RecoverResult:
     lost: int = 0
 
 
-class Arrivals(list[SignedMessage]):
+class Arrivals(list[SignedMessage[P]], Generic[P]):
     """Messages in the order of their arrival.
 
     Attributes:
@@ -212,7 +214,7 @@ class Arrivals(list[SignedMessage]):
             the log, which `gossiplog.rebase` begins, adds 2**48.
     """
 
-    def __init__(self, messages: Iterable[SignedMessage], cursor: int) -> None:
+    def __init__(self, messages: Iterable[SignedMessage[P]], cursor: int) -> None:
         super().__init__(messages)
         self.cursor = cursor
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from pydantic import BaseModel
 
 from gossiplog import Log, MemoryStorage, SignedMessage, Signer
-from gossiplog.errors import LogClosed, StorageError
+from gossiplog.errors import InvalidPayload, LogClosed, StorageError
 from gossiplog.log import following
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
@@ -233,3 +234,48 @@ async def test_nothing_is_inserted_at_once_while_a_transaction_of_ours_runs(open
     async with made.writing:
         assert writer.insert_at_once(batch) is None
     assert writer.insert_at_once(batch) is not None
+
+
+class Note(BaseModel):
+    text: str
+
+
+async def test_messages_are_of_the_logs_type_and_others_are_passed_over(
+    opened: Open, signer: Signer, tmp_path: Path
+) -> None:
+    opened(tmp_path / "log.db", signer=signer).append_many([{"text": "a"}, {"title": "b"}, {"text": "c"}])
+    log = opened(tmp_path / "log.db", payload=Note, signer=signer)
+    texts, done = list[str](), anyio.Event()
+
+    def on_message(message: SignedMessage[Note]) -> None:
+        texts.append(message.payload.text)
+        if message.payload.text == "d":
+            done.set()
+
+    made, _ = feed_and_writer(log, on_message)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.follow, 0)
+        tasks.start_soon(made.deliver, 0)
+        while len(texts) < 2:
+            await anyio.wait_all_tasks_blocked()
+        log.append(Note(text="d"))
+        await done.wait()
+        tasks.cancel_scope.cancel()
+    assert texts == ["a", "c", "d"]
+
+
+async def test_the_payload_of_another_message_ends_the_feed(opened: Open, signer: Signer, tmp_path: Path) -> None:
+    plain = opened(tmp_path / "log.db", signer=signer)
+    first, _ = plain.append_many([1, {"text": "c"}])
+    log = opened(tmp_path / "log.db", payload=Note)
+
+    def on_message(message: SignedMessage[Note]) -> None:
+        if message.id != first.id:
+            _ = log.get(first.id).payload
+
+    made, _ = feed_and_writer(log, on_message)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.follow, 0)
+        with pytest.raises(InvalidPayload, match=first.id):
+            await made.deliver(0)
+        tasks.cancel_scope.cancel()

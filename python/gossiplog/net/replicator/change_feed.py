@@ -14,7 +14,7 @@ from typing import TypeVar
 import anyio
 
 from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
-from gossiplog.errors import CorruptLog, LogClosed, StorageError
+from gossiplog.errors import CorruptLog, InvalidPayload, LogClosed, StorageError
 from gossiplog.event_loop import caller
 from gossiplog.log.following import BY_OTHERS
 from gossiplog.log.replica import Replica
@@ -229,7 +229,7 @@ class ChangeFeed:
                 continue
             messages = await self._messages(cursor, _PAGE)
             for _, message in await self._without_duplicates(messages):
-                self._on_message(message)
+                self._hand_over(self._on_message, message)
             cursor = messages[-1][0]
 
     def _deliver_recent(self, cursor: int) -> bool:
@@ -241,11 +241,19 @@ class ChangeFeed:
             return False
         try:
             for _, message in _read(rows, self._replica.topic):
-                self._on_message(message)
+                self._hand_over(self._on_message, message)
         except BaseException as error:  # noqa: BLE001 - `deliver` raises it
             self._raised = error
         self._delivered = rows[-1][0]
         return self._raised is None
+
+    def _hand_over(self, on_message: Callable[[SignedMessage], object], message: SignedMessage) -> None:
+        try:
+            on_message(self._replica.typed(message))
+        except InvalidPayload as error:
+            # A program without the log's type for payloads stored it: that must not end the context.
+            if error.id != message.id:
+                raise
 
     async def _without_duplicates(
         self, messages: Sequence[tuple[int, SignedMessage]]

@@ -1,0 +1,197 @@
+"""`payload=` of `open`: which payloads a log takes, what its messages read as, and what is stored of a value.
+
+A function only accepts or refuses. A type, of those that pydantic knows, does that by validation, and more:
+
+- What a log reads is of the type: `SignedMessage.payload` validates the stored value anew at each look.
+- What is appended may be of the type. A value that dag-cbor holds is stored as it is given, as a dict for a model, and
+  every other as pydantic dumps it, so that validation gives it back: models as maps, dates and UUIDs as text, sets as
+  lists; bytes stay bytes.
+
+What is stored was not always validated by this type: another program may have appended it without one, or an earlier
+version of the type took it. Looking at its payload then raises InvalidPayload, and everything else of it can be read.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic
+
+from gossiplog import core
+from gossiplog.errors import EncodeError, InvalidPayload, RefusedMessage
+from gossiplog.log.callbacks import check_runs
+from gossiplog.message import SignedMessage
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+    from typing_extensions import TypeVar
+
+    P = TypeVar("P", default=Any)
+else:
+    # Nothing asks for the default of a type variable while a program runs, and typing_extensions takes time to load.
+    P = typing.TypeVar("P")
+
+_PLAIN = (dict, list, tuple, str, int, float, bytes, core.CID, types.NoneType)
+# An error of validation has a line for each place that is wrong: of a stranger's payload these may be millions.
+_MOST_SHOWN = 5
+
+
+class Payloads(Generic[P]):
+    """What an application says of the payloads of its log: see above.
+
+    Args:
+        check: raises to refuse a payload; one that returns False refuses, too. None takes all.
+        adapter: of the type that they are validated by; None where they have none.
+    """
+
+    def __init__(self, check: Callable[[Any], object] | None = None, adapter: TypeAdapter[P] | None = None) -> None:
+        self._check = check
+        self._adapter = adapter
+        self._reader = self._read
+
+    @property
+    def checks(self) -> bool:
+        """Whether any payload may be refused."""
+        return self._check is not None or self._adapter is not None
+
+    def check(self, payload: Any, id: str | None = None) -> None:
+        """Run the application's check.
+
+        Args:
+            payload: as peers read it.
+            id: of the message, where it has one.
+
+        Raises:
+            RefusedMessage: the check raised; its exception is the cause.
+        """
+        try:
+            if self._adapter is not None:
+                self._adapter.validate_python(payload)
+            elif self._check is not None and self._check(payload) is False:
+                raise TypeError("the function returned False; to refuse, raise an exception that says why")
+        except Exception as error:
+            raise RefusedMessage(f"its payload is refused: {_text(error)}", id) from error
+
+    def typed(self, message: SignedMessage) -> SignedMessage[P]:
+        """Return a message whose payload is read by the type."""
+        return message if self._adapter is None else message.with_reader(self._reader)
+
+    def all_typed(self, messages: Iterable[SignedMessage]) -> list[SignedMessage[P]]:
+        """Return messages whose payloads are read by the type."""
+        if self._adapter is None:
+            return [*messages]
+        reader = self._reader
+        return [message.with_reader(reader) for message in messages]
+
+    def _read(self, message: SignedMessage) -> P:
+        assert self._adapter is not None
+        try:
+            return self._adapter.validate_python(message.raw_payload)
+        except Exception as error:
+            raise InvalidPayload(_text(error), message.id) from error
+
+    def plain(self, payload: P) -> Any:
+        """Return a payload as dag-cbor can hold it.
+
+        Raises:
+            EncodeError: there is no such value.
+            RefusedMessage: it is not of the type.
+        """
+        adapter = self._adapter
+        if adapter is None:
+            return payload
+        if isinstance(payload, _PLAIN):
+            try:
+                core.cbor_encode(payload)
+            except EncodeError:
+                # Perhaps a list of models.
+                pass
+            else:
+                return payload
+        # Validated before, because pydantic dumps an object of another class as an empty map.
+        try:
+            valid = adapter.validate_python(payload)
+        except Exception as error:
+            raise RefusedMessage(f"its payload is refused: {_text(error)}") from error
+        try:
+            dumped = adapter.dump_python(valid, by_alias=True, round_trip=True, warnings="error")
+        except Exception as error:
+            raise EncodeError(f"a payload of type {type(payload).__name__} cannot be dumped: {_text(error)}") from error
+        return _without_types(dumped)
+
+
+def payloads(payload: Any) -> Payloads[Any]:
+    """Return what `open` was given.
+
+    Args:
+        payload: a function, which raises to refuse (one that returns False refuses, too); a type that pydantic
+            validates, or a TypeAdapter; or None.
+
+    Raises:
+        TypeError: nothing of these, or a coroutine or generator function, whose exceptions nobody would see.
+    """
+    if payload is None:
+        return Payloads()
+    # Imported here, as pydantic below: few logs need it.
+    from typing_extensions import TypeAliasType
+
+    kinds = type | types.UnionType | typing.NewType | TypeAliasType
+    is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
+    if callable(payload) and not is_type:
+        check_runs("payload", payload, "payload")
+        return Payloads(payload)
+    # Imported here: pydantic is a sixth of the time of `import gossiplog`, and few logs need it.
+    from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+
+    if isinstance(payload, TypeAdapter):
+        return Payloads(adapter=payload)
+    try:
+        return Payloads(adapter=TypeAdapter(payload))
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise TypeError(
+            f"payload is {payload!r}: expected a function or a type that pydantic validates ({error.message})"
+        ) from error
+
+
+def as_peers_read(encoded: bytes) -> Any:
+    """Return an encoded payload, as peers will read it: integral floats are integers, tuples lists."""
+    return core.cbor_decode(encoded)
+
+
+def _without_types(value: Any) -> Any:
+    """Return what pydantic has dumped with dates and the like as they are in JSON, and bytes as they are."""
+    if value is None or type(value) in (bool, int, float, str, bytes, core.CID):
+        return value
+    if isinstance(value, dict):
+        return {key if type(key) is str else _key(key): _without_types(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_types(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        items = [_without_types(inner) for inner in value]
+        # In an order of its own, a set would be other bytes in each process.
+        return sorted(items, key=core.cbor_encode)
+    return _jsonable(value)
+
+
+def _key(key: Any) -> Any:
+    (text,) = _jsonable({key: None})
+    return text
+
+
+def _jsonable(value: Any) -> Any:
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError:
+        # The core says what is wrong with it, and where it stands.
+        return value
+
+
+def _text(error: Exception) -> str:
+    """Return what an error says, shortened where it may be very long."""
+    count = getattr(error, "error_count", None)
+    if callable(count) and isinstance(error, ValueError) and (number := count()) > _MOST_SHOWN:
+        return f"{number:,} validation errors for {getattr(error, 'title', 'it')}"
+    return str(error)
