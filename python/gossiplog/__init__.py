@@ -3,7 +3,7 @@
 The names of this package by what they are for. `help(gossiplog.Log)` shows one of them; the page of all is long, since
 Python lists what each inherits.
 
-- a log: open, rebase, repair, recover, Log, SignedMessage, Signer, default_key_path, CID, Node
+- a log: open, rebase, repair, recover, Log, LogView, SignedMessage, Signer, default_key_path, CID, Node
 - what its methods return: Arrivals, Info, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
   VerifyResult
 - tables in step with a log: Apply, Setup, ApplyTransaction
@@ -71,6 +71,7 @@ try:
         Info,
         InsertResult,
         Log,
+        LogView,
         PullResult,
         RebaseResult,
         RecoverResult,
@@ -206,6 +207,7 @@ __all__ = [
     "Log",
     "LogClosed",
     "LogReplaced",
+    "LogView",
     "LogWentBack",
     "LossWarning",
     "MemoryStorage",

@@ -13,6 +13,7 @@ from gossiplog.log.results import (
     RepairResult,
     VerifyResult,
 )
+from gossiplog.log.view import LogView
 
 __all__ = [
     "Apply",
@@ -20,6 +21,7 @@ __all__ = [
     "Info",
     "InsertResult",
     "Log",
+    "LogView",
     "PullResult",
     "RebaseResult",
     "RecoverResult",

@@ -14,7 +14,7 @@ from gossiplog.log.payloads import Payloads
 from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Position, Reader
+from gossiplog.storage.base import MAX_INTEGER, Position, Reader
 
 _GENERATION = 2**48
 """What a generation counts in a cursor: those of a log that was never rebased are the sequences themselves."""
@@ -129,15 +129,27 @@ class CommitNotifier:
             StorageError: the files of the log are not those that were opened, so that nothing more comes; raised by the
                 iterator.
         """
-        if after == 0:
-            return self._follow(0, batch)
+        if after is not None:
+            return self._follow(self.sequence_of(after), batch)
+        return self._follow(read(self._storage, self._position).count, batch)
+
+    def sequence_of(self, cursor: int) -> int:
+        """Return how many messages had arrived when the log gave a cursor.
+
+        Raises:
+            CursorOutdated: the cursor is of another generation of the log.
+            LogWentBack: the log has fewer messages than the cursor says.
+            ValueError: no log gives such a cursor.
+        """
+        if not 0 <= cursor <= MAX_INTEGER:
+            raise ValueError(f"a cursor of {cursor}: expected one that a list had, or 0")
+        if cursor == 0:
+            return 0
         position = read(self._storage, self._position)
-        if after is None:
-            return self._follow(position.count, batch)
-        generation, sequence = divmod(after, _GENERATION)
+        generation, sequence = divmod(cursor, _GENERATION)
         if generation != position.generation:
             raise CursorOutdated(
-                f"the cursor {after} is of generation {generation} of this log, which has been rebased and is of"
+                f"the cursor {cursor} is of generation {generation} of this log, which has been rebased and is of"
                 f" generation {position.generation}: begin anew with after=0, and clear what was made of the messages"
                 " before",
                 generation,
@@ -145,7 +157,7 @@ class CommitNotifier:
             )
         if sequence > position.count:
             raise LogWentBack(position.count, sequence)
-        return self._follow(sequence, batch)
+        return sequence
 
     def _follow(self, sequence: int, batch: int) -> Iterator[Arrivals]:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -22,24 +23,24 @@ from gossiplog.log.applying import Application, Applier
 from gossiplog.log.callbacks import check_runs
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.heads import Heads
+from gossiplog.log.paging import Source, all_messages, bounds, by_author, check_limit, messages_between
+from gossiplog.log.past import Past
 from gossiplog.log.payloads import P, as_peers_read, payloads
 from gossiplog.log.reading import (
-    Leaf,
     check_newest,
     ids_of_sequences,
     locating_damage,
-    raise_damage,
     raising_corrupt_log,
     read,
     read_message,
-    read_page,
 )
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, unindexed
+from gossiplog.log.view import LogView
+from gossiplog.log.walks import walk_back, walk_forward
 from gossiplog.log.writing import Writer
 from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
-from gossiplog.reprs import counted
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
@@ -97,6 +98,7 @@ class Log(Generic[P]):
         self._notifier = CommitNotifier(storage, topic, self._states.position, self._payloads)
         self._applier = Applier(storage, topic, self._application, self._payloads.typed)
         self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
+        self._source = Source(storage, topic, self._states, self._payloads)
         self._replica = Replica(storage, self._states, topic, self._payloads, self._writer, self._notifier)
         self._applier.open(progress)
 
@@ -307,7 +309,13 @@ class Log(Generic[P]):
         return self.messages()
 
     def messages(
-        self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        author: str | None = None,
     ) -> Iterator[SignedMessage[P]]:
         """Return the messages in the order of their ids: after their parents, as of the time of the call.
 
@@ -318,16 +326,20 @@ class Log(Generic[P]):
             before: only messages with smaller ids.
             reverse: from the largest id down.
             limit: at most so many.
+            author: only messages that are signed by this `did:key`. There is no index by author: all messages of the
+                range are read, up to the last that is wanted.
 
         Raises:
             DecodeError: text that is no id.
-            ValueError: a limit below 0.
+            ValueError: a limit below 0, or an author that is no `did:key`.
         """
-        if limit is not None and limit < 0:
-            raise ValueError(f"a limit of {limit}: expected 0 or more")
+        check_limit(limit)
+        by = by_author(author)
         if (after, before, limit) == (None, None, None):
-            return self._all_messages(reverse, self._replica.count())
-        return self._messages(*_bounds(after, before), reverse, limit, self.snapshot())
+            return by(all_messages(self._source, reverse, self._replica.count()))
+        most = limit if author is None else None
+        found = by(messages_between(self._source, bounds(after, before), reverse, most, self.snapshot()))
+        return found if author is None else islice(found, limit)
 
     def count(self, *, after: str | None = None, before: str | None = None) -> int:
         """Return how many messages have ids in a range. None of them is read.
@@ -339,56 +351,12 @@ class Log(Generic[P]):
         Raises:
             DecodeError: text that is no id.
         """
-        bounds = _bounds(after, before)
+        between = bounds(after, before)
 
         def number(reader: Reader) -> int:
-            return self._count(reader) if bounds == (None, None) else reader.number(*bounds, reader.position().count)
+            return self._count(reader) if between == (None, None) else reader.number(*between, reader.position().count)
 
         return read(self._storage, number)
-
-    def _all_messages(self, reverse: bool, count: int) -> Iterator[SignedMessage[P]]:
-        taken = 0
-        last: bytes | None = None
-        # An index that is damaged keeps no message from being read.
-        while messages := self._page(None if reverse else last, last if reverse else None, reverse, _PAGE, count)[0]:
-            yield from messages
-            taken += len(messages)
-            last = messages[-1].key
-        if taken != count:
-            text = f"the log has {counted(count, 'message')}, but leaves for {taken:,}"
-            raise_damage(self._storage, CorruptLog([text]))
-
-    def _messages(
-        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int | None, snapshot: Snapshot
-    ) -> Iterator[SignedMessage[P]]:
-        # The key after which the page before has ended.
-        met: bytes | None = None
-        while limit is None or limit > 0:
-            size = _PAGE if limit is None else min(limit, _PAGE)
-            messages, leaves = self._page(after, before, reverse, size, snapshot.state.count)
-            if not messages:
-                snapshot.check_range(after, before, (), (met,))
-                return
-            # What comes after the page's last message is the next page's.
-            last, _ = leaves.pop()
-            if reverse:
-                snapshot.check_range(last, before, leaves[::-1], (last, met))
-                before = met = last
-            else:
-                snapshot.check_range(after, last, leaves, (met, last))
-                after = met = last
-            yield from messages
-            limit = None if limit is None else limit - len(messages)
-
-    def _page(
-        self, after: bytes | None, before: bytes | None, reverse: bool, limit: int, count: int
-    ) -> tuple[list[SignedMessage[P]], list[Leaf]]:
-        messages, leaves = read(
-            self._storage,
-            lambda reader: read_page(reader, self.topic, after, before, reverse, limit, count),
-            single=True,
-        )
-        return self._payloads.all_typed(messages), leaves
 
     def replay(self, function: Callable[[SignedMessage[P]], object], *, after: str | None = None) -> int:
         """Call a function with every message in the order of their ids; `replay` itself writes nothing.
@@ -436,8 +404,6 @@ class Log(Generic[P]):
             )
         if not 1 <= batch <= MAX_INTEGER:
             raise ValueError(f"a batch of {batch}: expected 1 or more")
-        if after is not None and not 0 <= after <= MAX_INTEGER:
-            raise ValueError(f"a cursor of {after}: expected one that a list had, or 0")
         return self._notifier.follow(after, batch)
 
     @property
@@ -535,6 +501,52 @@ class Log(Generic[P]):
 
         return self._read(look_up)
 
+    def ancestors(self, id: str) -> Iterator[SignedMessage[P]]:
+        """Return the messages that a message follows, directly or not, each once and descending by id.
+
+        They are read as they are taken, with a page of those before; what is kept in memory is the ids of the parents
+        that are yet to come.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: the message is not in the log.
+        """
+        return walk_back(self._source, map(key_of, self.get(id).parents))
+
+    def descendants(self, id: str) -> Iterator[SignedMessage[P]]:
+        """Return the messages that follow a message, directly or not, each once and ascending by id.
+
+        They are those of the time of the call, and are read as they are taken, with a page of those behind; what is
+        kept in memory is the ids of the children that are yet to come.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: the message is not in the log.
+        """
+        key = key_of(id)
+        (sequence,) = self._read(lambda reader: self._sequences(reader, [key]))
+        return walk_forward(self._source, key, sequence, self._replica.count())
+
+    def at(self, point: int | str | Iterable[str]) -> LogView[P]:
+        """Return a read-only view of what some messages had seen, or of the log as it was earlier.
+
+        Args:
+            point: the id of a message, or ids of several: the view has these and all their ancestors, whatever else
+                had arrived by then. Or a cursor, as lists of `subscribe` have it: the view has the messages that had
+                arrived by then; without a rebase it is their number.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: a message is not in the log.
+            CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
+            LogWentBack: the log has fewer messages than the cursor says.
+            ValueError: a cursor below 0, or larger than a log can be.
+        """
+        if isinstance(point, int):
+            return LogView(self, self._source, self._notifier.sequence_of(point))
+        keys = [key_of(id) for id in ([point] if isinstance(point, str) else point)]
+        return LogView(self, self._source, Past(self._source, self._read(lambda reader: self._sequences(reader, keys))))
+
     def _read(self, call: Callable[[Reader], _Result]) -> _Result:
         """Read; raise UnknownMessage only if the tree confirms it."""
         try:
@@ -579,7 +591,7 @@ class Log(Generic[P]):
         state = self._states.current()
         position = self._replica.position()
         written: dict[str, Written] = {}
-        for number, message in enumerate(self._all_messages(False, state.count), 1):
+        for number, message in enumerate(all_messages(self._source, False, state.count), 1):
             before = written.get(message.author, _NOTHING)
             written[message.author] = Written(before.messages + 1, before.bytes + len(message.value))
             if progress is not None and (number % _PAGE == 0 or number == state.count):
@@ -719,10 +731,6 @@ def _reading(location: Location) -> Iterator[Log]:
         raise
     with log:
         yield log
-
-
-def _bounds(after: str | None, before: str | None) -> tuple[bytes | None, bytes | None]:
-    return None if after is None else key_of(after), None if before is None else key_of(before)
 
 
 def _overhead(topic: str, signer: Signer, codec: str) -> int:

@@ -1,0 +1,33 @@
+"""What tests of a log's reading share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gossiplog
+from gossiplog import MemoryStorage
+from tests.conftest import POSTGRES
+from tests.log.histories import SIGNERS, NewLog
+from tests.strategies import TOPIC
+
+
+@pytest.fixture(params=["memory", "sqlite", POSTGRES])
+def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewLog]:
+    """Opens logs, each a new one."""
+    new_url = request.getfixturevalue("new_postgres_url") if request.param == "postgres" else None
+    with ExitStack() as stack:
+        count = 0
+
+        def location() -> Any:
+            nonlocal count
+            count += 1
+            if request.param == "memory":
+                return MemoryStorage()
+            return tmp_path / f"{count}.db" if new_url is None else new_url()
+
+        yield lambda: stack.enter_context(gossiplog.open(location(), TOPIC, signer=SIGNERS[0]))

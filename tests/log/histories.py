@@ -1,0 +1,106 @@
+"""Histories of messages with branches, merges and alternative encodings, in any order that is causal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from gossiplog import Log, Signer, core
+from gossiplog.core import SignedMessage
+from tests.strategies import TOPIC, alternative, longer_author, repeatable
+
+NewLog: TypeAlias = Callable[[], Log]
+"""Opens a new log: the fixture `new_log`."""
+SIGNERS = [Signer(bytes([number]) * 32) for number in range(3)]
+
+
+@dataclass(frozen=True)
+class History:
+    """Messages, each after its parents, in the order in which they arrive.
+
+    Attributes:
+        messages: their values are stored.
+    """
+
+    messages: Sequence[SignedMessage]
+
+    @property
+    def past(self) -> Mapping[str, frozenset[str]]:
+        """The ids of the proper ancestors of each message, by its id."""
+        found: dict[str, frozenset[str]] = {}
+        for message in self.messages:
+            found[message.id] = frozenset().union(*(found[parent] | {parent} for parent in message.parents))
+        return found
+
+    @property
+    def values(self) -> list[bytes]:
+        return [message.value for message in self.messages]
+
+
+@st.composite
+def histories(draw: st.DrawFn, largest: int = 24) -> History:
+    """At least one message; some are further encodings of earlier ones, and others may name any encoding."""
+    made: list[SignedMessage] = []
+    recent = draw(st.integers(1, 8))
+    for number in range(draw(st.integers(1, largest))):
+        before = draw(st.sampled_from(made)) if made else None
+        if before is not None and before.canonical and draw(st.integers(0, 4)) == 0:
+            encode = draw(st.sampled_from([alternative, longer_author]))
+            message = core.verify(encode(before.value), TOPIC)
+            if all(message.id != other.id for other in made):
+                made.append(message)
+            continue
+        parents = draw(st.lists(st.sampled_from(made[-recent:]), max_size=3)) if made else []
+        made.append(signed([*{parent.id for parent in parents}], {"n": number}, number % 3))
+    return History(draw(arrivals(made)))
+
+
+def signed(parents: Sequence[str], payload: object, author: int = 0) -> SignedMessage:
+    """A message on top of others."""
+    clock = 1 + max((core.decode_clock(core.decode_id(id))[0] for id in parents), default=0)
+    _, value = SIGNERS[author].sign(TOPIC, clock, sorted(parents), payload)
+    return core.verify(value, TOPIC)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, messages: Sequence[SignedMessage]) -> list[SignedMessage]:
+    """Messages in another order in which each comes after its parents."""
+    left = [*messages]
+    there: set[str] = set()
+    ordered: list[SignedMessage] = []
+    while left:
+        ready = [message for message in left if there.issuperset(message.parents)]
+        message = ready[draw(st.integers(0, len(ready) - 1))]
+        left.remove(message)
+        there.add(message.id)
+        ordered.append(message)
+    return ordered
+
+
+def property_of(examples: int) -> Callable[[Any], Any]:
+    """Settings of a property that makes its own logs in one fixture."""
+    return settings(repeatable(examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def fill(log: Log, history: History) -> None:
+    """Insert each message by itself, so that they arrive in this order."""
+    for value in history.values:
+        log.insert(value)
+
+
+def grown(log: Log, chains: int, length: int) -> list[list[str]]:
+    """Chains of messages side by side, which arrive in turns; the last message follows all."""
+    made: list[list[str]] = [[] for _ in range(chains)]
+    for _ in range(length):
+        for ids in made:
+            message = signed(ids[-1:], {"n": len(ids)}, 0)
+            if message.id in log:
+                message = signed(ids[-1:], {"n": len(ids), "chain": made.index(ids)}, 0)
+            log.insert(message)
+            ids.append(message.id)
+    log.append("last")
+    return made
