@@ -35,6 +35,7 @@ from gossiplog.errors import (
     StorageError,
 )
 from gossiplog.log import encodings
+from gossiplog.log.application_ancestry import ApplicationAncestry
 from gossiplog.log.callbacks import check_runs
 from gossiplog.log.payloads import P
 from gossiplog.log.reading import read, read_arrivals, read_message, write
@@ -227,7 +228,7 @@ class Applier:
         if not reason:
             return False
         if application.setup is not None:
-            self._set_content_ids(transaction, {})
+            self._set_up(transaction, {}, None)
             with transaction.savepoint():
                 application.setup(transaction)
         elif position.applied:
@@ -279,7 +280,7 @@ class Applier:
         seen = None if known is None else set(known)
         # Of the messages before the one that `apply` is called for.
         passed: dict[bytes, bytes] = {}
-        self._set_content_ids(transaction, passed)
+        self._set_up(transaction, passed, plan)
         for position, index in enumerate(plan.order):
             message = valid(batch[index])
             if lost and not lost.isdisjoint(message.parents):
@@ -305,7 +306,7 @@ class Applier:
     ) -> tuple[int, RefusedMessage | None]:
         """Run `apply` over stored messages; return how far it has come, and what ended it."""
         deadline = time.monotonic() + WORKING_SECONDS
-        self._set_content_ids(transaction, {})
+        self._set_up(transaction, {}, None)
         applied = position.applied
         failure: RefusedMessage | None = None
         try:
@@ -343,8 +344,10 @@ class Applier:
             if not isinstance(error.__cause__, InvalidPayload) or error.__cause__.id != message.id:
                 raise
 
-    def _set_content_ids(self, transaction: Transaction, planned: Mapping[bytes, bytes]) -> None:
+    def _set_up(self, transaction: Transaction, planned: Mapping[bytes, bytes], plan: core.WritePlan | None) -> None:
+        """Let a transaction answer what an application asks of messages."""
         transaction.set_content_ids(planned, partial(self._content_id, transaction))
+        transaction.set_ancestry(ApplicationAncestry(transaction, plan).is_ancestor)
 
     def _content_id(self, transaction: Transaction, key: bytes) -> str | None:
         # As the message says: a stored row may have rotted.

@@ -309,12 +309,37 @@ class ApplyTransaction(Protocol):
             CorruptLog: the stored message is damaged.
         """
 
+    @abstractmethod
+    def is_ancestor(self, ancestor: str, descendant: str, /) -> bool:
+        """Return whether a message follows another, directly or not, whichever of their encodings are named.
+
+        Replicas that have both give the same answer, in whatever order messages came. It takes a search as that of
+        `Log.is_ancestor`, between the two.
+
+        Args:
+            ancestor: any id of the one, as its `content_id`.
+            descendant: any id of the other, as that of the message that `apply` is called for.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: one of them is neither in the log nor in the transaction before this one.
+            CorruptLog: the log is damaged.
+        """
+
 
 class Transaction(Reader, ApplyTransaction):
     """A state that is being changed: the only one at a time, over all threads and processes."""
 
     _planned: Mapping[bytes, bytes] = MappingProxyType({})
     _find_stored: Callable[[bytes], str | None] = staticmethod(lambda key: None)
+    _search: Callable[[bytes, bytes], bool] = staticmethod(lambda ancestor, descendant: False)
+
+    def set_ancestry(self, search: Callable[[bytes, bytes], bool]) -> None:
+        """Set what `is_ancestor` answers, for two keys."""
+        self._search = search
+
+    def is_ancestor(self, ancestor: str, descendant: str, /) -> bool:
+        return self._search(decode_id(ancestor), decode_id(descendant))
 
     def set_content_ids(self, contents: Mapping[bytes, bytes], find_stored: Callable[[bytes], str | None]) -> None:
         """Set what `content_id` answers.

@@ -1,0 +1,90 @@
+"""What `apply` learns of the causal graph: the same on all replicas, whatever encodings they have and know first."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gossiplog
+from gossiplog import ApplyTransaction, MemoryStorage, SignedMessage
+from gossiplog.errors import DecodeError, UnknownMessage
+from tests.log.histories import SIGNERS, History, arrivals, histories, signed
+from tests.places import Place
+from tests.strategies import TOPIC, repeatable
+
+
+class Application:
+    """Asks about each message and all those that `apply` has been called for."""
+
+    def __init__(self) -> None:
+        self.known: list[SignedMessage] = []
+        self.answers: set[tuple[str, str]] = set()
+
+    def apply(self, message: SignedMessage, transaction: ApplyTransaction) -> None:
+        for other in self.known:
+            is_before = transaction.is_ancestor(other.content_id, message.id)
+            assert transaction.is_ancestor(other.id, message.content_id) == is_before
+            assert not transaction.is_ancestor(message.id, other.id)
+            if is_before:
+                self.answers.add((other.content_id, message.content_id))
+        assert not transaction.is_ancestor(message.id, message.id)
+        self.known.append(message)
+
+
+def expected(history: History) -> set[tuple[str, str]]:
+    """The pairs of content ids of which some encoding of the first is an ancestor of the second."""
+    contents = {message.id: message.content_id for message in history.messages}
+    past = history.past
+    return {(contents[one], contents[id]) for id, ancestors in past.items() for one in ancestors}
+
+
+@pytest.mark.slow
+@given(histories(), st.data())
+@repeatable(100)
+def test_replicas_answer_alike(history: History, data: st.DataObject) -> None:
+    pairs = expected(history)
+    for _ in range(2):
+        order = data.draw(arrivals(history.messages))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(order)), max_size=4)))
+        application = Application()
+        # What was stored before is applied as the log is opened.
+        storage = MemoryStorage()
+        with gossiplog.open(storage, TOPIC) as log:
+            log.insert_many(order[: cuts[0] if cuts else 0])
+        with gossiplog.open(storage, TOPIC, apply=application.apply) as log:
+            for start, end in pairwise(cuts):
+                log.insert_many(order[start:end])
+            log.insert_many(order)
+        assert application.answers == pairs
+
+
+def test_own_messages_and_storages(location: Any) -> None:
+    application = Application()
+    with gossiplog.open(location, TOPIC, apply=application.apply, signer=SIGNERS[0]) as log:
+        apart = signed([], {"apart": True}, 1)
+        first = log.append({"n": 1})
+        log.insert(apart)
+        many = log.append_many([{"n": number} for number in range(20)])
+        ids = [first.id, *(message.id for message in many)]
+        assert application.answers == {(one, ids[later]) for later in range(1, 21) for one in [*ids[:later], apart.id]}
+
+
+def test_messages_that_are_not_there(place: Place) -> None:
+    raised: list[type[Exception]] = []
+
+    def apply(message: SignedMessage, transaction: ApplyTransaction) -> None:
+        for ids in (("0" * 32, message.id), (message.id, "0" * 32), ("short", message.id)):
+            with pytest.raises((UnknownMessage, DecodeError)) as caught:
+                transaction.is_ancestor(*ids)
+            raised.append(caught.type)
+
+    for _ in range(2):
+        with gossiplog.open(place.location, TOPIC, signer=SIGNERS[0]) as log:
+            log.append("stored")
+        with gossiplog.open(place.location, TOPIC, signer=SIGNERS[0], apply=apply) as log:
+            log.append("new")
+    assert raised == [UnknownMessage, UnknownMessage, DecodeError] * 4
