@@ -4,9 +4,9 @@ The names of this package by what they are for. `help(gossiplog.Log)` shows one 
 Python lists what each inherits.
 
 - a log: open, rebase, repair, recover, Log, LogView, SignedMessage, Signer, default_key_path, CID, Node
-- what its methods return: Arrivals, Info, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
-  VerifyResult
-- tables in step with a log: Apply, Setup, ApplyTransaction
+- what its methods return: Arrivals, Info, Written, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
+  VerifyResult, Fork
+- tables in step with a log: Apply, Setup, ApplyTransaction, Rows
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
 - who may use a hub, and how much: Access, Token, TLS, Limits
@@ -68,6 +68,7 @@ try:
     from gossiplog.log import (
         Apply,
         Arrivals,
+        Fork,
         Info,
         InsertResult,
         Log,
@@ -78,11 +79,12 @@ try:
         RepairResult,
         Setup,
         VerifyResult,
+        Written,
         open,
     )
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
-    from gossiplog.storage import ApplyTransaction, MemoryStorage, SQLiteStorage, Storage
+    from gossiplog.storage import ApplyTransaction, MemoryStorage, Rows, SQLiteStorage, Storage
 except ImportError as error:
     # The command line, which lies behind this module, says in one line that the core is missing; a library that
     # imports a name from here, or uses one, gets the exception.
@@ -194,6 +196,7 @@ __all__ = [
     "EncodeError",
     "Event",
     "Failed",
+    "Fork",
     "GossipConfig",
     "GossipLogError",
     "Grafted",
@@ -231,6 +234,7 @@ __all__ = [
     "RefusedMessage",
     "Rejected",
     "RepairResult",
+    "Rows",
     "SQLiteStorage",
     "Served",
     "Setup",
@@ -252,6 +256,7 @@ __all__ = [
     "UnknownMessage",
     "Unsubscribed",
     "VerifyResult",
+    "Written",
     "connect",
     "default_key_path",
     "open",

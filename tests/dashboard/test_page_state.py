@@ -19,8 +19,8 @@ from gossiplog.dashboard.feed import Feed
 from gossiplog.dashboard.state import MOST_SAMPLES, NetworkState
 from gossiplog.net.http import event_stream
 from tests.dashboard.strategies import histories
-from tests.integration.javascript import NODE
 from tests.net.http.event_streams import read
+from tests.npm import NODE
 from tests.strategies import repeatable
 
 pytestmark = pytest.mark.integration

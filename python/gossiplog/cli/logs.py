@@ -454,7 +454,7 @@ def recover(
         )
 
 
-def _reporting(setup: Setup) -> Setup:
+def _reporting(setup: Callable[[ApplyTransaction], object]) -> Setup:
     """Return the application's `setup`, whose exceptions end the command with a line in place of a traceback."""
 
     def run(transaction: ApplyTransaction) -> None:

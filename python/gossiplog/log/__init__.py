@@ -5,6 +5,7 @@ from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.results import (
     Arrivals,
+    Fork,
     Info,
     InsertResult,
     PullResult,
@@ -12,12 +13,14 @@ from gossiplog.log.results import (
     RecoverResult,
     RepairResult,
     VerifyResult,
+    Written,
 )
 from gossiplog.log.view import LogView
 
 __all__ = [
     "Apply",
     "Arrivals",
+    "Fork",
     "Info",
     "InsertResult",
     "Log",
@@ -28,5 +31,6 @@ __all__ = [
     "RepairResult",
     "Setup",
     "VerifyResult",
+    "Written",
     "open",
 ]

@@ -19,11 +19,12 @@ The rules of `apply`:
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from gossiplog import core
 from gossiplog.errors import (
@@ -44,8 +45,16 @@ from gossiplog.reprs import counted
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, ApplyTransaction, Position, Progress, Transaction
 
-Apply: TypeAlias = Callable[[SignedMessage[P], ApplyTransaction], object]
-Setup: TypeAlias = Callable[[ApplyTransaction], object]
+Apply: TypeAlias = (
+    Callable[[SignedMessage[P], ApplyTransaction], object] | Callable[[SignedMessage[P], sqlite3.Connection], object]
+)
+"""An application's function for each message. On a log in SQLite it may take the transaction for a connection, as the
+application's other functions do: it has that one's `execute`, and nothing else of it."""
+Setup: TypeAlias = Callable[[ApplyTransaction], object] | Callable[[sqlite3.Connection], object]
+"""An application's function that makes its tables; likewise."""
+# The same as they are called.
+_Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
+_Setup: TypeAlias = Callable[[ApplyTransaction], object]
 
 LOCK_SECONDS = 0.25
 """How long one transaction may hold the lock."""
@@ -76,9 +85,9 @@ class Application:
         setup: drops and makes the application's tables; None where they are made otherwise.
     """
 
-    apply: Apply[Any]
+    apply: _Apply
     version: int = 1
-    setup: Setup | None = None
+    setup: _Setup | None = None
 
 
 def application(apply: Apply[Any] | None, version: int, setup: Setup | None) -> Application | None:
@@ -100,7 +109,7 @@ def application(apply: Apply[Any] | None, version: int, setup: Setup | None) -> 
     check_runs("apply", apply, "message", "transaction")
     if setup is not None:
         check_runs("setup", setup, "transaction")
-    return Application(apply, version, setup)
+    return Application(cast(_Apply, apply), version, cast(_Setup | None, setup))
 
 
 class _Batch(Protocol):
@@ -302,7 +311,7 @@ class Applier:
         return failed, []
 
     def _run_some(
-        self, transaction: Transaction, apply: Apply[Any], position: Position
+        self, transaction: Transaction, apply: _Apply, position: Position
     ) -> tuple[int, RefusedMessage | None]:
         """Run `apply` over stored messages; return how far it has come, and what ended it."""
         deadline = time.monotonic() + WORKING_SECONDS
@@ -336,7 +345,7 @@ class Applier:
             transaction.set_applied(applied)
         return applied, failure
 
-    def _run_stored(self, apply: Apply[Any], message: SignedMessage, transaction: Transaction) -> None:
+    def _run_stored(self, apply: _Apply, message: SignedMessage, transaction: Transaction) -> None:
         try:
             _run(apply, self._typed(message), transaction)
         except RefusedMessage as error:
@@ -374,7 +383,7 @@ def _check_version(application: Application, position: Position) -> None:
         )
 
 
-def _run(apply: Apply[Any], message: SignedMessage, transaction: Transaction) -> None:
+def _run(apply: _Apply, message: SignedMessage, transaction: Transaction) -> None:
     try:
         with transaction.savepoint():
             apply(message, transaction)

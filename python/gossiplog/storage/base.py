@@ -277,11 +277,31 @@ class Reader(ABC):
         """
 
 
+class Rows(Protocol):
+    """What a statement of `apply` has found: what the cursors of sqlite3 and psycopg have in common, typed as there."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement has changed; -1 where the driver does not know."""
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, None after the last."""
+
+    def fetchmany(self, size: int = 1, /) -> list[tuple[Any, ...]]:
+        """Return the next rows, so many at most."""
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return all rows that are left."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Return an iterator over the rows that are left."""
+
+
 class ApplyTransaction(Protocol):
     """What `apply` is given: the transaction that stores the message."""
 
     @abstractmethod
-    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
         """Run a statement of the application in the transaction.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
@@ -285,7 +285,7 @@ class _MemoryTransaction(_MemoryReader, Transaction):
     def savepoint(self) -> Iterator[None]:
         yield
 
-    def execute(self, sql: str, parameters: Any = (), /) -> NoReturn:
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> NoReturn:
         raise StorageError(
             "a log in memory has no SQL: open one in SQLite (':memory:' or a file) to execute statements"
         )

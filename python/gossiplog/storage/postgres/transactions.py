@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
@@ -412,7 +412,7 @@ class PostgresTransaction(PostgresReader, Transaction):
                 raise self._errors.translated(error) from self._errors.without_secrets(error)
             raise
 
-    def execute(self, sql: str, parameters: Any = (), /) -> Cursor:
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Cursor:
         if self._ended:
             raise StorageError("the transaction that `apply` was given has ended")
         is_known = sql in self._texts or self._guard.is_known(sql)

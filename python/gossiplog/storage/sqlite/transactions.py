@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -229,7 +229,7 @@ class SQLiteTransaction(SQLiteReader, Transaction):
         self._check_not_given_up()
         self._connection.execute("RELEASE gossiplog_apply" + OURS)
 
-    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> sqlite3.Cursor:
         if self._ended:
             raise StorageError("the transaction that `apply` was given has ended")
         self._check_not_given_up()
