@@ -82,7 +82,7 @@ def words(command: str) -> list[str] | None:
     return shlex.split(command)
 
 
-def environment(home: Path) -> dict[str, str]:
+def environment(home: Path, java_options: str = java.OPTIONS) -> dict[str, str]:
     """That of a user with nothing in a home folder."""
     programs = str(Path(sys.executable).parent)
     # Spark sets variables in the process that starts it.
@@ -92,7 +92,7 @@ def environment(home: Path) -> dict[str, str]:
         "PATH": programs + os.pathsep + os.environ["PATH"],
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home / "config"),
-        "SPARK_SUBMIT_OPTS": java.OPTIONS,
+        "SPARK_SUBMIT_OPTS": java_options,
     }
 
 
@@ -117,7 +117,7 @@ def run_command(command: str, folder: Path, timeout: float) -> str:
     run = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder, java.archived() if "gossiplog pipeline " in command else java.OPTIONS),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -157,16 +157,17 @@ class Shell:
         folder: that it works in.
         timeout: seconds for each command.
         name: by which the network knows the machine, too.
+        java_options: of jobs on Spark.
     """
 
-    def __init__(self, folder: Path, timeout: float, name: str = "") -> None:
+    def __init__(self, folder: Path, timeout: float, name: str = "", java_options: str = java.OPTIONS) -> None:
         self._timeout = timeout
         self._mark = f"end of the command {secrets.token_hex(8)}"
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._process = subprocess.Popen(
             isolated(["bash", "--norc"], name),
             cwd=folder,
-            env=environment(folder),
+            env=environment(folder, java_options),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

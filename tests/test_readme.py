@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.readme import Block, Shell, blocks, steps, words
+from tests.spark import java
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = blocks()
@@ -29,7 +30,7 @@ def test_every_block_in_one_shell(tmp_path: Path) -> None:
 
     The one job on Spark starts Spark itself: in the tests' session, all these blocks would keep its tests waiting.
     """
-    with Shell(tmp_path, TIMEOUT) as shell:
+    with Shell(tmp_path, TIMEOUT, java_options=java.archived()) as shell:
         for block, following in pairwise([*BLOCKS, Block("", "", 0)]):
             if block.language == "python":
                 (tmp_path / "program.py").write_text(block.text, encoding="utf-8")

@@ -24,7 +24,12 @@ from tests.spark import java
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parent.parent.parent
-ENVIRONMENT = os.environ | {"JDK_JAVA_OPTIONS": java.OPTIONS}
+
+
+@pytest.fixture(scope="module")
+def variables() -> dict[str, str]:
+    """The environment of a program that starts Spark."""
+    return os.environ | {"JDK_JAVA_OPTIONS": java.OPTIONS, "SPARK_SUBMIT_OPTS": java.archived()}
 
 
 @pytest.fixture
@@ -49,7 +54,9 @@ def _executors_leave_nothing() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_executors_leave_nothing")
-def test_the_environment_is_shipped(environment: Path, tmp_path: Path, signer: Signer) -> None:
+def test_the_environment_is_shipped(
+    environment: Path, variables: dict[str, str], tmp_path: Path, signer: Signer
+) -> None:
     with gossiplog.open(tmp_path / "chat.db", topic="org.example.chat", signer=signer) as log:
         log.append_many(range(1000))
         root = log.root
@@ -59,8 +66,9 @@ def test_the_environment_is_shipped(environment: Path, tmp_path: Path, signer: S
     command = ["environment/bin/python", "-m", "gossiplog", "pipeline", "verify", "chat.db", "--json"]
     cluster = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.pyspark.python=./environment/bin/python"]
     shipped = ["--conf", f"spark.archives={archive}#environment"]
-    command += [*cluster, *shipped]
-    done = subprocess.run(command, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, check=False)
+    executors = ["--conf", f"spark.executor.extraJavaOptions={java.archived()}"]
+    command += [*cluster, *shipped, *executors]
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (report,) = map(json.loads, done.stdout.splitlines())
     assert (report["messages"], report["defects"], report["root"]) == (1000, 0, root.hash.hex())
@@ -77,13 +85,13 @@ print(json.dumps({name: conf.get(f"spark.{name}") for name in names}))
 
 
 @pytest.mark.parametrize("submitted", [True, False])
-def test_settings_of_the_users_stay(submitted: bool, tmp_path: Path) -> None:
+def test_settings_of_the_users_stay(submitted: bool, variables: dict[str, str], tmp_path: Path) -> None:
     """Those of `spark-submit` and `spark-defaults.conf`; ours are added where plain Python starts a local session."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     defaults = {"spark.master": "local[1]", "spark.ui.enabled": "true", "spark.ui.port": "0"}
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in defaults.items()))
-    environment = ENVIRONMENT | {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment = variables | {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     options = ["--name", "orders", "--conf", "spark.sql.shuffle.partitions=50"]
     command = [submit, *options, program] if submitted else [sys.executable, program]

@@ -8,7 +8,6 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import SparkSession
@@ -18,7 +17,6 @@ from tests.spark import java
 
 ROOT = Path(__file__).parent.parent.parent
 SITE = Path(__file__).parent / "site"
-_MOST_USED = ("spark-catalyst_", "spark-core_", "spark-sql_", "spark-sql-api_", "spark-common-utils_", "scala-library-")
 
 
 def start(folder: Path) -> SparkSession:
@@ -30,7 +28,7 @@ def start(folder: Path) -> SparkSession:
     """
     conf = {
         # New objects have room for longer than by Java's own choice: it collects garbage less often.
-        "spark.driver.extraJavaOptions": f"{java.OPTIONS} -Xmn400m",
+        "spark.driver.extraJavaOptions": f"{java.archived()} -Xmn400m",
         # Over TCP, a query of a source takes some 60 ms longer, in which nothing is computed.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
@@ -53,7 +51,6 @@ def start(folder: Path) -> SparkSession:
         "spark.sql.dataFrameQueryContext.enabled": "false",
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.lightweightPlanChangeValidation": "false",
-        "spark.driver.extraClassPath": os.pathsep.join(_most_used()),
     }
     _remember_names()
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
@@ -61,16 +58,6 @@ def start(folder: Path) -> SparkSession:
         folders = [str(SITE), str(ROOT), os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
         return session("local[2]", conf=conf, driver_memory="1g", name="tests")
-
-
-def _most_used() -> list[str]:
-    """Return the files of most classes of Spark, to be looked into first.
-
-    Java looks for a class in one file after the other, of 280 in any order, and Spark reads the class of each function
-    that it hands to tasks.
-    """
-    folder = Path(pyspark.__file__).parent / "jars"
-    return [str(path) for name in _MOST_USED for path in folder.glob(f"{name}*.jar")]
 
 
 def _remember_names() -> None:

@@ -286,7 +286,7 @@ def test_a_query_that_was_killed_goes_on(spark: SparkSession, make_log: MakeLog,
     folder = tmp_path / "stream"
     command = [sys.executable, "-c", QUERY, str(path), str(folder)]
     # A session of its own, so that Java dies with it.
-    environment = os.environ | {"SPARK_SUBMIT_OPTS": java.OPTIONS}
+    environment = os.environ | {"SPARK_SUBMIT_OPTS": java.archived()}
     process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         commits = folder / "checkpoint" / "commits"
