@@ -40,12 +40,12 @@ from gossiplog.files import explain_denial
 from gossiplog.log import Log
 from gossiplog.log.applying import Setup, application
 from gossiplog.reprs import counted, listed, shell_path
-from gossiplog.storage.base import ApplyTransaction
+from gossiplog.storage.base import PREFIX, ApplyTransaction
 from gossiplog.storage.postgres.url import PostgresURL
 from gossiplog.storage.sqlite.commit_count import CommitCount, describe_loss
 from gossiplog.storage.sqlite.files import formers, has_content, numbered, wal_of
 from gossiplog.storage.sqlite.set_aside import SET_ASIDE_SUFFIXES
-from gossiplog.storage.sqlite.tables import COMPANIONS, PREFIX, foreign_tables, schema_of_log
+from gossiplog.storage.sqlite.tables import COMPANIONS, foreign_tables, schema_of_log
 
 _HEADS = 20  # shown on a terminal: the latest
 _AUTHORS = 50  # shown on a terminal: those of the most bytes

@@ -106,12 +106,7 @@ class States:
         self._lock = threading.Lock()
         # Later messages are not looked at before somebody asks: a log whose last ones are damaged opens. Nor is one
         # refused whose index is, whose messages can be read by their keys.
-        self._is_damaged = False
-        try:
-            self._newest, self._alternative = read(storage, partial(_indexed_state, topic=topic))
-        except _WrongIndex:
-            self._is_damaged = True
-            self._newest, self._alternative = read(storage, partial(_indexed_state, topic=topic, is_checked=False))
+        self._newest, self._alternative, self._is_damaged = read(storage, partial(_indexed_state, topic=topic))
         self._tip = (self._newest.count, self._newest.heads)
         self._reconnections = storage.reconnections
         # The sequence up to which heads were taken from the index, and the keys of those whose values were looked at.
@@ -188,7 +183,7 @@ class States:
     def of(self, reader: Reader, position: Position) -> State:
         """Return the state at a reader's position, or a later one that another thread has seen since."""
         if self._is_damaged:
-            raise _WrongIndex
+            raise _wrong_index()
         newest = self._newest
         if position.count <= newest.count:
             return newest
@@ -354,21 +349,16 @@ class States:
                 self._tip = (count, heads)
 
 
-class _WrongIndex(CorruptLog):
-    """The index is not the one that was written."""
-
-    def __init__(self) -> None:
-        super().__init__(["the index has another root, or other heads, than it had when it was written"])
+def _wrong_index() -> CorruptLog:
+    return CorruptLog(["the index has another root, or other heads, than it had when it was written"])
 
 
-def _indexed_state(reader: Reader, topic: str, *, is_checked: bool = True) -> tuple[State, int]:
-    """Return the state that the index has, and the sequence of the last alternative encoding."""
+def _indexed_state(reader: Reader, topic: str) -> tuple[State, int, bool]:
+    """Return the state that the index has, the sequence of the last alternative encoding, and whether it is damaged."""
     position = reader.position()
     _check_topic(reader, topic)
     state = stored_state(reader, position)
-    if is_checked:
-        check_index(reader, state)
-    return state, position.alternative
+    return state, position.alternative, _is_another(reader, state)
 
 
 def check_index(reader: Reader, state: State) -> None:
@@ -381,9 +371,13 @@ def check_index(reader: Reader, state: State) -> None:
     Raises:
         CorruptLog: they differ. In a file of an earlier version that cannot be upgraded there is nothing to compare.
     """
+    if _is_another(reader, state):
+        raise _wrong_index()
+
+
+def _is_another(reader: Reader, state: State) -> bool:
     check = reader.index_fingerprint()
-    if check is not None and check.partition(" ")[0] == str(state.count) and check != state.index_fingerprint:
-        raise _WrongIndex
+    return check is not None and check.partition(" ")[0] == str(state.count) and check != state.index_fingerprint
 
 
 def _check_topic(reader: Reader, topic: str) -> None:

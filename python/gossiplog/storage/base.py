@@ -23,8 +23,8 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
 from gossiplog.core import Node, WritePlan, decode_id, encode_id
-from gossiplog.errors import StorageError, TopicMismatch, UnknownMessage
-from gossiplog.reprs import shell_path
+from gossiplog.errors import CorruptLog, StorageError, TopicMismatch, UnknownMessage
+from gossiplog.reprs import counted, shell_path
 
 SCHEMA = 4
 """The version of what is stored. Older ones are upgraded when a log is opened, newer ones refused.
@@ -38,6 +38,10 @@ MAX_INTEGER = 2**63 - 1
 """What an integer of SQLite holds, and so a sequence: as a count, all messages there may be."""
 PAGE_BYTES = 4 * 2**20
 """Bytes of values after which a page of messages ends early."""
+PREFIX = "gossiplog_"
+"""What the names of a log's tables begin with, and those of no other table beside them."""
+# No log comes so far; what follows a sequence must be a number that a database holds.
+_MOST_SEQUENCE = 2**62
 
 # Longer than any transaction takes whose `apply` does.
 _CLOSING_SECONDS = 30.0
@@ -81,6 +85,43 @@ class Position:
     def is_rebuilding(self) -> bool:
         """Whether a rebuild of the application's tables was requested or has not ended."""
         return self.rebuild == REBUILD_REQUESTED or self.applied < self.rebuild
+
+
+def check_position(stored: Mapping[str, object], integer: Callable[[object], int | None]) -> Position:
+    """Return how far a log has come, from what its database says, by the names of `Position`.
+
+    Args:
+        stored: may be anything in a damaged database.
+        integer: returns a value as a number; None for one that is stored in another way than numbers are.
+
+    Raises:
+        CorruptLog: a value is missing, or cannot be.
+    """
+
+    def check(name: str, least: int, most: int, what: str, expected: str) -> int:
+        value = integer(stored.get(name))
+        if value is None or not least <= value <= most:
+            raise CorruptLog([f"{what} {stored.get(name)!r}: expected {expected}"])
+        return value
+
+    count = check("count", 0, _MOST_SEQUENCE, "the last message has the sequence", f"0 to {_MOST_SEQUENCE}")
+    messages = f"the sequence of one of {counted(count, 'message')}, or 0"
+    return Position(
+        count=count,
+        applied=check("applied", 0, _MOST_SEQUENCE, "the cursor of `apply` is", "the sequence of a message, or 0"),
+        indexed=check("indexed", 0, count, "the index goes up to", messages),
+        # A wrong one is found among the rows, and is no reason to refuse all others.
+        alternative=check("alternative", -_MOST_SEQUENCE, _MOST_SEQUENCE, "the last alternative is of", "a sequence"),
+        generation=check("generation", 0, _MOST_SEQUENCE, "the generation is", "an integer of 0 or more"),
+        apply_version=check("apply_version", 1, _MOST_SEQUENCE, "the version of `apply` is", "an integer of 1 or more"),
+        rebuild=check(
+            "rebuild",
+            REBUILD_REQUESTED,
+            count,
+            "the rebuild of the application's tables goes up to",
+            "the sequence of a message",
+        ),
+    )
 
 
 def parse_tables(text: object) -> frozenset[str] | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_a_backup_is_restored_with_the_applications_tables(
     assert (len(restored), restored.root) == (20, root)
     assert restored.verify().messages == 20
     assert place.rows("SELECT count(*) FROM notes") == [(20,)]
+
+
+def test_a_backup_may_take_longer_than_a_transaction_may_idle(in_postgres: PostgresStorage, tmp_path: Path) -> None:
+    url = f"{in_postgres.url}&options=-c%20idle_in_transaction_session_timeout%3D1"
+    with closing(PostgresStorage(url)) as storage:
+        storage.open(None, False)
+        assert storage.backup(str(tmp_path / "log.dump")) == 0
 
 
 def test_what_is_there_is_not_written_over(in_postgres: PostgresStorage, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def error(code: str, text: str = "said") -> psycopg.Error:
         ("42P01", StorageError, "dropped or renamed meanwhile"),
         ("42501", StorageError, "the role lacks a right"),
         ("25006", StorageError, "standby"),
-        ("55P03", StorageError, "another process did not release its lock in time"),
+        ("55P03", DiskFailure, "another process did not release its lock in time"),
         ("57014", StorageError, "statement_timeout"),
         ("25P03", DiskFailure, "idle_in_transaction_session_timeout"),
         ("40001", DiskFailure, "40001"),
@@ -45,6 +45,33 @@ def test_errors_of_the_server(code: str, kind: type[StorageError], said: str) ->
     assert type(found) is kind
     with pytest.raises(kind, match=f"cannot read postgresql://host/notes.*{said}"):
         raise found
+
+
+FAILED = 'connection failed: connection to server on socket "/run/.s.PGSQL.5432" failed: '
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (f'{FAILED}FATAL:  password authentication failed for user "ada"', StorageError, "takes no such password"),
+        (f"{FAILED}fe_sendauth: no password supplied", StorageError, "asks for a password: set PGPASSWORD"),
+        (f'{FAILED}FATAL:  database "notes" does not exist', StorageError, "make the database first"),
+        (f'{FAILED}FATAL:  role "ada" does not exist', StorageError, "name a role that may log in"),
+        (f'{FAILED}FATAL:  Peer authentication failed for user "ada"', StorageError, "does not take this program"),
+        (f"{FAILED}server does not support SSL, but SSL was required", StorageError, "sslmode"),
+        (f'{FAILED}FATAL:  no pg_hba.conf entry for host "::1", user "ada"', StorageError, "pg_hba.conf lets"),
+        ('connection is bad: definition of service "a" not found', StorageError, "see the URL, and libpq's"),
+        (f"{FAILED}FATAL:  the database system is starting up", DiskFailure, "starting up"),
+        (f"{FAILED}Connection refused\n\tIs the server running on that host?", DiskFailure, "refused"),
+        (f"{FAILED}FATAL:  irgendetwas", DiskFailure, "irgendetwas"),
+        # Of several hosts, one is away.
+        (f"{FAILED}no SSL\nconnection to server failed: Is the server running?", DiskFailure, "no SSL"),
+    ],
+)
+def test_what_no_other_try_mends_of_a_connection_is_said(text: str, kind: type[StorageError], said: str) -> None:
+    found = storage_error("postgresql://host/notes", "open", psycopg.OperationalError(text))
+    assert type(found) is kind
+    assert said in str(found)
 
 
 def test_a_driver_without_a_connection_may_be_tried_again() -> None:

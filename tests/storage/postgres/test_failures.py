@@ -214,7 +214,8 @@ def test_a_transaction_that_idles_in_apply_is_ended_by_the_server(
             wait_for_end(postgres_server, ended[-1])
         transaction.execute("INSERT INTO notes VALUES (%s)", [message.id])
 
-    url = postgres_server.url(schema, options="-c idle_in_transaction_session_timeout=20")
+    # Long enough for a busy machine to go on with all other transactions.
+    url = postgres_server.url(schema, options="-c idle_in_transaction_session_timeout=200")
     log = opened(url, signer=signer, apply=apply, setup=setup)
     log.append("first")
     with pytest.raises(StorageError, match="cannot write to postgresql://"):

@@ -42,15 +42,52 @@ def test_whatever_stands_before_it_a_statement_that_ends_the_transaction_is_refu
     before: str, statement: str
 ) -> None:
     with pytest.raises(StorageError, match="must not"):
-        check_statement(before + statement)
+        check_statement(before + statement, "notes")
 
 
 @pytest.mark.parametrize(
     "sql",
-    ["SELECT 'COMMIT'", "SET LOCAL statement_timeout = 0", "PREPARE a AS SELECT 1", "UPDATE t SET a = 1", "/*", ""],
+    [
+        "SELECT 'COMMIT'",
+        "SET LOCAL statement_timeout = 0",
+        "SET CONSTRAINTS ALL DEFERRED",
+        "SELECT set_config('work_mem', '4MB', true)",
+        "CREATE TEMP TABLE t (a int) ON COMMIT DROP",
+        "ALTER SCHEMA other RENAME TO another",
+        "INSERT INTO t SELECT 1 FROM temporary",
+        "PREPARE a AS SELECT 1",
+        "UPDATE t SET a = 1",
+        "/*",
+        "",
+    ],
 )
 def test_what_passes(sql: str) -> None:
-    check_statement(sql)
+    check_statement(sql, "notes")
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("COPY t FROM STDIN", "must not COPY"),
+        ("SELECT set_config('statement_timeout', '1', false)", "must not change settings"),
+        ("SELECT a, pg_catalog.set_config ( 'a.b', lower('X'), 'f' ) FROM t", "must not change settings"),
+        ("CREATE TEMP TABLE t (a int)", "temporary tables"),
+        ("create local temporary table t as select 1", "temporary tables"),
+        ("SELECT 1 AS a INTO TEMP t", "temporary tables"),
+        ('ALTER SCHEMA "Notes" RENAME TO other', "the schema of the log"),
+    ],
+)
+def test_what_would_stay_on_the_connection_or_break_it_is_refused(sql: str, said: str) -> None:
+    with pytest.raises(StorageError, match=f"`apply` and `setup` must not .*{said}|{said}"):
+        check_statement(sql, "notes")
+
+
+def test_a_right_that_a_statement_of_an_application_lacks_is_no_readers(
+    in_postgres: PostgresStorage,
+) -> None:
+    said = r"lacks a right for a statement of `apply` .*session_replication_role"
+    with in_postgres.transaction() as transaction, pytest.raises(StorageError, match=said):
+        transaction.execute("SET LOCAL session_replication_role = 'replica'")
 
 
 def test_what_changes_tables_is_told_from_what_changes_rows() -> None:
@@ -164,5 +201,5 @@ def test_names_that_need_quotes_and_tables_elsewhere_are_noted(in_postgres: Post
 )
 def test_the_function_of_the_guards_is_not_changed(sql: str) -> None:
     with pytest.raises(StorageError, match="must not change gossiplog_ tables"):
-        check_statement(sql)
-    check_statement("SELECT 'gossiplog_guard'")
+        check_statement(sql, "notes")
+    check_statement("SELECT 'gossiplog_guard'", "notes")

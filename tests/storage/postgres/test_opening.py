@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import gossiplog
 from gossiplog import CorruptLog, NotALog, Signer, StorageError, TopicMismatch
 from gossiplog.errors import NewerSchema, OlderSchema
 from gossiplog.log import Log
@@ -163,6 +164,15 @@ def test_a_table_that_a_crash_would_empty_is_refused(place: Place, table: str) -
     place.rows(f"ALTER TABLE {table} SET UNLOGGED")
     with pytest.raises(CorruptLog, match=f"{table} .* is UNLOGGED, and a crash of the server empties it"):
         reopen(place.location)
+
+
+def test_messages_that_are_all_gone_are_missed(place: Place, signer: Signer) -> None:
+    with gossiplog.open(place.location, "topic", signer=signer) as log:
+        log.append("lost")
+    place.rows("TRUNCATE gossiplog_messages")
+    for read_only in (False, True):
+        with pytest.raises(CorruptLog, match="messages were lost"):
+            gossiplog.open(place.location, read_only=read_only)
 
 
 def test_no_log_is_made_in_the_schema_of_a_stranger(postgres_server: Server, postgres_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from gossiplog import Log, NotALog, RebaseResult, SignedMessage, Signer, Storage
 from gossiplog.log.rebasing import rebase_file
 from gossiplog.storage.postgres import connections, replacement
 from gossiplog.storage.postgres.replacement import SchemaReplacement
+from gossiplog.storage.postgres.storage import PostgresStorage
 from gossiplog.storage.postgres.url import PostgresURL
 from tests.places import Place
 from tests.postgres import USER, Server
@@ -28,7 +30,7 @@ BEGIN
   CREATE FUNCTION @.planted() RETURNS bool LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'planted'; END$$;
   FOREACH one IN ARRAY kinds LOOP FOREACH other IN ARRAY kinds LOOP
     EXECUTE format('CREATE FUNCTION planted(%s, %s) RETURNS bool LANGUAGE sql AS $$SELECT @.planted()$$', one, other);
-    FOREACH sign IN ARRAY ARRAY['=', '<>', '<', '<=', '>', '>=', '||', '+', '/', '~'] LOOP
+    FOREACH sign IN ARRAY ARRAY['=', '<>', '<', '<=', '>', '>=', '||', '+', '*', '/', '~'] LOOP
       IF NOT EXISTS (SELECT FROM pg_operator WHERE oprname = sign AND oprleft = one AND oprright = other) THEN
         EXECUTE format('CREATE OPERATOR %s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = planted)', sign, one, other);
       END IF;
@@ -207,6 +209,18 @@ def test_nobody_writes_meanwhile_and_all_read(url: str, monkeypatch: pytest.Monk
         with pytest.raises(StorageError, match="another process did not release its lock in time"):
             log.append("two", signer=US)
     assert payloads(url) == ["one"]
+
+
+def test_readers_that_do_not_end_are_what_it_waited_for(url: str, target: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, _ = write(url, "bad", "good")
+    monkeypatch.setattr(connections, "LOCK_SECONDS", 0.05)
+    with closing(PostgresStorage(url)) as storage:
+        storage.open(None, False)
+        with storage.reader() as reader:
+            assert reader.position().count == 2
+            with pytest.raises(StorageError, match=r"programs have read it without a pause.* Nothing has changed"):
+                rebase(url, target, bad)
+    assert payloads(url) == ["bad", "good"]
 
 
 def test_there_is_no_log(url: str, target: Log) -> None:

@@ -33,8 +33,10 @@ def plan_of(transaction: Transaction, count: int, *payloads: object) -> core.Wri
     return core.verify_batch(values, "topic").plan(count + 1, {}, transaction.links)
 
 
-def add(storage: PostgresStorage, count: int, *payloads: object) -> None:
+def add(storage: PostgresStorage, count: int, *payloads: object, is_blind: bool = True) -> None:
     with storage.transaction() as transaction:
+        if not is_blind:
+            assert transaction.position().count == count
         transaction.write(plan_of(transaction, count, *payloads))
 
 
@@ -365,6 +367,23 @@ def test_a_rule_that_swallows_messages_is_noticed(
     Place(str(in_postgres.url)).rows(f"DROP RULE mine ON {table}")
     add(in_postgres, 2, *payloads)
     assert count(in_postgres) == 2 + len(payloads)
+
+
+@pytest.mark.parametrize("table", ["gossiplog_messages", "gossiplog_leaves"])
+@pytest.mark.parametrize(("number", "is_blind"), [(1, True), (1, False), (2, True), (600, False)])
+def test_a_trigger_that_swallows_messages_is_noticed(
+    in_postgres: PostgresStorage, table: str, number: int, is_blind: bool
+) -> None:
+    add(in_postgres, 0, "first")
+    place = Place(str(in_postgres.url))
+    place.rows("CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    place.rows(f"CREATE TRIGGER mine BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION mine()")
+    with pytest.raises(StorageError, match=r"a trigger on .* tables keeps rows from being stored: drop it"):
+        add(in_postgres, 1, *range(number), is_blind=is_blind)
+    place.rows(f"DROP TRIGGER mine ON {table}")
+    add(in_postgres, 1, *range(number), is_blind=is_blind)
+    with in_postgres.reader() as reader:
+        assert reader.position().count == len(reader.leaves(b"", None, number + 1)) == number + 1
 
 
 @pytest.mark.parametrize("payloads", [["third"], ["third", "fourth"]])

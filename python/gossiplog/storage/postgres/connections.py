@@ -172,6 +172,7 @@ class Session:
         is_pooled: whether a pooler stands between, so that each transaction may have another connection to the server.
         begin_reading: the statements that begin one state to be read.
         begin_writing: those that begin a transaction that writes; no lock is taken yet.
+        without_limits: those that let a transaction last for as long as what it waits for, as another program.
     """
 
     def __init__(self, url: PostgresURL, *, synchronous: str) -> None:
@@ -206,6 +207,8 @@ class Session:
             (TextArray, _TextArrayDumper),
         ):
             connection.adapters.register_dumper(kind, dumper)
+        connection.add_notice_handler(self._note)
+        self._is_unconfirmed = False
         self._dropped = 0
         self._has_failed = False
         # The names of statements that the server has planned.
@@ -241,6 +244,19 @@ class Session:
         self.begin_reading = (b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", *local)
         # What is read after the lock was taken is the latest then. A standby refuses READ WRITE, and takes the lock.
         self.begin_writing = (b"BEGIN ISOLATION LEVEL READ COMMITTED", *local)
+        limits = ["idle_in_transaction_session_timeout", *(["transaction_timeout"] if version >= 170000 else [])]
+        self.without_limits = tuple(f"SET LOCAL {limit} = 0".encode() for limit in limits)
+
+    def _note(self, notice: psycopg.errors.Diagnostic) -> None:
+        # Its text is in the server's language, and its code is that of any warning.
+        if notice.source_function == "SyncRepWaitForLSN":
+            self._is_unconfirmed = True
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether the server gave up waiting for a synchronous standby since this was asked last: it has committed."""
+        was_unconfirmed, self._is_unconfirmed = self._is_unconfirmed, False
+        return was_unconfirmed
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -384,13 +400,14 @@ class Session:
             pass
         return self._text.statusmessage or ""
 
-    def copy(self, statement: bytes, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Send rows to a statement that reads them in the binary format."""
+    def copy(self, statement: bytes, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        """Send rows to a statement that reads them in the binary format; return how many it has stored."""
         with self._binary.copy(statement) as copy:
             copy.set_types(types)
             write = copy.write_row
             for row in rows:
                 write(row)
+        return self._binary.rowcount
 
     def roll_back(self) -> None:
         """End the transaction, if there is one and the connection still stands; close one that does not take it."""

@@ -6,19 +6,22 @@ language that its operator has chosen, so that only codes are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 import psycopg
 
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.storage.base import DiskFailure
+from gossiplog.storage.base import PREFIX, DiskFailure
 from gossiplog.storage.postgres.url import PostgresURL
 
 READ_ONLY = "25006"
 """The server takes no writes: it is a standby, or its operator or the role's settings say so."""
 GUARDED = "GL001"
 """What the log's own triggers raise where `apply` writes to its tables; no code of Postgres' begins like it."""
+SWALLOWED = "22012"
+"""A division by zero, by which a statement fails that has not stored its rows."""
 LOCK_NOT_AVAILABLE = "55P03"
 DENIED = "42501"
 
@@ -39,8 +42,32 @@ _CAUSES: Mapping[str, str] = {
     "3F000": "its schema was dropped or renamed meanwhile",
     "42P01": "its tables were dropped or renamed meanwhile, or it is a database of something else",
 }
-# The driver's, which has no code, and one language.
-_NO_PASSWORD = "no password supplied"
+# What no other try mends, of a connection that was not made: the driver gives such errors no code. Its own words are
+# English; those of a server in another language are taken for an error that may pass.
+_REFUSED: Sequence[tuple[re.Pattern[str], str]] = [
+    (re.compile(pattern), cause)
+    for pattern, cause in (
+        ("no password supplied", "the server asks for a password: set PGPASSWORD, or write it into ~/.pgpass"),
+        ("password authentication failed", "the server takes no such password: see PGPASSWORD, ~/.pgpass and the URL"),
+        (
+            "no pg_hba.conf entry",
+            "the server's pg_hba.conf lets this role into this database in no such way: from here, or without TLS"
+            " (sslmode=require)",
+        ),
+        ("authentication failed", "the server does not take this program for the role: name another as USER@"),
+        ('role ".*" (does not exist|is not permitted to log in)', "name a role that may log in as USER@, or make it"),
+        ('database ".*" does not exist', "make the database first, as by createdb, or name another"),
+        ("permission denied for database", "the role lacks CONNECT on the database: as its owner, GRANT it"),
+        ("SSL|certificate", "what the URL asks for of TLS (sslmode and others) is not what the server has"),
+        ("unrecognized configuration parameter|cannot be changed|invalid value for", "see the options of the URL"),
+        # Of the settings of a connection that was not even tried.
+        ("^connection is bad: (?!connection to server)", "see the URL, and libpq's variables, as PGSERVICE"),
+    )
+]
+# Of a server that is away or begins; with several hosts, one of them is enough.
+_AWAY = re.compile(
+    "Is the server running|timeout|timed out|starting up|shutting down|in recovery|closed the connection"
+)
 # Another try may succeed: the transaction was a victim of others, or the server is on its way down or up.
 _PASSING = frozenset(
     {
@@ -54,6 +81,7 @@ _PASSING = frozenset(
         "53100",  # disk_full
         "53200",  # out_of_memory
         "53300",  # too_many_connections
+        LOCK_NOT_AVAILABLE,
         "0A000",  # among others: a prepared statement over a table that was changed since
     }
 )
@@ -106,6 +134,8 @@ def storage_error(place: str, doing: str, error: psycopg.Error, hide: Callable[[
     code = error_code(error)
     said = hide(_said(error))
     what = f"cannot {doing} {place}: "
+    if code == SWALLOWED and not _is_anothers(error):
+        return StorageError(f"{what}a trigger on its tables keeps rows from being stored: drop it ({said}; {code})")
     if error.diag.source_function == "RewriteQuery":
         return StorageError(f"{what}a rule on its tables keeps messages from being stored: drop it ({said}; {code})")
     if code in _DAMAGE:
@@ -118,24 +148,32 @@ def storage_error(place: str, doing: str, error: psycopg.Error, hide: Callable[[
         if _is_anothers(error):
             return StorageError(f"{what}the application's tables do not take what it wrote ({said}; {code})")
         return CorruptLog([f"{what}its tables are not those of a log ({said}; {code})"])
-    elif _NO_PASSWORD in said:
-        what += f"the server asks for a password: set PGPASSWORD, or write it into ~/.pgpass ({said})"
+    elif cause := _why_refused(error):
+        return StorageError(f"{what}{cause} ({said})")
     else:
         what += f"{said} ({code})" if code else said
     kind = DiskFailure if code in _PASSING or is_connection_lost(error) else StorageError
     return kind(what)
 
 
+def _why_refused(error: psycopg.Error) -> str:
+    """Return why a connection was not made, and what to do; "" where another try may make it, or it was made."""
+    text = str(error)
+    if error_code(error) or not isinstance(error, psycopg.OperationalError) or _AWAY.search(text):
+        return ""
+    return next((cause for pattern, cause in _REFUSED if pattern.search(text)), "")
+
+
 def _is_anothers(error: psycopg.Error) -> bool:
     """Return whether an error is about a table that is not the log's, as of a constraint that waits for the commit."""
     table = error.diag.table_name
-    return table is not None and not table.startswith("gossiplog_")
+    return table is not None and not table.startswith(PREFIX)
 
 
 def _added_constraint(error: psycopg.Error) -> str | None:
     """Return the name of a constraint of a log's table that this package has not made; None for any other."""
     table, name = error.diag.table_name or "", error.diag.constraint_name
-    return name if table.startswith("gossiplog_") and name != f"{table}_pkey" else None
+    return name if table.startswith(PREFIX) and name != f"{table}_pkey" else None
 
 
 def _said(error: psycopg.Error) -> str:

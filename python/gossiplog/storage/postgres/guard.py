@@ -16,10 +16,11 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from gossiplog.errors import StorageError
-from gossiplog.storage.postgres.tables import GUARD, PREFIX
+from gossiplog.storage.base import PREFIX
+from gossiplog.storage.postgres.tables import GUARD
 
-LOCKS = """
-    SELECT lock.mode, lock.relation = ANY(%b::pg_catalog.oid[]), pg_catalog.starts_with(class.relname, 'gossiplog_')
+LOCKS = f"""
+    SELECT lock.mode, lock.relation = ANY(%b::pg_catalog.oid[]), pg_catalog.starts_with(class.relname, '{PREFIX}')
       AND space.nspname = %b, class.relkind IN ('r', 'p', 'f') AND NOT class.relispartition
       AND class.relpersistence <> 't', class.oid::pg_catalog.regclass::pg_catalog.text
     FROM pg_catalog.pg_locks AS lock LEFT JOIN pg_catalog.pg_class AS class ON class.oid = lock.relation
@@ -39,6 +40,10 @@ _ENDS = frozenset({"commit", "end", "rollback", "abort", "begin", "start", "save
 _ROWS = frozenset({"delete", "insert", "merge", "select", "table", "update", "values", "with"})
 # Of the connection, which other messages' statements run on after the transaction.
 _SETS = frozenset({"set", "reset", "discard", "listen", "unlisten"})
+_SETS_BEYOND = re.compile(r"\bset_config\s*\([^;]*?,\s*(?:false|'f\w*')\s*\)", re.IGNORECASE)
+_TEMPORARY = frozenset({"temp", "temporary", "local", "global"})
+_ON_COMMIT_DROP = re.compile(r"\bon\s+commit\s+drop\b", re.IGNORECASE)
+_INTO_TEMPORARY = re.compile(r"(?:^|\W)select\b[^;']*\binto\s+(?:local\s+|global\s+)?temp", re.IGNORECASE)
 
 
 def first_words(sql: str) -> list[str]:
@@ -73,8 +78,12 @@ def changes_rows(sql: str) -> bool:
     return not _ROWS.isdisjoint(first_words(sql)[:1])
 
 
-def check_statement(sql: str) -> None:
-    """Refuse a statement that would end the transaction, or change the connection's settings for later ones.
+def check_statement(sql: str, schema: str) -> None:
+    """Refuse a statement that would end the transaction, or leave something on the connection for later ones.
+
+    Args:
+        sql: the statement.
+        schema: of the log.
 
     Raises:
         StorageError: it would.
@@ -87,9 +96,21 @@ def check_statement(sql: str) -> None:
     first, second = words[0], words[1] if len(words) > 1 else ""
     if first in _ENDS or (first == "prepare" and second == "transaction"):
         raise StorageError(f"`apply` and `setup` must not end the transaction: {sql}")
-    if first in _SETS and (first, second) != ("set", "local"):
+    if first == "copy":
+        raise StorageError(f"`apply` and `setup` must not COPY, which is no statement alone: INSERT the rows: {sql}")
+    if (first, second) == ("alter", "schema") and schema.lower() in sql.lower():
+        raise StorageError(f"`apply` and `setup` must not change the schema of the log: {sql}")
+    if (first == "create" and second in _TEMPORARY and not _ON_COMMIT_DROP.search(sql)) or _INTO_TEMPORARY.search(sql):
         raise StorageError(
-            f"`apply` and `setup` must not change settings beyond the transaction (SET LOCAL is within it): {sql}"
+            "`apply` and `setup` must not leave temporary tables to later messages: CREATE TEMP TABLE … ON COMMIT DROP,"
+            f" and drop it where the next message makes it again: {sql}"
+        )
+    if _SETS_BEYOND.search(sql) or (
+        first in _SETS and (first, second) not in (("set", "local"), ("set", "constraints"))
+    ):
+        raise StorageError(
+            "`apply` and `setup` must not change settings beyond the transaction (SET LOCAL and set_config(…, true) are"
+            f" within it): {sql}"
         )
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gossiplog.errors import CorruptLog, LogReplaced, NewerSchema
-from gossiplog.reprs import counted
-from gossiplog.storage.base import REBUILD_REQUESTED, Position
+from gossiplog.storage.base import Position, check_position
 
 POSITION = """
     SELECT name, CASE name WHEN 'identity' THEN value || ' ' || tableoid::pg_catalog.text ELSE value END
@@ -26,8 +25,6 @@ SET = "UPDATE @.gossiplog_meta SET value = %b WHERE name = %b"
 PUT = (
     "INSERT INTO @.gossiplog_meta(name, value) VALUES (%b, %b) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
-# No log comes so far; what follows a sequence must be a number that Postgres holds.
-_MOST_SEQUENCE = 2**62
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _IDENTITY = re.compile("[0-9a-f]{32}")
 
@@ -58,36 +55,8 @@ def read_position(rows: Iterable[tuple[Any, ...]], schema: int, identity: str) -
             f"another process has changed the log's schema from {schema} to {found.get('schema')!r}: open it again,"
             " with the version of gossiplog that did"
         )
-    count, alternative = integer(found["#count"] or "0"), integer(found["#alternative"] or "0")
-    applied, indexed, rebuild = (integer(found.get(name)) for name in ("applied", "indexed", "rebuild"))
-    generation, apply_version = integer(found.get("generation")), integer(found.get("apply_version"))
-    if count is None or alternative is None or not 0 <= count <= _MOST_SEQUENCE:
-        raise CorruptLog([f"the last message has the sequence {found['#count']}: expected 0 to {_MOST_SEQUENCE}"])
-    if applied is None or not 0 <= applied <= _MOST_SEQUENCE:
-        raise CorruptLog(
-            [f"the cursor of `apply` is {found.get('applied')!r}: expected the sequence of a message, or 0"]
-        )
-    if indexed is None or not 0 <= indexed <= count:
-        raise CorruptLog(
-            [
-                f"the index goes up to {found.get('indexed')!r}: expected the sequence of one of"
-                f" {counted(count, 'message')}, or 0"
-            ]
-        )
-    if generation is None or generation < 0:
-        raise CorruptLog([f"the generation is {found.get('generation')!r}: expected an integer of 0 or more"])
-    if apply_version is None or apply_version < 1:
-        raise CorruptLog(
-            [f"the version of `apply` is {found.get('apply_version')!r}: expected an integer of 1 or more"]
-        )
-    if rebuild is None or not REBUILD_REQUESTED <= rebuild <= count:
-        raise CorruptLog(
-            [
-                f"the rebuild of the application's tables goes up to {found.get('rebuild')!r}: expected the sequence of"
-                " a message"
-            ]
-        )
-    return Position(count, applied, indexed, alternative, generation, apply_version, rebuild)
+    stored = {**found, "count": found["#count"] or "0", "alternative": found["#alternative"] or "0"}
+    return check_position(stored, integer)
 
 
 def check_identity(text: object) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError
-from gossiplog.storage.base import SCHEMA, Position, check_same_topic
+from gossiplog.storage.base import PREFIX, SCHEMA, Position, check_same_topic
 from gossiplog.storage.postgres.connections import Session, TextArray, quoted
 from gossiplog.storage.postgres.errors import DENIED, READ_ONLY, error_code
 from gossiplog.storage.postgres.meta import check_identity, integer
@@ -23,7 +23,6 @@ from gossiplog.storage.postgres.tables import (
     GUARD_BODY,
     IN_APPLY,
     KEYS,
-    PREFIX,
     Statements,
     statements_of_log,
 )
@@ -77,6 +76,9 @@ _TRIGGERS = """
       JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = ANY(%b) AND NOT t.tgisinternal
 """
+
+
+_LOST = "SELECT FROM @.gossiplog_leaves WHERE NOT EXISTS (SELECT FROM @.gossiplog_messages) LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class Opening:
                 advice = "" if self.read_only else ": give a topic to make one"
                 raise NotALog(f"{self.url.place} holds no log in its schema {self.url.schema}{advice}")
             found = self._create(session, topic)
+        elif session.rows(self.statements[_LOST]):
+            raise CorruptLog(["the table gossiplog_messages is empty, and gossiplog_leaves is not: messages were lost"])
         check_same_topic(self.url.place, found.topic, topic)
         return found
 

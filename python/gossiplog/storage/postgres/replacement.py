@@ -27,18 +27,19 @@ import psycopg
 from psycopg import sql
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.storage.base import PREFIX
 from gossiplog.storage.postgres.changes import channel_of
-from gossiplog.storage.postgres.connections import Session, quoted
+from gossiplog.storage.postgres.connections import LOCK_SECONDS, Session, quoted
 from gossiplog.storage.postgres.errors import DENIED, PostgresErrors, error_code, hiding, is_connection_lost
 from gossiplog.storage.postgres.meta import integer
 from gossiplog.storage.postgres.opening import Opening, lock_key
-from gossiplog.storage.postgres.tables import COLUMNS, GUARD, KEYS, PREFIX, Statements, statements_of_log
+from gossiplog.storage.postgres.tables import COLUMNS, GUARD, KEYS, Statements, statements_of_log
 from gossiplog.storage.postgres.url import PostgresURL
 
 _LONGEST_NAME = 63
 _BATCH = 4096
-# More rows than a page of the server's, of 8 KiB, has room for.
-_MOST_ROWS_OF_PAGE = 300
+# Bytes of the smallest row with its place on the page (src/include/access/htup_details.h, MaxHeapTuplesPerPage).
+_SMALLEST_ROW = 28
 _EMPTY: Mapping[str, Any] = {"bigint": 0, "bytea": b"", "text": ""}
 _COPIED_AS: Mapping[str, str] = {"bigint": "int8", "bytea": "bytea", "text": "text"}
 # Of SQLite's gossiplog_meta, which has texts otherwise.
@@ -59,7 +60,7 @@ _COLUMNS_OF = """
       AND NOT a.attisdropped
 """
 _PAGES = """
-    SELECT pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8
+    SELECT pg_catalog.pg_relation_size(c.oid), pg_catalog.current_setting('block_size')::pg_catalog.int8
     FROM pg_catalog.pg_class AS c WHERE c.relnamespace = %b::pg_catalog.oid AND c.relname = %b
 """
 # Whatever an index says, the rows of the table are read. Behind a pooler, a session's settings are others', too.
@@ -108,9 +109,8 @@ class SchemaReplacement:
                 if not spaces:
                     raise NotALog(f"{self.path} holds no log: there is no schema {self.path.schema}")
                 ((self._space,),) = spaces
-                session.script(*session.begin_writing)
                 # Reading the other log may take longer than an operator lets a transaction wait.
-                session.script(b"SET LOCAL idle_in_transaction_session_timeout = 0")
+                session.script(*session.begin_writing, *session.without_limits)
                 first, second = lock_key(self._space)
                 session.script(f"SELECT pg_catalog.pg_advisory_xact_lock({first}, {second})".encode())
                 try:
@@ -201,10 +201,10 @@ class SchemaReplacement:
             reading.roll_back()
             target.execute("ROLLBACK")
             target.execute("BEGIN")
-            ((pages,),) = reading.rows(_PAGES, (self._space, table))
-            damaged = 0
+            ((size, page_size),) = reading.rows(_PAGES, (self._space, table))
+            pages, damaged = size // page_size, 0
             for page in range(pages):
-                places = [f"({page},{place})" for place in range(1, _MOST_ROWS_OF_PAGE)]
+                places = [f"({page},{place})" for place in range(1, page_size // _SMALLEST_ROW + 1)]
                 try:
                     store(_rows_at(reading, select, places))
                 except psycopg.Error as found_damaged:
@@ -314,7 +314,13 @@ class SchemaReplacement:
         """Empty the log's tables; make them anew where they are not as they have to be."""
         session, schema = self._session, quoted(self.path.schema)
         if self.has_sound_tables:
-            session.script(f"TRUNCATE {', '.join(f'{schema}.{table}' for table in COLUMNS)}".encode())
+            try:
+                session.script(f"TRUNCATE {', '.join(f'{schema}.{table}' for table in COLUMNS)}".encode())
+            except psycopg.errors.LockNotAvailable as error:
+                raise StorageError(
+                    f"cannot replace the log {self.path}: for {LOCK_SECONDS} s programs have read it without a pause,"
+                    " as a backup or a job on Spark does. Nothing has changed: try again once they have ended"
+                ) from error
             return
         for table in COLUMNS:
             session.script(f"DROP TABLE IF EXISTS {schema}.{table}".encode())

@@ -296,6 +296,10 @@ class PostgresStorage(Storage):
                 if not rows or any(row != message[:2] for row, message in zip(rows, messages[found:], strict=False)):
                     break
                 found += len(rows)
+            if found == len(messages):
+                # A commit that changes something waits for synchronous standbys, and so for those before it.
+                check.confirm()
+                check.commit()
             session.roll_back()
         except (psycopg.Error, StorageError) as error:
             raise self._in_doubt(failure) from error
@@ -322,7 +326,8 @@ class PostgresStorage(Storage):
 
     def backup(self, target: str, progress: Progress | None = None) -> int:
         with self._reading("read") as session:
-            session.script(*session.begin_reading)
+            # Until pg_dump has ended, which may take longer than an operator lets a transaction wait.
+            session.script(*session.begin_reading, *session.without_limits)
             count = PostgresReader(session, self._statements, self._log.mark).position().count
             (snapshot,) = session.one("SELECT pg_catalog.pg_export_snapshot()")
             back_up(self._url, snapshot, target, self._hide)

@@ -22,6 +22,7 @@ from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     PAGE_BYTES,
+    PREFIX,
     SCHEMA,
     ApplicationTables,
     Position,
@@ -33,9 +34,7 @@ from gossiplog.storage.base import (
 from gossiplog.storage.postgres.connections import ByteaArray, IntegerArray, Session, TextArray, quoted
 from gossiplog.storage.postgres.meta import GET, POSITION, read_position
 
-PREFIX = "gossiplog_"
-"""What the names of a log's tables begin with, and those of no other table in its schema."""
-GUARD = "gossiplog_guard"
+GUARD = f"{PREFIX}guard"
 """The name of the trigger on each table, and of its function."""
 GUARD_BODY = (
     " BEGIN RAISE EXCEPTION USING ERRCODE = 'GL001', MESSAGE ="
@@ -415,7 +414,7 @@ class PostgresReader(Reader):
         found: list[tuple[str, str]] = []
         for table, (row, condition) in _STRAYS.items():
             rows = self._rows(
-                f"SELECT coalesce(({row})::pg_catalog.text, 'NULL') FROM @.gossiplog_{table}"
+                f"SELECT coalesce(({row})::pg_catalog.text, 'NULL') FROM @.{PREFIX}{table}"
                 f" WHERE NOT coalesce({condition}, false) LIMIT {_MOST_STRAYS}",
                 sequences,
             )

@@ -23,12 +23,12 @@ import psycopg
 
 from gossiplog.core import WritePlan
 from gossiplog.errors import StorageError
-from gossiplog.storage.base import REBUILD_REQUESTED, SequencesTaken, Transaction
+from gossiplog.storage.base import PREFIX, REBUILD_REQUESTED, SCHEMA, SequencesTaken, Transaction
 from gossiplog.storage.postgres.connections import ByteaArray, Cursor, IntegerArray, Session, with_literals
-from gossiplog.storage.postgres.errors import GUARDED, PostgresErrors, error_code, is_no_verdict
+from gossiplog.storage.postgres.errors import DENIED, GUARDED, PostgresErrors, error_code, is_no_verdict
 from gossiplog.storage.postgres.guard import LOCKS, Guard, changes_rows, check_statement
 from gossiplog.storage.postgres.meta import POSITION, PUT, SET
-from gossiplog.storage.postgres.tables import IN_APPLY, PREFIX, PostgresReader, Statements
+from gossiplog.storage.postgres.tables import IN_APPLY, PostgresReader, Statements
 
 # Statements that are sent as one text.
 _FEW_STATEMENTS = 16
@@ -45,29 +45,37 @@ _CHECK_BEFORE = """
         SELECT FROM @.gossiplog_meta
         WHERE name = 'identity' AND value || ' ' || tableoid::pg_catalog.text = %b)
 """
-# What is in WITH is done last: a sequence that is taken is noticed before a key that is there, as where two threads
-# append the same after the same heads. Nobody looks at what is returned: Postgres refuses the statement where a rule on
-# the table would have it do nothing, as does a WITH.
-_ADD_ONE = """
-    WITH leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b))
-    INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (%b, %b, %b)
-    RETURNING seq
+# A statement in WITH is done when it is read first: a sequence that is taken is noticed before a key that is there, as
+# where two threads append the same after the same heads. Postgres refuses one where a rule on the table would have it
+# do nothing; where a trigger of somebody has a row not stored, the division by zero undoes the transaction.
+_STORED = "SELECT 1 / ((SELECT pg_catalog.count(*) FROM message) * (SELECT pg_catalog.count(*) FROM leaf))"
+_ADD_ONE = f"""
+    WITH message AS (INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (%b, %b, %b) RETURNING 1),
+      leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b) RETURNING 1)
+    {_STORED}
 """
 # The same, with the check that _CHECK_BEFORE makes: without the message before it, the sequence is null.
-_ADD_NEXT = """
-    WITH leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b))
-    INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (
-      (SELECT seq + 1 FROM @.gossiplog_messages
-       WHERE seq = %b AND %b = (
-         SELECT value || ' ' || tableoid::pg_catalog.text FROM @.gossiplog_meta WHERE name = 'identity')), %b, %b)
-    RETURNING seq
+_ADD_NEXT = f"""
+    WITH message AS (
+      INSERT INTO @.gossiplog_messages(seq, value, links) VALUES (
+        (SELECT seq + 1 FROM @.gossiplog_messages
+         WHERE seq = %b AND %b = (
+           SELECT value || ' ' || tableoid::pg_catalog.text FROM @.gossiplog_meta WHERE name = 'identity')), %b, %b)
+      RETURNING 1),
+      leaf AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) VALUES (%b, %b, %b) RETURNING 1)
+    {_STORED}
 """
 # `unnest` of several arrays is Postgres' own in any search path (parse_clause.c, transformRangeFunction), and takes no
 # schema before it.
 _ADD_MESSAGES = """
-    INSERT INTO @.gossiplog_messages(seq, value, links) SELECT * FROM unnest(%b, %b, %b) RETURNING NULL
+    WITH added AS (
+      INSERT INTO @.gossiplog_messages(seq, value, links) SELECT * FROM unnest(%b, %b, %b) RETURNING 1)
+    SELECT 1 / (pg_catalog.count(*) = %b)::pg_catalog.int4 FROM added
 """
-_ADD_LEAVES = "INSERT INTO @.gossiplog_leaves(key, hash, seq) SELECT * FROM unnest(%b, %b, %b) RETURNING NULL"
+_ADD_LEAVES = """
+    WITH added AS (INSERT INTO @.gossiplog_leaves(key, hash, seq) SELECT * FROM unnest(%b, %b, %b) RETURNING 1)
+    SELECT 1 / (pg_catalog.count(*) = %b)::pg_catalog.int4 FROM added
+"""
 _ADD_ALTERNATIVES = "INSERT INTO @.gossiplog_alternatives(seq, content) SELECT * FROM unnest(%b, %b)"
 _ADD_CHILDREN = "INSERT INTO @.gossiplog_children(parent, child) SELECT * FROM unnest(%b, %b)"
 _ADD_HEADS = "INSERT INTO @.gossiplog_heads(key, seq) SELECT * FROM unnest(%b, %b)"
@@ -206,9 +214,9 @@ class PostgresTransaction(PostgresReader, Transaction):
     def _write_one(self, sequence: int, value: bytes, links: bytes, leaf: tuple[Any, ...], before: int) -> None:
         """Add a message; check that there is the one before, where its sequence is given."""
         if before:
-            self._put(_ADD_NEXT, (*leaf, before, self._identity, value, links), is_frequent=True)
+            self._put(_ADD_NEXT, (before, self._identity, value, links, *leaf), is_frequent=True)
         else:
-            self._put(_ADD_ONE, (*leaf, sequence, value, links), is_frequent=True)
+            self._put(_ADD_ONE, (sequence, value, links, *leaf), is_frequent=True)
 
     def _write_many(
         self, messages: Sequence[tuple[int, bytes, bytes]], leaves: Sequence[tuple[bytes, bytes, int]], before: int
@@ -220,9 +228,9 @@ class PostgresTransaction(PostgresReader, Transaction):
             self._copy(_COPY_LEAVES, ("bytea", "bytea", "int8"), leaves)
             return
         sequences, values, links = zip(*messages, strict=True)
-        self._put(_ADD_MESSAGES, (IntegerArray(sequences), ByteaArray(values), ByteaArray(links)))
+        self._put(_ADD_MESSAGES, (IntegerArray(sequences), ByteaArray(values), ByteaArray(links), len(messages)))
         keys, hashes, sequences = zip(*leaves, strict=True)
-        self._put(_ADD_LEAVES, (ByteaArray(keys), ByteaArray(hashes), IntegerArray(sequences)))
+        self._put(_ADD_LEAVES, (ByteaArray(keys), ByteaArray(hashes), IntegerArray(sequences), len(leaves)))
 
     def index(self, plan: WritePlan, level1: Sequence[tuple[bytes, bytes]], indexed: int) -> None:
         if len(plan.children) > _COPIED:
@@ -239,6 +247,10 @@ class PostgresTransaction(PostgresReader, Transaction):
             keys, hashes = zip(*level1, strict=True)
             self._put(_PUT_TREE, (ByteaArray(keys), ByteaArray(hashes)))
         self._set("indexed", str(indexed))
+
+    def confirm(self) -> None:
+        """Change a row to what it is, so that the commit waits for whatever commits wait for."""
+        self._set("schema", str(SCHEMA))
 
     def set_index_fingerprint(self, text: str) -> None:
         self._put(PUT, ("index_fingerprint", text))
@@ -309,7 +321,8 @@ class PostgresTransaction(PostgresReader, Transaction):
             if isinstance(step, _Copy):
                 self._send_together(pending)
                 pending = []
-                session.copy(*step)
+                if session.copy(*step) != len(step.rows):
+                    raise StorageError("a trigger on the log's tables keeps rows from being stored: drop it")
             else:
                 pending.append(step)
         if is_last and self.messages:
@@ -357,6 +370,11 @@ class PostgresTransaction(PostgresReader, Transaction):
             self._send(queue, is_last=True)
         if self._session.ending != "COMMIT":
             raise StorageError("the database gave up the transaction: a statement of `apply` had failed in it")
+        if self._session.is_unconfirmed:
+            raise StorageError(
+                "the wait for a synchronous standby was cancelled: the messages are stored on this server, and perhaps"
+                " on no standby yet. Look for them in the log before they are written again"
+            )
 
     def committed(self) -> None:
         """Take over what the transaction has stored, now that it is committed."""
@@ -417,7 +435,7 @@ class PostgresTransaction(PostgresReader, Transaction):
             raise StorageError("the transaction that `apply` was given has ended")
         is_known = sql in self._texts or self._guard.is_known(sql)
         if not is_known:
-            check_statement(sql)
+            check_statement(sql, self._guard.schema)
         with self._errors:
             self._begin()
             self._flush()
@@ -448,6 +466,11 @@ class PostgresTransaction(PostgresReader, Transaction):
             self._statement_failed()
             if error_code(error) == GUARDED:
                 raise StorageError(f"`apply` and `setup` must not change {PREFIX} tables: {sql}") from error
+            if error_code(error) == DENIED:
+                raise StorageError(
+                    f"the role lacks a right for a statement of `apply` or `setup`: {error.diag.message_primary}"
+                    f" ({DENIED}): {sql}"
+                ) from self._errors.without_secrets(error)
             if is_no_verdict(error):
                 raise self._errors.translated(error) from self._errors.without_secrets(error)
             raise

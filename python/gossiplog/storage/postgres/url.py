@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from gossiplog.errors import StorageError
@@ -53,7 +53,7 @@ class PostgresURL:
         schema: that holds the log's tables.
     """
 
-    parameters: tuple[tuple[str, str], ...] = field()
+    parameters: tuple[tuple[str, str], ...]
     schema: str = DEFAULT_SCHEMA
 
     def __post_init__(self) -> None:
@@ -225,7 +225,7 @@ def _hosts(authority: str) -> Iterator[tuple[str, str]]:
     for each in authority.split(","):
         found = re.fullmatch(r"(\[[^\]]*\]|[^:\[\]]*)(?::([^:]*))?", each)
         if found is None:
-            raise _malformed("a host is none; IPv6 addresses stand in brackets")
+            raise _malformed("what is host and what is port is unclear: an IPv6 address stands in brackets, as [::1]")
         hosts.append(found[1].removeprefix("[").removesuffix("]"))
         ports.append(found[2] or "")
     if any(hosts):

@@ -21,15 +21,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gossiplog.errors import CorruptLog, NewerSchema
-from gossiplog.reprs import counted
-from gossiplog.storage.base import REBUILD_REQUESTED, Position, parse_tables
+from gossiplog.storage.base import Position, check_position, parse_tables
 
 POSITION_ADDED = ", ".join(
     f"(SELECT value FROM gossiplog_meta WHERE name = '{name}')" for name in ("generation", "apply_version", "rebuild")
 )
 """The columns of the position that schema 4 added."""
-# No log comes so far; what follows a sequence must be a number that SQLite holds.
-_MOST_SEQUENCE = 2**62
 _IDENTITY = re.compile("[0-9a-f]{32}")
 
 
@@ -72,23 +69,20 @@ def read_position(connection: sqlite3.Connection, schema: int, last_alternative:
             f"another process has changed the log's schema from {schema} to {found!r}: open it again, with the version"
             " of gossiplog that did"
         )
-    if not 0 <= count <= _MOST_SEQUENCE:
-        raise CorruptLog([f"the last message has the sequence {count}: expected 0 to {_MOST_SEQUENCE}"])
-    if not isinstance(applied, int) or not 0 <= applied <= _MOST_SEQUENCE:
-        raise CorruptLog([f"the cursor of `apply` is {applied!r}: expected the sequence of a message, or 0"])
-    if not isinstance(indexed, int) or not 0 <= indexed <= count:
-        raise CorruptLog(
-            [f"the index goes up to {indexed!r}: expected the sequence of one of {counted(count, 'message')}, or 0"]
-        )
-    if not isinstance(generation, int) or generation < 0:
-        raise CorruptLog([f"the generation is {generation!r}: expected an integer of 0 or more"])
-    if not isinstance(apply_version, int) or apply_version < 1:
-        raise CorruptLog([f"the version of `apply` is {apply_version!r}: expected an integer of 1 or more"])
-    if not isinstance(rebuild, int) or not REBUILD_REQUESTED <= rebuild <= count:
-        raise CorruptLog(
-            [f"the rebuild of the application's tables goes up to {rebuild!r}: expected the sequence of a message"]
-        )
-    return Position(count, applied, indexed, alternative, generation, apply_version, rebuild)
+    stored = {
+        "count": count,
+        "applied": applied,
+        "indexed": indexed,
+        "alternative": alternative,
+        "generation": generation,
+        "apply_version": apply_version,
+        "rebuild": rebuild,
+    }
+    return check_position(stored, _integer)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def stored_identity(connection: sqlite3.Connection) -> bytes:

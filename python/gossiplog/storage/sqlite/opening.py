@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError
 from gossiplog.files import explain_denial
 from gossiplog.reprs import shell_path
-from gossiplog.storage.base import SCHEMA, Progress, check_same_topic
+from gossiplog.storage.base import PREFIX, SCHEMA, Progress, check_same_topic
 from gossiplog.storage.sqlite.files import MEMORY, error_code
 from gossiplog.storage.sqlite.meta import new_meta
 from gossiplog.storage.sqlite.tables import (
-    PREFIX,
     TABLES,
     check_tables,
     is_read_only,

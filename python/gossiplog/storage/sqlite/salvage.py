@@ -20,12 +20,13 @@ from typing import Any, Literal
 
 from gossiplog.errors import StorageError
 from gossiplog.files import explain_denial
+from gossiplog.storage.base import PREFIX
 from gossiplog.storage.sqlite import write_ahead_log
 from gossiplog.storage.sqlite.files import DAMAGED_SUFFIX, distrust
 from gossiplog.storage.sqlite.meta import new_meta
 from gossiplog.storage.sqlite.pages import Pages, initial_settings, page_size, restored_header
 from gossiplog.storage.sqlite.replacement import put_in_place
-from gossiplog.storage.sqlite.tables import PREFIX, TABLES, TableStatement, integrity_problems
+from gossiplog.storage.sqlite.tables import TABLES, TableStatement, integrity_problems
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 _META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})

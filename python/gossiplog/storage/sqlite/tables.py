@@ -26,6 +26,7 @@ from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.storage.base import (
     PAGE_BYTES,
+    PREFIX,
     SCHEMA,
     ApplicationTables,
     DiskFailure,
@@ -92,8 +93,6 @@ _CHUNK = 512
 _MANY = 16
 # Rows that are compared with as many keys: a loop over them takes longer than to read some in vain.
 _AT_ONCE = 64
-PREFIX = "gossiplog_"
-"""What the names of a log's tables begin with, in lower case, and those of no other table in its database."""
 COMPANIONS = ("-wal", "-shm", "-journal")
 """How the names of SQLite's files beside a database end."""
 BESIDE = (*COMPANIONS, COUNT_SUFFIX)

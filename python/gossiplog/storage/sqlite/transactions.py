@@ -17,18 +17,11 @@ from typing import Any
 
 from gossiplog.core import WritePlan
 from gossiplog.errors import CorruptLog, StorageError
-from gossiplog.storage.base import (
-    REBUILD_REQUESTED,
-    DiskFailure,
-    SequencesTaken,
-    Storage,
-    Transaction,
-)
+from gossiplog.storage.base import PREFIX, REBUILD_REQUESTED, DiskFailure, SequencesTaken, Storage, Transaction
 from gossiplog.storage.sqlite.files import DAMAGE, error_code
 from gossiplog.storage.sqlite.meta import missing_tables, put_meta, read_tables, set_meta, write_tables
 from gossiplog.storage.sqlite.tables import (
     MARKED_READ_ONLY,
-    PREFIX,
     SQLiteReader,
     storage_error,
     undecodable,
