@@ -3,7 +3,8 @@
 The names of this package by what they are for. `help(gossiplog.Log)` shows one of them; the page of all is long, since
 Python lists what each inherits.
 
-- a log: open, rebase, repair, recover, Log, LogView, SignedMessage, Signer, default_key_path, CID, Node
+- a log: open, rebase, repair, recover, Log, LogView, Subscription, SignedMessage, Signer, default_key_path, CID, Node
+- a log in coroutines: open_async, AsyncLog, AsyncLogOpening, AsyncSubscription
 - what its methods return: Arrivals, Info, Written, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
   VerifyResult, Fork
 - tables in step with a log: Apply, Setup, ApplyTransaction, Rows
@@ -78,6 +79,7 @@ try:
         RecoverResult,
         RepairResult,
         Setup,
+        Subscription,
         VerifyResult,
         Written,
         open,
@@ -93,6 +95,9 @@ else:
     _failure = None
 
 if TYPE_CHECKING:
+    from gossiplog.log.asynchronous.iteration import AsyncSubscription
+    from gossiplog.log.asynchronous.log import AsyncLog
+    from gossiplog.log.asynchronous.opening import AsyncLogOpening, open_async
     from gossiplog.log.recovery import recover
     from gossiplog.net.client import Client, connect
     from gossiplog.net.events import (
@@ -131,6 +136,9 @@ else:
     # What needs a network, or is rarely needed, is loaded when it is first used: scripts that only read a log start in
     # half the time.
     _MODULES = {
+        "gossiplog.log.asynchronous.iteration": ("AsyncSubscription",),
+        "gossiplog.log.asynchronous.log": ("AsyncLog",),
+        "gossiplog.log.asynchronous.opening": ("AsyncLogOpening", "open_async"),
         "gossiplog.log.recovery": ("recover",),
         "gossiplog.net.http.access": ("Access", "Token"),
         "gossiplog.net.client": ("Client", "connect"),
@@ -182,6 +190,9 @@ __all__ = [
     "Apply",
     "ApplyTransaction",
     "Arrivals",
+    "AsyncLog",
+    "AsyncLogOpening",
+    "AsyncSubscription",
     "BroadcastConfig",
     "Client",
     "Committed",
@@ -245,6 +256,7 @@ __all__ = [
     "StreamRefused",
     "StreamReset",
     "Subscribed",
+    "Subscription",
     "SyncEnded",
     "SyncProgressed",
     "SyncServerConfig",
@@ -260,6 +272,7 @@ __all__ = [
     "connect",
     "default_key_path",
     "open",
+    "open_async",
     "rebase",
     "recover",
     "repair",

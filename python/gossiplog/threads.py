@@ -83,6 +83,16 @@ async def run_in_thread(call: Callable[[*_Arguments], _Result], *arguments: *_Ar
     return found
 
 
+def start_in_thread(call: Callable[[], object]) -> None:
+    """Call a function on a worker thread as soon as few enough run. It must not raise, and nobody waits for it."""
+
+    def work() -> Callable[[], object]:
+        call()
+        return lambda: None
+
+    _pool.run(work)
+
+
 class _Pool:
     """Threads, and calls that wait for one.
 

@@ -27,15 +27,15 @@ def modules(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_programs(modules: dict[str, str], tmp_path: Path) -> None:
-    assert {*modules} == {"notes.py", "server.py", "notes_2.py", "reading.py", "tasks.py", "test_notes.py"}
+    assert {*modules} == {"notes.py", "server.py", "follow.py", "notes_2.py", "reading.py", "tasks.py", "test_notes.py"}
     printed = [block.text for block in blocks(PAGE) if block.language == "text"]
     for name, text in zip(("tasks.py", "reading.py"), printed, strict=True):
         assert fits(text, run_program(modules[name], tmp_path, TIMEOUT)), name
-    assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 1\n"
-    assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 2\n"
+    assert run_program(modules["server.py"], tmp_path, TIMEOUT) == "clock 1\nclock 2\n"
+    assert run_program(modules["follow.py"], tmp_path, TIMEOUT) == "2 messages\n"
     assert run_program(modules["notes_2.py"], tmp_path, TIMEOUT) == "version 2\n"
     texts = 'import notes\nprint(notes.texts("notes.db"))'
-    assert run_program(texts, tmp_path, TIMEOUT) == "['from a coroutine', 'from a coroutine']\n"
+    assert run_program(texts, tmp_path, TIMEOUT) == "['milk', 'sugar']\n"
     (session,) = (block for block in blocks(PAGE) if block.language == "console")
     with Shell(tmp_path, TIMEOUT) as shell:
         for command, expected in steps(session):

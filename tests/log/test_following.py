@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -202,3 +203,79 @@ def test_a_follower_of_a_file_that_lost_its_name_ends(tmp_path: Path, signer: Si
             StorageError, match=rf"the file {path} was (deleted|replaced by another file) while the log was open"
         ):
             next(arrivals)
+
+
+@pytest.fixture
+def only_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a wake-up can end a wait."""
+    monkeypatch.setattr(following, "POLL_SECONDS", 1000.0)
+    monkeypatch.setattr(following, "ANNOUNCED_POLL_SECONDS", 1000.0)
+
+
+@pytest.mark.usefixtures("only_woken")
+def test_another_thread_ends_one_alone(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = threading.Event()
+    watch = log._notifier.watch
+    monkeypatch.setattr(log._notifier, "watch", lambda: (watch(), waits.set()))
+    subscription, other = log.subscribe(after=0), log.subscribe(after=0)
+    found: list[object] = []
+    follower = threading.Thread(target=lambda: found.append(list(subscription)))
+    follower.start()
+    waits.wait()
+    subscription.close()
+    follower.join()
+    assert found == [[]]
+    with pytest.raises(StopIteration):
+        next(subscription)
+    log.append(1)
+    assert len(next(other)) == 1
+    assert log._notifier._listeners == ()
+
+
+@pytest.mark.usefixtures("only_woken")
+def test_a_signal_handler_ends_the_wait_that_it_interrupts(log: Log) -> None:
+    subscription = log.subscribe()
+    before = signal.signal(signal.SIGALRM, lambda *_: subscription.close())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert list(subscription) == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_block_ends_it(log: Log) -> None:
+    log.append(1)
+    with log.subscribe(after=0) as subscription:
+        assert len(next(subscription)) == 1
+        assert iter(subscription) is subscription
+    assert list(subscription) == []
+
+
+@pytest.mark.usefixtures("only_woken")
+def test_two_threads_do_not_share_one(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = threading.Event()
+    watch = log._notifier.watch
+    monkeypatch.setattr(log._notifier, "watch", lambda: (watch(), waits.set()))
+    with log.subscribe() as subscription:
+        follower = threading.Thread(target=lambda: list(subscription))
+        follower.start()
+        waits.wait()
+        with pytest.raises(RuntimeError, match="another thread waits"):
+            next(subscription)
+    follower.join()
+
+
+def test_one_that_raised_has_ended(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    subscription = log.subscribe()
+
+    def fail(*_: object) -> None:
+        raise StorageError("the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log._notifier, "look", fail)
+        with pytest.raises(StorageError):
+            next(subscription)
+    log.append(1)
+    with pytest.raises(StopIteration):
+        next(subscription)

@@ -88,7 +88,7 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_append_many_in_several_transactions(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = commits(monkeypatch)
-    monkeypatch.setattr(writing, "_SIGNED", 2)
+    monkeypatch.setattr(writing, "MOST_SIGNED", 2)
     messages = log.append_many(range(7))
     assert [message.payload for message in messages] == list(range(7))
     assert counts == [2, 4, 6, 7]
@@ -111,7 +111,7 @@ def test_a_payload_that_peers_would_refuse_is_refused_before_anything_is_stored(
 def test_a_late_payload_that_peers_would_refuse_leaves_nothing_stored(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_SIGNED", 1)
+    monkeypatch.setattr(writing, "MOST_SIGNED", 1)
     with pytest.raises(EncodeError, match="are not payload"):
         log.append_many([1, 2, bytes(MAX_VALUE_LENGTH - 100)])
     assert len(log) == 0

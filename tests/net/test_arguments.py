@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import gossiplog
-from gossiplog import Hub, Limits, Log, Peer, Signer, StorageError
+from gossiplog import AsyncLog, Hub, Limits, Log, Peer, Signer, StorageError
 
 Open = Callable[..., Log]
 
@@ -88,6 +88,15 @@ def test_a_callback_that_would_not_run(opened: Open, name: str, callback: str, g
 def test_what_is_no_log(make: Callable[..., object], wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"^log is .*: expected a gossiplog\.Log, such as gossiplog\.open\(path\) "):
         make(wrong)
+
+
+def test_a_log_for_coroutines_is_one(opened: Open) -> None:
+    log = opened()
+    shared = AsyncLog(log)
+    peer = Peer(shared)
+    assert peer.log is log
+    assert repr(Hub(shared, peer=peer)) == repr(Hub(log))
+    assert repr(gossiplog.connect(shared, URL)) == repr(gossiplog.connect(log, URL))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The log: append, insert, read, follow and sync, over a storage."""
 
 from gossiplog.log.applying import Apply, Setup
+from gossiplog.log.following import Subscription
 from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.results import (
@@ -30,6 +31,7 @@ __all__ = [
     "RecoverResult",
     "RepairResult",
     "Setup",
+    "Subscription",
     "VerifyResult",
     "Written",
     "open",

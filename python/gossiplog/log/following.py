@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Generic, NoReturn, Self, TypeAlias
 
 from gossiplog.core import SignedMessage, WritePlan
 from gossiplog.errors import CursorOutdated, LogClosed, LogWentBack
-from gossiplog.log.payloads import Payloads
+from gossiplog.log.payloads import P, Payloads
 from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
 from gossiplog.storage import Storage
@@ -50,11 +52,9 @@ class CommitNotifier:
         self._topic = topic
         self._position = position
         self._payloads = payloads
-        self._changed = threading.Condition()
-        self._waiting = 0
-        self._wakings = 0
+        self._lock = threading.Lock()
         self._listeners: tuple[Listener, ...] = ()
-        # The values of messages by their sequences; guarded by the lock of `_changed`.
+        # The values of messages by their sequences; guarded by the lock.
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
         self._is_watching = False
@@ -68,7 +68,7 @@ class CommitNotifier:
         """Announce that this process has committed the messages of a plan; `last` is the sequence of the last."""
         # Of very many, most would be pushed out again.
         if self._listeners and len(plan.order) <= _RECENT:
-            with self._changed:
+            with self._lock:
                 for sequence, value, _ in plan.messages:
                     self._recent[sequence] = value
                     self._recent_bytes += len(value)
@@ -82,56 +82,53 @@ class CommitNotifier:
         self._wake(None)
 
     def _wake(self, last: int | None) -> None:
-        # No lost wake-up: waiters register before they read what was committed.
-        if self._waiting:
-            with self._changed:
-                self._wakings += 1
-                self._changed.notify_all()
         for listener in self._listeners:
             listener(last)
 
-    def _watch(self) -> None:
+    @property
+    def is_watching(self) -> bool:
+        """Whether the storage announces the commits of others, which the first listener begins."""
+        return self._is_watching
+
+    def watch(self) -> None:
         """Have the storage announce the commits of others, from the first call until the log is closed."""
         if self._is_watching:
             return
-        with self._changed:
+        with self._lock:
             is_first, self._is_watching = not self._is_watching, True
         if is_first:
             self._storage.watch(lambda: self._wake(BY_OTHERS))
 
     @contextmanager
     def listening(self, listener: Listener) -> Iterator[None]:
-        """Notify a listener of commits, for the time of a block."""
-        with self._changed:
+        """Notify a listener of commits, for the time of a block.
+
+        No wake-up is lost: who waits listens before it reads what was committed.
+        """
+        with self._lock:
             self._listeners = (*self._listeners, listener)
         try:
-            self._watch()
+            self.watch()
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Return messages (sequence, value) after a sequence, from memory: none where the next one is not there."""
         found: list[tuple[int, bytes]] = []
-        with self._changed:
+        with self._lock:
             while len(found) < limit and (value := self._recent.get(after + 1)) is not None:
                 after += 1
                 found.append((after, value))
         return found
 
-    def follow(self, after: int | None, batch: int) -> Iterator[Arrivals]:
-        """Return an iterator over messages after a cursor, by default the last one now, until the log is closed.
+    def start(self, after: int | None) -> int:
+        """Return the sequence after which messages are wanted: that of a cursor, by default the last one now.
 
-        Raises:
-            CursorOutdated: the cursor is of another generation of the log.
-            LogWentBack: the log has fewer messages than the cursor says; the iterator raises it, too.
-            StorageError: the files of the log are not those that were opened, so that nothing more comes; raised by the
-                iterator.
+        Raises: as `sequence_of`.
         """
-        if after is not None:
-            return self._follow(self.sequence_of(after), batch)
-        return self._follow(read(self._storage, self._position).count, batch)
+        return read(self._storage, self._position).count if after is None else self.sequence_of(after)
 
     def sequence_of(self, cursor: int) -> int:
         """Return how many messages had arrived when the log gave a cursor.
@@ -159,52 +156,117 @@ class CommitNotifier:
             raise LogWentBack(position.count, sequence)
         return sequence
 
-    def _follow(self, sequence: int, batch: int) -> Iterator[Arrivals]:
-        try:
-            while True:
-                found, generation = self._arrivals(sequence, batch)
-                if found:
-                    sequence = found[-1][0]
-                    messages = self._payloads.all_typed(message for _, message in found)
-                    yield Arrivals(messages, generation * _GENERATION + sequence)
-                else:
-                    # Of files that have lost their names, the same would be read without end.
-                    self._storage.check_files()
-                    if (count := self.wait(sequence)) < sequence:
-                        raise LogWentBack(count, sequence)
-        except LogClosed:
-            return
+    def look(self, after: int, batch: int) -> tuple[Arrivals[Any], int] | None:
+        """Return the messages after a sequence, and the sequence of the last of them; None where there are none.
 
-    def _arrivals(self, after: int, limit: int) -> tuple[Sequence[tuple[int, SignedMessage]], int]:
-        """Return messages with their sequences, after one, and the generation of the log, which is 0 without any."""
-
-        def arrivals(reader: Reader) -> tuple[Sequence[tuple[int, SignedMessage]], int]:
-            found = read_arrivals(reader, self._topic, after, limit)
-            return found, reader.position().generation if found else 0
-
-        return read(self._storage, arrivals)
-
-    def wait(self, cursor: int) -> int:
-        """Wait until there are messages after a sequence, but `poll_seconds` at most.
-
-        Returns:
-            The sequence of the last message; that of before, if it had to wait.
+        Raises:
+            LogClosed: the log was closed.
+            LogWentBack: the log has fewer messages than the sequence says.
+            StorageError: the files of the log are not those that were opened, so that nothing more comes.
         """
-        with self._changed:
-            self._waiting += 1
-            wakings = self._wakings
-        try:
-            self._watch()
-            # Looked up when it is known that somebody waits: what is committed from now on notifies. And not under the
-            # lock, because a log in memory may not be read for as long as a transaction hangs, and who wakes must not.
-            count = self._count()
-            with self._changed:
-                if count <= cursor and wakings == self._wakings:
-                    self._changed.wait(self.poll_seconds)
-            return count
-        finally:
-            with self._changed:
-                self._waiting -= 1
 
-    def _count(self) -> int:
-        return read(self._storage, lambda reader: self._position(reader).count)
+        def look(reader: Reader) -> tuple[Sequence[tuple[int, SignedMessage]], int]:
+            found = read_arrivals(reader, self._topic, after, batch)
+            return found, reader.position().generation if found else self._position(reader).count
+
+        found, number = read(self._storage, look)
+        if found:
+            last = found[-1][0]
+            messages = self._payloads.all_typed(message for _, message in found)
+            return Arrivals(messages, number * _GENERATION + last), last
+        # Of files that have lost their names, the same would be read without end.
+        self._storage.check_files()
+        if number < after:
+            raise LogWentBack(number, after)
+        return None
+
+
+class Subscription(Iterator[Arrivals[P]], Generic[P]):
+    """Lists of messages as they arrive, until it or the log is closed. Made by `Log.subscribe`.
+
+        with log.subscribe(after=cursor) as subscription:
+            for messages in subscription:
+                cursor = messages.cursor
+
+    Args:
+        notifier: of the log.
+        after: the sequence after which it begins.
+        batch: the most messages in a list.
+    """
+
+    def __init__(self, notifier: CommitNotifier, after: int, batch: int) -> None:
+        self._notifier = notifier
+        self._sequence = after
+        self._batch = batch
+        self._is_closed = False
+        self._turn = threading.Lock()
+        # Its `put` may be called by a signal handler in the midst of `get`, and no wake-up is lost.
+        self._wakings: SimpleQueue[int | None] = SimpleQueue()
+
+    def __next__(self) -> Arrivals[P]:
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError("another thread waits for the next messages of this subscription: give each its own")
+        try:
+            while not self._is_closed:
+                # Nothing is announced to those who need not wait.
+                if not self._notifier.is_watching and (messages := self._look()) is not None:
+                    return messages
+                with self._notifier.listening(self._wakings.put):
+                    if (messages := self._look()) is not None:
+                        return messages
+                    with suppress(Empty):
+                        self._wakings.get(timeout=self._notifier.poll_seconds)
+                while not self._wakings.empty() and not self._is_closed:
+                    self._wakings.get()
+        except LogClosed:
+            self._is_closed = True
+        except BaseException as error:
+            self._is_closed = not isinstance(error, KeyboardInterrupt)
+            raise
+        finally:
+            self._turn.release()
+        raise StopIteration
+
+    def _look(self) -> Arrivals[P] | None:
+        found = self._notifier.look(self._sequence, self._batch)
+        if found is None:
+            return None
+        messages, self._sequence = found
+        return messages
+
+    def close(self) -> None:
+        """End it, and the wait of the thread that iterates. Any thread may, and a signal handler."""
+        self._is_closed = True
+        self._wakings.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError(
+            "this subscription blocks its thread, and with it the event loop: async for takes that of a"
+            " gossiplog.AsyncLog, as `async with gossiplog.open_async(...) as log` opens one"
+        )
+
+
+def check_subscription(after: int | None, batch: int) -> None:
+    """Check what a subscription is asked for.
+
+    Raises:
+        TypeError: an id as the cursor.
+        ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
+    """
+    if after is not None and not isinstance(after, int):
+        raise TypeError(
+            f"after is {after!r}: expected the `cursor` of a list that subscribe gave, or 0 for the start of the"
+            " log; ids are for messages(after=...)"
+        )
+    if not 1 <= batch <= MAX_INTEGER:
+        raise ValueError(f"a batch of {batch}: expected 1 or more")
+    if after is not None and not 0 <= after <= MAX_INTEGER:
+        raise ValueError(f"a cursor of {after}: expected one that a list had, or 0")

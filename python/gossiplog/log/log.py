@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from gossiplog import core
 from gossiplog.errors import (
     CorruptLog,
     CorruptSource,
     DecodeError,
-    EncodeError,
     StorageError,
     TopicMismatch,
     UnknownMessage,
 )
+from gossiplog.log.appending import Wanted, append_each, check_payloads, prepared_run
 from gossiplog.log.applying import Application, Applier
 from gossiplog.log.callbacks import check_runs
-from gossiplog.log.following import CommitNotifier
+from gossiplog.log.following import CommitNotifier, Subscription, check_subscription
 from gossiplog.log.heads import Heads
 from gossiplog.log.paging import Source, all_messages, bounds, by_author, check_limit, messages_between
 from gossiplog.log.past import Past
-from gossiplog.log.payloads import P, as_peers_read, payloads
+from gossiplog.log.payloads import P, payloads
 from gossiplog.log.reading import (
     check_newest,
     ids_of_sequences,
@@ -35,12 +35,12 @@ from gossiplog.log.reading import (
     read_message,
 )
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Arrivals, Info, InsertResult, PullResult, VerifyResult, Written
+from gossiplog.log.results import Info, InsertResult, PullResult, VerifyResult, Written
 from gossiplog.log.state import Snapshot, States, unindexed
 from gossiplog.log.view import LogView
 from gossiplog.log.walks import walk_back, walk_forward
-from gossiplog.log.writing import Writer
-from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage, ids_of, key_of
+from gossiplog.log.writing import MOST_SIGNED, Run, Writer
+from gossiplog.message import SignedMessage, ids_of, key_of
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
@@ -55,6 +55,7 @@ _Result = TypeVar("_Result")
 _PAGE = 256
 _FEW_CHILDREN = 4
 _NOTHING = Written(0, 0)
+_OPEN_ASYNC = "async with gossiplog.open_async(...) as log"
 
 
 class Log(Generic[P]):
@@ -134,45 +135,27 @@ class Log(Generic[P]):
         Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay. TypeError also for one
             payload in place of an iterable of them: a dict, str or bytes.
         """
-        if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
-            raise TypeError(
-                f"append_many takes an iterable of payloads, not one {type(payloads).__name__}: give append one payload"
-            )
-        return self._append(list(payloads), signer, codec)
+        return self._append(check_payloads(payloads), signer, codec)
 
     def _append(self, wanted: Sequence[P], signer: Signer | None, codec: str) -> list[SignedMessage[P]]:
-        chosen = signer or self.signer
-        if chosen is None:
-            raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
-        check_signer(chosen)
-        plain: Sequence[Any] = wanted
-        # A single one is encoded when it is signed, and needs no look before.
-        if len(wanted) > 1 or self._payloads.checks:
-            plain = [self._checked(payload, index, len(wanted), chosen, codec) for index, payload in enumerate(wanted)]
+        run = self._prepared(wanted, signer, codec)
         messages: list[SignedMessage] = []
-        while len(messages) < len(plain):
-            messages += self._writer.append(plain, len(messages), chosen, codec)
+        while len(messages) < len(wanted):
+            payloads = run.payloads[len(messages) : len(messages) + MOST_SIGNED]
+            messages += self._writer.append([run._replace(payloads=payloads)])
         return self._payloads.all_typed(messages)
 
-    def _checked(self, payload: P, index: int, count: int, signer: Signer, codec: str) -> Any:
-        """Return an own payload as it is to be encoded."""
-        try:
-            plain = self._payloads.plain(payload)
-            encoded = core.cbor_encode(plain)
-            # Measured for long ones alone: it takes a signature.
-            overhead = _overhead(self.topic, signer, codec) if len(encoded) > MAX_VALUE_LENGTH // 2 else 0
-            if len(encoded) + overhead > MAX_VALUE_LENGTH:
-                raise EncodeError(
-                    f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}, {overhead} of"
-                    " which are not payload"
-                )
-        except EncodeError as error:
-            if count == 1:
-                raise
-            raise EncodeError(f"payload {index} of {count:,}, from 0: {error}") from error
-        if self._payloads.checks:
-            self._payloads.check(as_peers_read(encoded))
-        return plain
+    def _append_each(self, wanted: Sequence[Wanted]) -> list[list[SignedMessage[P]] | BaseException]:
+        """Append what several callers wait for, each `append_many` of its own, in one transaction where it can be.
+
+        Returns:
+            What each call would have returned or raised.
+        """
+        results = append_each(self._writer, self._prepared, wanted)
+        return [self._payloads.all_typed(each) if isinstance(each, list) else each for each in results]
+
+    def _prepared(self, wanted: Sequence[Any], signer: Signer | None, codec: str) -> Run:
+        return prepared_run(wanted, signer or self.signer, codec, self.topic, self._payloads)
 
     def insert(self, message: SignedMessage | bytes) -> bool:
         """Verify a message and store it.
@@ -231,17 +214,23 @@ class Log(Generic[P]):
             ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
         """
+        return self._pull(source, sync_server, None)
+
+    def _pull(
+        self, source: Log[Any] | Location, sync_server: SyncServerConfig | None, stop: Callable[[], object] | None
+    ) -> PullResult:
+        """Pull; `stop` is called before each request to the source, and what it raises ends the pull."""
         # Here, because those who only read and append would wait for protobuf.
         from gossiplog.log.pulling import pull
         from gossiplog.log.serving import LogServer
 
         if not isinstance(source, Log):
             with _reading(source) as opened:
-                return self.pull(opened, sync_server=sync_server)
+                return self._pull(opened, sync_server, stop)
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
         with locating_damage(self._storage), raising_corrupt_log:
-            return pull(self._replica, lambda: LogServer(source.snapshot, sync_server))
+            return pull(self._replica, lambda: LogServer(source.snapshot, sync_server), stop)
 
     # Reading
 
@@ -307,6 +296,9 @@ class Log(Generic[P]):
     def __iter__(self) -> Iterator[SignedMessage[P]]:
         """All messages in the order of their ids."""
         return self.messages()
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError(f"the messages of a Log come by `for`; for `async for` there is an AsyncLog: {_OPEN_ASYNC}")
 
     def messages(
         self,
@@ -378,8 +370,8 @@ class Log(Generic[P]):
             calls += 1
         return calls
 
-    def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Iterator[Arrivals[P]]:
-        """Follow the log: return an iterator over lists of messages as they arrive, until the log is closed.
+    def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Subscription[P]:
+        """Follow the log: return an iterator over lists of messages as they arrive, until it or the log is closed.
 
         It waits when there are none: commits of this process wake it at once, as do those of others where the database
         announces them (Postgres); otherwise they are noticed within half a second.
@@ -397,14 +389,8 @@ class Log(Generic[P]):
             TypeError: an id as the cursor.
             ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
         """
-        if after is not None and not isinstance(after, int):
-            raise TypeError(
-                f"after is {after!r}: expected the `cursor` of a list that subscribe gave, or 0 for the start of the"
-                " log; ids are for messages(after=...)"
-            )
-        if not 1 <= batch <= MAX_INTEGER:
-            raise ValueError(f"a batch of {batch}: expected 1 or more")
-        return self._notifier.follow(after, batch)
+        check_subscription(after, batch)
+        return Subscription(self._notifier, self._notifier.start(after), batch)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -704,6 +690,12 @@ class Log(Generic[P]):
     ) -> None:
         self.close()
 
+    def __aenter__(self) -> NoReturn:
+        raise TypeError(f"a Log is a blocking context; for `async with` there is an AsyncLog: {_OPEN_ASYNC}")
+
+    def __aexit__(self, *error: object) -> None:
+        """Do nothing: `async with` looks this up before it calls `__aenter__`."""
+
     def __repr__(self) -> str:
         return f"<Log {self.topic!r} in {self._storage.place}{', closed' if self._is_closed else ''}>"
 
@@ -731,11 +723,3 @@ def _reading(location: Location) -> Iterator[Log]:
         raise
     with log:
         yield log
-
-
-def _overhead(topic: str, signer: Signer, codec: str) -> int:
-    """Return how many bytes a message with one parent needs besides its payload, at most."""
-    clock = core.MAX_CLOCK - 1
-    parent = core.encode_id((core.encode_clock(clock) + bytes(core.KEY_LENGTH))[: core.KEY_LENGTH])
-    _, value = signer.sign(topic, clock + 1, [parent], None, codec)
-    return len(value) - len(core.cbor_encode(None))

@@ -46,8 +46,11 @@ Connect: TypeAlias = Callable[[], Stream]
 class _Work:
     """What a pull has done so far, and does with each batch."""
 
-    def __init__(self, replica: Replica, verify: Executor, write: Executor) -> None:
+    def __init__(
+        self, replica: Replica, verify: Executor, write: Executor, stop: Callable[[], object] | None = None
+    ) -> None:
         self._replica = replica
+        self._stop = stop
         self._verify = verify
         self._write = write
         self.inserted = 0
@@ -81,6 +84,8 @@ class _Work:
         requests = client.start()
         damage: CorruptSource | None = None
         while True:
+            if self._stop is not None:
+                self._stop()
             try:
                 answer = stream.receive(requests, time.monotonic())
             except CorruptSource as error:
@@ -140,12 +145,13 @@ class _Work:
         )
 
 
-def pull(replica: Replica, connect: Connect) -> PullResult:
+def pull(replica: Replica, connect: Connect, stop: Callable[[], object] | None = None) -> PullResult:
     """Get what the source has and the log lacks.
 
     Args:
         replica: of the log.
         connect: opens a stream to the source.
+        stop: is called before each request; what it raises ends the pull. What came before is in the log.
 
     Raises:
         CorruptSource: the source is damaged. What comes before the damage, by key, is in the log; nothing where the
@@ -156,7 +162,7 @@ def pull(replica: Replica, connect: Connect) -> PullResult:
     config = SyncClientConfig()
     fruitless = 0
     with ThreadPoolExecutor(1, "gossiplog-verify") as verify, ThreadPoolExecutor(1, "gossiplog-write") as write:
-        work = _Work(replica, verify, write)
+        work = _Work(replica, verify, write, stop)
         while True:
             snapshot = replica.snapshot()
             client = Client(snapshot, replica.topic, config=config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, EncodeError, RefusedMessage
@@ -34,7 +34,7 @@ Committed: TypeAlias = Callable[[core.WritePlan, int], object]
 """Is called after a commit: the messages that it added, one at least, and the sequence of the last."""
 
 # Messages, and bytes of payloads, that are signed in one transaction: about a twentieth of a second.
-_SIGNED = 1024
+MOST_SIGNED = 1024
 _SIGNED_BYTES = 4 * 2**20
 # Members of link sets that are looked at in one transaction: about a tenth of a second.
 _LINKING_WORK = 300_000
@@ -63,6 +63,20 @@ class _Written:
     state: State | None
     is_partial: bool
     first_children: Mapping[int, int] = field(default_factory=dict)
+
+
+class Run(NamedTuple):
+    """Payloads that one signer signs, one after the other.
+
+    Attributes:
+        signer: whose messages they become.
+        codec: "dag-cbor" or "dag-json".
+        payloads: values of the IPLD data model.
+    """
+
+    signer: Signer
+    codec: str
+    payloads: Sequence[Any]
 
 
 class _TakesLong(Exception):
@@ -193,8 +207,11 @@ class Writer:
         duplicates = len(batch) - len(batch.invalid) - len(inserted) - len(orphans) - len(refused)
         return InsertOutcome(verified, inserted, orphans, refused, duplicates, sequences)
 
-    def append(self, payloads: Sequence[Any], start: int, signer: Signer, codec: str) -> list[SignedMessage]:
-        """Sign and store the payloads from `start` on: as many as one transaction has time for, one at least.
+    def append(self, runs: Sequence[Run]) -> list[SignedMessage]:
+        """Sign and store payloads in their order: as many as one transaction has time for, one at least.
+
+        Args:
+            runs: one at least, each with one payload at least; of more than MOST_SIGNED payloads, the first are taken.
 
         Returns:
             The messages; each names the one before as its parent, the first the heads of the log.
@@ -204,12 +221,12 @@ class Writer:
             CorruptLog: heads that are missing, or no messages. Nothing is stored.
             RefusedMessage: `apply` raised, for one of the messages, or for a stored one. Nothing is stored.
         """
-        payloads = payloads[start : start + _SIGNED]
-        left, due = self._left, INDEX_LAG - len(payloads)
+        runs, number = _first_payloads(runs)
+        left, due = self._left, INDEX_LAG - number
         if self._is_alone and left is not None and left[0].count - left[0].indexed <= due:
             # Signed before the lock is taken, after the heads that are known: nothing is read.
             last, heads = left
-            parents, batch, messages = self._sign(payloads, heads, signer, codec)
+            parents, batch, messages = self._sign(runs, heads)
 
             def store(transaction: Transaction) -> _Written:
                 if self._states.is_reconnected:
@@ -221,16 +238,16 @@ class Writer:
             except SequencesTaken:
                 self._is_alone = False
             else:
-                return self._appended(written, signer, messages)
+                return self._appended(written, messages)
         while True:
             self._applier.catch_up_if_behind()
-            self._replay_if_index_due(len(payloads))
-            signed = self._write(lambda transaction: self._append(transaction, payloads, signer, codec))
+            self._replay_if_index_due(number)
+            signed = self._write(lambda transaction: self._append(transaction, runs))
             if signed is not None:
                 before, written, messages = signed
                 # With `apply`, there is its cursor to look at each time.
                 self._is_alone = not self._applier.is_given and left is not None and left[0].count == before
-                return self._appended(written, signer, messages)
+                return self._appended(written, messages)
 
     def _replay_if_index_due(self, messages: int) -> None:
         """Bring the state up to date, without the lock, where so many messages more make the index due.
@@ -292,7 +309,7 @@ class Writer:
         raise_damage(self._storage, CorruptLog([problem]))
 
     def _append(
-        self, transaction: Transaction, payloads: Sequence[Any], signer: Signer, codec: str
+        self, transaction: Transaction, runs: Sequence[Run]
     ) -> tuple[int, _Written, list[SignedMessage]] | None:
         """Sign and store payloads; return how many messages there were, what was written, and the messages.
 
@@ -305,8 +322,8 @@ class Writer:
         heads = self._states.heads(transaction, position)
         if position.count and not heads:
             raise CorruptLog(["there are messages, but no heads"])
-        self._states.check_parents(transaction, heads, position, self._own_key(signer))
-        parents, batch, messages = self._sign(payloads, heads, signer, codec)
+        self._states.check_parents(transaction, heads, position, self._own_key(runs[0].signer))
+        parents, batch, messages = self._sign(runs, heads)
         refused: dict[int, RefusedMessage] = {}
         parent_heads = [*parents.values()]
         written = self._store(transaction, position, batch, heads, parents, parent_heads, refused, None)
@@ -314,30 +331,44 @@ class Writer:
             raise error
         return position.count, written, messages
 
-    def _appended(self, written: _Written, signer: Signer, messages: list[SignedMessage]) -> list[SignedMessage]:
+    def _appended(self, written: _Written, messages: list[SignedMessage]) -> list[SignedMessage]:
         self._publish(written)
-        self._own = (signer.did, messages[-1].key)
+        self._own = (messages[-1].author, messages[-1].key)
         return messages
 
     def _own_key(self, signer: Signer) -> bytes | None:
         return self._own[1] if self._own is not None and self._own[0] == signer.did else None
 
-    def _sign(
-        self, payloads: Sequence[Any], heads: Heads, signer: Signer, codec: str
-    ) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
+    def _sign(self, runs: Sequence[Run], heads: Heads) -> tuple[Mapping[bytes, int], core.Batch, list[SignedMessage]]:
         """Return the heads that the first message follows, with their sequences; and the messages.
 
         The messages are returned as a batch and as objects.
         """
-        parents = dict(heads.next_parents(self._own_key(signer)))
+        parents = dict(heads.next_parents(self._own_key(runs[0].signer)))
         with raising_corrupt_log:
-            batch = signer.sign_chain(self._topic, [*parents], payloads, codec, _SIGNED_BYTES)
+            batch = self._sign_runs(runs, [*parents])
         messages = [valid(message) for message in batch]
         for message in messages:
             length = len(message.value)
             if length > MAX_VALUE_LENGTH:
                 raise EncodeError(f"a message of {length} bytes: peers read up to {MAX_VALUE_LENGTH}")
         return parents, batch, messages
+
+    def _sign_runs(self, runs: Sequence[Run], parents: Sequence[bytes]) -> core.Batch:
+        (signer, codec, payloads), *others = runs
+        batch = signer.sign_chain(self._topic, parents, payloads, codec, _SIGNED_BYTES)
+        if not others or len(batch) < len(payloads):
+            return batch
+        values = [valid(message).value for message in batch]
+        for run in others:
+            left = _SIGNED_BYTES - sum(map(len, values))
+            if left <= 0:
+                break
+            batch = run.signer.sign_chain(self._topic, [batch.keys[-1]], run.payloads, run.codec, left)
+            values += [valid(message).value for message in batch]
+            if len(batch) < len(run.payloads):
+                break
+        return core.read_batch(values, self._topic)
 
     def _store(
         self,
@@ -442,3 +473,18 @@ class Writer:
         self._indexed = max(self._indexed, written.position.indexed)
         self._left = written.position, written.heads
         self._committed(written.plan, written.position.count)
+
+
+def _first_payloads(runs: Sequence[Run]) -> tuple[Sequence[Run], int]:
+    """Return as many payloads as are signed in one transaction at most, and how many they are."""
+    number = sum(len(run.payloads) for run in runs)
+    if number <= MOST_SIGNED:
+        return runs, number
+    first: list[Run] = []
+    left = MOST_SIGNED
+    for run in runs:
+        first.append(run._replace(payloads=run.payloads[:left]))
+        left -= len(first[-1].payloads)
+        if not left:
+            break
+    return first, MOST_SIGNED

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import Any
 
 from gossiplog._core import redacted_url
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
+from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.callbacks import check_runs
 
 # As the core's own parser of URLs sees it.
@@ -39,8 +41,8 @@ def kind_of_source(source: str) -> SourceKind:
     return SourceKind.PEER if _PEER_ADDRESS.match(source) else SourceKind.FILE
 
 
-def check_log(log: object, *, writes: bool) -> None:
-    """Check that an argument is a log.
+def check_log(log: Log[Any] | AsyncLog[Any], *, writes: bool) -> Log[Any]:
+    """Return the log that an argument is, or shares.
 
     Args:
         log: what the caller gave.
@@ -51,9 +53,11 @@ def check_log(log: object, *, writes: bool) -> None:
         ValueError: the log was opened read-only, and is to be written to.
         StorageError: it is to be written to, and its database takes no writes from this user or this role.
     """
-    check_type("log", log, Log, "a gossiplog.Log, such as gossiplog.open(path) returns")
-    if not writes or not isinstance(log, Log):
-        return
+    if isinstance(log, AsyncLog):
+        log = log.blocking
+    check_type("log", log, Log, "a gossiplog.Log, such as gossiplog.open(path) returns, or a gossiplog.AsyncLog")
+    if not writes:
+        return log
     if log.replica.read_only:
         raise ValueError(
             f"{log!r} was opened read-only, so that it cannot store what others send: open it without read_only."
@@ -63,6 +67,7 @@ def check_log(log: object, *, writes: bool) -> None:
         raise StorageError(
             f"{log.replica.place} cannot store what others send: {refusal}. A hub serves such a log to readers"
         )
+    return log
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:

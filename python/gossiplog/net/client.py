@@ -22,6 +22,7 @@ from gossiplog.errors import (
     StreamRefused,
 )
 from gossiplog.log import Log
+from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
@@ -64,7 +65,7 @@ class Client(Service):
 
     def __init__(
         self,
-        log: Log,
+        log: Log[Any] | AsyncLog[Any],
         url: str,
         *,
         headers: Sequence[tuple[str, str]],
@@ -75,7 +76,7 @@ class Client(Service):
         **replication: Any,
     ) -> None:
         super().__init__()
-        check_log(log, writes=True)
+        log = check_log(log, writes=True)
         check_type("url", url, str, "the address of a hub, such as 'ws://localhost:8000'")
         causes = check_texts("give_up_on", give_up_on, "token")
         if not set(causes) <= set(get_args(Cause)):
@@ -354,7 +355,7 @@ def _with_advice(error: ConnectionLost, url: str) -> ConnectionLost:
 
 
 def connect(
-    log: Log,
+    log: Log[Any] | AsyncLog[Any],
     url: str,
     *,
     token: str | None = None,
@@ -380,7 +381,7 @@ def connect(
         gossiplog.connect(log, url, token=token, give_up_on=["token", "topic"])
 
     Args:
-        log: to keep in step; it may be used as before meanwhile.
+        log: to keep in step, a Log or an AsyncLog; it may be used as before meanwhile.
         url: of the hub, `ws://` or `wss://`. Its query is left out of messages and logs; a user name is refused.
         token: the text of the hub's bearer token for reading or writing, if it asks for one. A line end around it does
             not count.

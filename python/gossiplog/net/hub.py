@@ -25,6 +25,7 @@ from gossiplog.checks import check_number
 from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError, StorageError
 from gossiplog.log import Log
+from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings
 from gossiplog.net.events import PeerInfo
@@ -100,8 +101,8 @@ class Hub(Service):
     `on_message` raise.
 
     Args:
-        log: to serve. One that was opened read-only, or that this user or this role cannot write, is served to readers
-            alone.
+        log: to serve, a Log or an AsyncLog. One that was opened read-only, or that this user or this role cannot write,
+            is served to readers alone.
         access: who may use it; None lets in who calls it by a loopback name, and pages of its own origin.
         limits: of connections, streams and memory; None for the usual ones.
         peer: of a mesh over the same log, which runs for as long as the hub does: what comes to one goes on to the
@@ -123,7 +124,7 @@ class Hub(Service):
 
     def __init__(
         self,
-        log: Log,
+        log: Log[Any] | AsyncLog[Any],
         *,
         access: Access | None = None,
         limits: Limits | None = None,
@@ -136,7 +137,7 @@ class Hub(Service):
         dashboard: bool = False,
     ) -> None:
         super().__init__()
-        check_log(log, writes=False)
+        log = check_log(log, writes=False)
         check_callbacks(on_event=on_event, on_message=on_message)
         check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))
         check_settings(access=(access, Access), limits=(limits, Limits), peer=(peer, Peer))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import SystemRandom
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.abc
@@ -19,6 +19,7 @@ from gossiplog._core import GossipValidator, MeshEvent, check_address, check_pee
 from gossiplog.core import SignedMessage
 from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
 from gossiplog.log import Log
+from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
@@ -72,7 +73,7 @@ class Peer(HostService):
     `on_message` raise.
 
     Args:
-        log: to keep in step; it may be used as before meanwhile.
+        log: to keep in step, a Log or an AsyncLog; it may be used as before meanwhile.
         listen: multiaddrs to listen on: TCP (`/ip4/0.0.0.0/tcp/9000`) or WebSocket (`/ip4/0.0.0.0/tcp/9000/ws`), the
             only transport of canvas-js. By default other machines cannot connect; none for a peer that only dials.
         bootstrap: multiaddrs of peers that know others; dialled again while there are few connections.
@@ -113,7 +114,7 @@ class Peer(HostService):
 
     def __init__(
         self,
-        log: Log,
+        log: Log[Any] | AsyncLog[Any],
         listen: Sequence[str] = LISTEN,
         bootstrap: Sequence[str] = (),
         *,
@@ -131,7 +132,7 @@ class Peer(HostService):
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
         super().__init__()
-        check_log(log, writes=True)
+        log = check_log(log, writes=True)
         check_callbacks(on_event=on_event, on_message=on_message)
         check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))
         check_settings(gossip=(gossip, GossipConfig), limits=(limits, Limits))

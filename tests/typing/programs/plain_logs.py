@@ -20,7 +20,7 @@ with gossiplog.open("plain.db", "org.example.typing", signer=signer) as log:
     assert_type(log.get(message.id), gossiplog.SignedMessage[Any])
     assert_type(log.messages(after=message.id), Iterator[gossiplog.SignedMessage[Any]])
     assert_type([found.clock for found in log], list[int])
-    assert_type(log.subscribe(after=0), Iterator[gossiplog.Arrivals[Any]])
+    assert_type(log.subscribe(after=0), gossiplog.Subscription[Any])
     assert_type(log.heads, tuple[str, ...])
     assert_type(log.frontier(message.id, 0), tuple[str, ...])
     assert_type(log.insert(message.value), bool)

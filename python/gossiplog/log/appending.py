@@ -1,0 +1,199 @@
+"""Appends of several callers in one transaction: what waits at once costs one wait for the disk."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from gossiplog import core
+from gossiplog.errors import EncodeError, RefusedMessage
+from gossiplog.log.payloads import Payloads, as_peers_read
+from gossiplog.log.writing import MOST_SIGNED, Run, Writer
+from gossiplog.message import MAX_VALUE_LENGTH, SignedMessage
+from gossiplog.signer import Signer, check_signer
+
+Wanted: TypeAlias = tuple[Sequence[Any], Signer | None, str]
+"""What a caller appends: payloads, who signs (None for the log's signer), and the codec."""
+
+
+def check_payloads(payloads: Iterable[Any]) -> list[Any]:
+    """Return the payloads that are given to `append_many`.
+
+    Raises:
+        TypeError: one payload in place of an iterable of them.
+    """
+    if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
+        raise TypeError(
+            f"append_many takes an iterable of payloads, not one {type(payloads).__name__}: give append one payload"
+        )
+    return list(payloads)
+
+
+class AppendRequest:
+    """What one caller appends: messages of which each follows the one before.
+
+    Args:
+        run: the payloads; all that can be known of them without the log's heads was checked.
+
+    Attributes:
+        messages: those that are stored.
+        error: why no more will be; None while they may.
+    """
+
+    __slots__ = ("_run", "error", "messages")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.messages: list[SignedMessage] = []
+        self.error: BaseException | None = None
+
+    @property
+    def left(self) -> int:
+        """How many payloads are to be stored."""
+        return len(self._run.payloads) - len(self.messages)
+
+    def next(self, limit: int) -> Run:
+        """Return the next payloads."""
+        start = len(self.messages)
+        return self._run._replace(payloads=self._run.payloads[start : start + limit])
+
+
+def prepared_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic: str, payloads: Payloads[Any]) -> Run:
+    """Return what is to be appended, checked as far as it can be before the log's heads are known.
+
+    Raises: as `Log.append_many`.
+    """
+    if signer is None:
+        raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
+    check_signer(signer)
+    # A single one is encoded when it is signed, and needs no look before.
+    if len(wanted) > 1 or payloads.checks:
+        count = len(wanted)
+        wanted = [
+            _checked(payload, index, count, signer, codec, topic, payloads) for index, payload in enumerate(wanted)
+        ]
+    return Run(signer, codec, wanted)
+
+
+def _checked(
+    payload: Any, index: int, count: int, signer: Signer, codec: str, topic: str, payloads: Payloads[Any]
+) -> Any:
+    """Return a payload as it is to be encoded."""
+    try:
+        plain = payloads.plain(payload)
+        encoded = core.cbor_encode(plain)
+        # Measured for long ones alone: it takes a signature.
+        overhead = _overhead(topic, signer, codec) if len(encoded) > MAX_VALUE_LENGTH // 2 else 0
+        if len(encoded) + overhead > MAX_VALUE_LENGTH:
+            raise EncodeError(
+                f"a payload of {len(encoded)} bytes: peers read messages of up to {MAX_VALUE_LENGTH}, {overhead} of"
+                " which are not payload"
+            )
+    except EncodeError as error:
+        if count == 1:
+            raise
+        raise EncodeError(f"payload {index} of {count:,}, from 0: {error}") from error
+    if payloads.checks:
+        payloads.check(as_peers_read(encoded))
+    return plain
+
+
+def _overhead(topic: str, signer: Signer, codec: str) -> int:
+    """Return how many bytes a message with one parent needs besides its payload, at most."""
+    clock = core.MAX_CLOCK - 1
+    parent = core.encode_id((core.encode_clock(clock) + bytes(core.KEY_LENGTH))[: core.KEY_LENGTH])
+    _, value = signer.sign(topic, clock + 1, [parent], None, codec)
+    return len(value) - len(core.cbor_encode(None))
+
+
+def append_each(
+    writer: Writer, prepare: Callable[[Sequence[Any], Signer | None, str], Run], wanted: Iterable[Wanted]
+) -> list[list[SignedMessage] | BaseException]:
+    """Append what several callers wait for; return what each gets, or is to raise.
+
+    Args:
+        writer: of the log.
+        prepare: checks what a caller wants, and raises what it is refused for.
+        wanted: by the callers.
+    """
+    requests: list[AppendRequest | BaseException] = []
+    for payloads, signer, codec in wanted:
+        try:
+            requests.append(AppendRequest(prepare(payloads, signer, codec)))
+        except Exception as error:  # noqa: BLE001 - returned
+            requests.append(error)
+    append_together(writer, [each for each in requests if isinstance(each, AppendRequest)])
+    return [each.error or each.messages if isinstance(each, AppendRequest) else each for each in requests]
+
+
+def append_together(writer: Writer, requests: Iterable[AppendRequest]) -> None:
+    """Append what callers wait for, in their order: in one transaction, or where there is no time for all, in few.
+
+    What is refused is refused to its caller alone. Any other error is that of each whose messages are not stored.
+    """
+    left = deque(request for request in requests if request.left)
+    while left:
+        together, runs = _first(left)
+        try:
+            messages = writer.append(runs)
+        except (EncodeError, RefusedMessage) as error:
+            # Nothing of the transaction is stored: it is found out whose fault it is.
+            if len(together) == 1:
+                left.popleft().error = error
+                continue
+            for request in together:
+                left.popleft()
+                _append_alone(writer, request)
+            continue
+        except BaseException as error:  # noqa: BLE001 - each caller raises it
+            for request in left:
+                request.error = error
+            return
+        _distribute(messages, left)
+
+
+def _append_alone(writer: Writer, request: AppendRequest) -> None:
+    try:
+        while request.left:
+            request.messages += writer.append([request.next(MOST_SIGNED)])
+    except BaseException as error:  # noqa: BLE001 - its caller raises it
+        request.error = error
+
+
+def _first(left: Iterable[AppendRequest]) -> tuple[Sequence[AppendRequest], Sequence[Run]]:
+    """Return the requests whose payloads are signed next, and these payloads."""
+    together: list[AppendRequest] = []
+    runs: list[Run] = []
+    room = MOST_SIGNED
+    for request in left:
+        run = request.next(room)
+        room -= len(run.payloads)
+        together.append(request)
+        runs.append(run)
+        if not room:
+            break
+    return together, [*_joined(runs)]
+
+
+def _joined(runs: Sequence[Run]) -> Iterator[Run]:
+    """Yield runs with those joined that have the same signer and codec and follow each other."""
+    start = 0
+    for end, run in enumerate(runs, 1):
+        following = runs[end] if end < len(runs) else None
+        if following is not None and following.signer is run.signer and following.codec == run.codec:
+            continue
+        yield run._replace(payloads=[payload for each in runs[start:end] for payload in each.payloads])
+        start = end
+
+
+def _distribute(messages: Sequence[SignedMessage], left: deque[AppendRequest]) -> None:
+    """Give stored messages to those who wait for them, and take out who has all."""
+    taken = 0
+    while taken < len(messages):
+        request = left[0]
+        part = messages[taken : taken + request.left]
+        request.messages += part
+        taken += len(part)
+        if not request.left:
+            left.popleft()

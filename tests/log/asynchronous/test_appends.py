@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from gossiplog import AsyncLog, Log, LogClosed, RefusedMessage, Signer, StorageError
+from gossiplog.log.appending import Wanted
+from gossiplog.log.asynchronous import appends
+
+pytestmark = pytest.mark.anyio
+
+
+class Gate:
+    """Holds the thread that appends, and counts what it takes at a time."""
+
+    def __init__(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[int] = []
+        self.begun = threading.Event()
+        self.open = threading.Event()
+        self._append_each = log._append_each
+        monkeypatch.setattr(log, "_append_each", self._hold)
+
+    def _hold(self, wanted: Sequence[Wanted]) -> Any:
+        self.taken.append(len(wanted))
+        self.begun.set()
+        self.open.wait(60)
+        return self._append_each(wanted)
+
+    async def holds(self) -> None:
+        """Wait until the thread has taken something."""
+        while not self.begun.is_set():
+            await anyio.sleep(0)
+        self.begun.clear()
+
+
+@pytest.fixture
+def gate(log: Log, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(log, monkeypatch)
+
+
+async def test_those_that_wait_at_once_are_one_transaction(log: Log, gate: Gate, other_signer: Signer) -> None:
+    shared = AsyncLog(log)
+    found: dict[int, Any] = {}
+
+    async def append(number: int) -> None:
+        found[number] = await shared.append(number, signer=other_signer if number % 3 == 0 else None)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(append, 0)
+        await gate.holds()
+        for number in range(1, 20):
+            tasks.start_soon(append, number)
+        await anyio.wait_all_tasks_blocked()
+        gate.open.set()
+    assert gate.taken == [1, 19]
+    # trio starts tasks in any order.
+    assert sorted(message.payload for message in log) == list(range(20))
+    assert {number: message.payload for number, message in found.items()} == {number: number for number in range(20)}
+    assert len(log.heads) == 1
+    assert found[3].author == other_signer.did
+
+
+async def test_what_is_cancelled_while_it_waits_is_not_stored(log: Log, gate: Gate) -> None:
+    shared = AsyncLog(log)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shared.append, "begun")
+        await gate.holds()
+        async with anyio.create_task_group() as others:
+            others.start_soon(shared.append, "waits")
+            others.start_soon(shared.append_many, ["waits", "too"])
+            await anyio.wait_all_tasks_blocked()
+            others.cancel_scope.cancel()
+        tasks.start_soon(shared.append, "later")
+        await anyio.wait_all_tasks_blocked()
+        gate.open.set()
+    assert [message.payload for message in log] == ["begun", "later"]
+
+
+async def test_what_is_cancelled_once_it_has_begun_is_stored(log: Log, gate: Gate) -> None:
+    shared = AsyncLog(log)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shared.append, "begun")
+        await gate.holds()
+        tasks.cancel_scope.cancel()
+    gate.open.set()
+    # What comes after it follows it.
+    message = await shared.append("next")
+    assert message.clock == 2
+    assert [message.payload for message in log] == ["begun", "next"]
+
+
+async def test_one_that_is_refused_fails_alone(opened: Callable[..., Log], signer: Signer, monkeypatch: Any) -> None:
+    log = opened(payload=int, signer=signer)
+    gate, shared = Gate(log, monkeypatch), AsyncLog(log)
+    errors: list[Exception] = []
+
+    async def append(payload: Any) -> None:
+        try:
+            await shared.append(payload)
+        except RefusedMessage as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for payload in (1, "two", 3):
+            tasks.start_soon(append, payload)
+        gate.open.set()
+    assert sorted(message.payload for message in log) == [1, 3]
+    assert len(errors) == 1
+
+
+async def test_errors_reach_everyone(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = StorageError("the disk is full")
+
+    def fail(_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(log, "_append_each", fail)
+    shared = AsyncLog(log)
+    for _ in range(2):
+        with pytest.raises(StorageError) as raised:
+            await shared.append(1)
+        assert raised.value is error
+
+
+async def test_what_waits_when_the_log_is_closed_says_so(log: Log, gate: Gate) -> None:
+    shared = AsyncLog(log)
+    raised: list[str] = []
+
+    async def append(payload: str) -> None:
+        try:
+            await shared.append(payload)
+        except LogClosed:
+            raised.append(payload)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(append, "first")
+        await gate.holds()
+        tasks.start_soon(append, "second")
+        await anyio.wait_all_tasks_blocked()
+        await shared.close()
+        gate.open.set()
+    assert sorted(raised) == ["first", "second"]
+
+
+async def test_a_thread_that_cannot_be_started_is_tried_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    shared = AsyncLog(log)
+    with monkeypatch.context() as patch:
+        patch.setattr(appends, "start_in_thread", fail)
+        with pytest.raises(RuntimeError, match="thread"):
+            await shared.append(1)
+    await shared.append(2)
+    assert [message.payload for message in log] == [2]
+
+
+def test_one_log_on_one_loop_after_the_other(opened: Callable[..., Log], signer: Signer) -> None:
+    shared = AsyncLog(opened(signer=signer))
+    for backend in ("asyncio", "trio", "asyncio"):
+        anyio.run(shared.append, backend, backend=backend)
+    assert len(shared.blocking) == 3

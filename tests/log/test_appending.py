@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gossiplog import EncodeError, Log, RefusedMessage, Signer, StorageError
+from gossiplog.log import writing
+from gossiplog.log.appending import Wanted
+from gossiplog.message import MAX_VALUE_LENGTH
+
+
+def transactions(log: Log, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each transaction adds, from now on."""
+    found: list[int] = []
+    publish = writing.Writer._publish
+
+    def noted(writer: writing.Writer, written: Any) -> None:
+        if written.plan.order:
+            found.append(len(written.plan.order))
+        publish(writer, written)
+
+    monkeypatch.setattr(writing.Writer, "_publish", noted)
+    return found
+
+
+def payloads(result: Any) -> list[Any]:
+    return [message.payload for message in result]
+
+
+def test_what_several_callers_append_is_one_chain_in_one_transaction(
+    log: Log, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = transactions(log, monkeypatch)
+    wanted: list[Wanted] = [
+        (["a"], None, "dag-cbor"),
+        (["b", "c"], None, "dag-cbor"),
+        (["d"], other_signer, "dag-cbor"),
+        ([], None, "dag-cbor"),
+        (["e"], None, "dag-json"),
+    ]
+    results = log._append_each(wanted)
+    assert [payloads(each) for each in results] == [["a"], ["b", "c"], ["d"], [], ["e"]]
+    messages = [message for each in results if isinstance(each, list) for message in each]
+    assert [message.parents for message in messages] == [(), *((message.id,) for message in messages[:-1])]
+    assert [message.author for message in messages] == [*[signer.did] * 3, other_signer.did, signer.did]
+    assert found == [5]
+    assert [message.id for message in log] == [message.id for message in messages]
+    assert log.verify().messages == 5
+
+
+def test_the_next_append_follows_the_last_signer(log: Log, other_signer: Signer) -> None:
+    """Where there are many heads, a writer names its own last message: the last of the chain."""
+    log._append_each([(["a"], None, "dag-cbor"), (["b"], other_signer, "dag-cbor")])
+    assert log._writer._own is not None
+    assert log._writer._own[0] == other_signer.did
+    assert log.append("c").clock == 3
+
+
+def test_what_cannot_be_encoded_is_refused_to_its_caller_alone(log: Log) -> None:
+    results = log._append_each([(["a"], None, "dag-cbor"), ([{1}], None, "dag-cbor"), (["b"], None, "dag-cbor")])
+    assert isinstance(results[1], EncodeError)
+    assert [payloads(results[0]), payloads(results[2])] == [["a"], ["b"]]
+    assert len(log) == 2
+
+
+def test_what_gets_too_long_is_refused_to_its_caller_alone(log: Log) -> None:
+    long = bytes(MAX_VALUE_LENGTH - 20)
+    results = log._append_each([(["a"], None, "dag-cbor"), ([long], None, "dag-cbor"), (["b"], None, "dag-cbor")])
+    assert isinstance(results[1], EncodeError)
+    assert len(log) == 2
+
+
+def test_what_apply_refuses_is_refused_to_its_caller_alone(opened: Callable[..., Log], signer: Signer) -> None:
+    def apply(message: Any, _: Any) -> None:
+        if message.payload == "no":
+            raise ValueError("no")
+
+    log = opened(apply=apply, signer=signer)
+    many = (["c", "no", "d"], None, "dag-cbor")
+    results = log._append_each([(["a"], None, "dag-cbor"), many, (["no"], None, "dag-cbor"), (["b"], None, "dag-cbor")])
+    assert [type(each) for each in results] == [list, RefusedMessage, RefusedMessage, list]
+    assert payloads(log) == ["a", "b"]
+
+
+def test_the_payload_check_refuses_before_the_transaction(opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened(payload=int, signer=signer)
+    results = log._append_each([([1], None, "dag-cbor"), (["two"], None, "dag-cbor")])
+    assert isinstance(results[1], RefusedMessage)
+    assert payloads(log) == [1]
+
+
+def test_arguments_that_are_wrong_are_their_callers(opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened()
+    wrong: Any = "path"
+    results = log._append_each(
+        [([1], None, "dag-cbor"), ([2], wrong, "dag-cbor"), ([3], signer, "cbor"), ([4], signer, "dag-cbor")]
+    )
+    assert [type(each) for each in results] == [ValueError, TypeError, EncodeError, list]
+
+
+def test_more_than_a_transaction_has_time_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_SIGNED", 3)
+    monkeypatch.setattr("gossiplog.log.appending.MOST_SIGNED", 3)
+    found = transactions(log, monkeypatch)
+    results = log._append_each([([n, -n], None, "dag-cbor") for n in range(1, 5)])
+    assert [payloads(each) for each in results] == [[n, -n] for n in range(1, 5)]
+    assert found == [3, 3, 2]
+
+
+def test_long_ones_take_transactions_of_their_own(
+    log: Log, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_SIGNED_BYTES", 250)
+    found = transactions(log, monkeypatch)
+    signers = [None, other_signer]
+    results = log._append_each([([bytes(100), n], signers[n % 2], "dag-cbor") for n in range(4)])
+    assert [payloads(each)[1] for each in results] == [0, 1, 2, 3]
+    assert sum(found) == 8
+    assert len(found) > 2
+
+
+def test_a_failure_of_the_database_is_everybodys(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = StorageError("the disk is full")
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(writing.Writer, "append", fail)
+    assert log._append_each([([1], None, "dag-cbor"), ([2], None, "dag-cbor")]) == [error, error]
+    assert len(log) == 0
