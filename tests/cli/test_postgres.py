@@ -28,7 +28,9 @@ def made(program: Program, postgres_url: str) -> str:
 
 
 def test_a_log_is_made_written_and_read(program: Program, made: str) -> None:
-    assert program("init", made, "--topic", "notes").err == f"gossiplog: {made} is there already\n"
+    assert (
+        program("init", made, "--topic", "notes").err == f"gossiplog: {made} is there already, with the topic notes\n"
+    )
     assert [line["payload"] for line in program("read", made).records] == [{"a": 1}, {"a": 2}]
     assert program("info", made).record["messages"] == 2
     assert program("verify", made).record["messages"] == 2
@@ -76,7 +78,7 @@ def test_a_damaged_file_is_recovered_into_postgres(
     assert program("append", log, "1", "2").code == 0
     new = new_postgres_url()
     assert program("recover", log, new).record["inserted"] == 2
-    assert program("recover", log, new).err == f"gossiplog: {new} is there already\n"
+    assert program("recover", log, new).err.startswith(f"gossiplog: {new} is there already, with the topic ")
 
 
 def test_a_backup_is_restored_by_pg_restore(program: Program, made: str, postgres_server: Server) -> None:
@@ -112,7 +114,7 @@ def test_the_doctor_looks_at_the_server_and_the_log(program: Program, made: str,
     assert {about: severity for about, (severity, *_) in found.items()} == {
         "server": "note",
         "permissions": "fine",
-        "schema": "fine",
+        "tables": "fine",
         "messages": "fine",
         "application": "fine",
     }
@@ -345,6 +347,19 @@ def _check_hidden(program: Program, log: Path, url: str) -> None:
     ):
         result = program(*arguments)
         assert SECRET not in result.err + result.out, arguments
+
+
+def test_what_is_misspelt_is_named(program: Program, made: str, home: Path) -> None:
+    schema = made.partition("schema=")[2]
+    assert f"holds no log in its schema {schema}_none (there are logs in " in program("info", f"{made}_none").err
+    (line,) = program("info", made.replace("schema=", "shema=")).err.splitlines()
+    assert "did you mean schema?" in line
+    for command in (("info",), ("append",), ("init",)):
+        result = program(*command, "mysql://localhost/notes", *(["x"] if command == ("append",) else []))
+        assert "a log is no mysql:// URL: expected the path of a file, or postgresql://" in result.err, command
+    for command in (("keygen",), ("backup", made)):
+        assert "a URL of Postgres is no file" in program(*command, made).err, command
+    assert not (home / "postgresql:").exists()
 
 
 def test_the_driver_is_missing(program: Program, monkeypatch: pytest.MonkeyPatch, postgres_url: str) -> None:

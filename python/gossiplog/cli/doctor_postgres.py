@@ -41,7 +41,7 @@ def find_in_postgres(url: PostgresURL, quick: bool) -> Iterator[Finding]:
         finding = f"it cannot be written: {server.write_refusal}. docs/postgres.md has the GRANTs of a writer"
         yield Finding("permissions", Severity.NOTE, finding)
     for former in server.formers:
-        finding = f"the schema {former} is a log that a rebase or a repair has kept"
+        finding = f"the schema {former} is a log that a rebase or a repair has kept: DROP SCHEMA … CASCADE removes it"
         yield Finding("leftovers", Severity.NOTE, finding)
     yield from _contents(url, quick)
 
@@ -50,7 +50,7 @@ def _contents(url: PostgresURL, quick: bool) -> Iterator[Finding]:
     log = shell_path(url.place)
     try:
         with gossiplog.log.open(url, read_only=True) as opened:
-            yield Finding("schema", Severity.FINE, f"schema {SCHEMA}")
+            yield Finding("tables", Severity.FINE, f"version {SCHEMA}")
             if quick:
                 opened.replica.check_appendable()
                 yield Finding("messages", Severity.NOTE, "not verified (--quick)")
@@ -60,7 +60,7 @@ def _contents(url: PostgresURL, quick: bool) -> Iterator[Finding]:
                 yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
         yield find_application(url)
     except (NewerSchema, OlderSchema) as error:
-        yield Finding("schema", Severity.WRONG, str(error))
+        yield Finding("tables", Severity.WRONG, str(error))
     except (CorruptLog, TreeError) as error:
         found = error.problems if isinstance(error, CorruptLog) else [str(error)]
         finding = f"{listed(found, PROBLEMS, separator='; ')}{SOURCE if quick else ''}"

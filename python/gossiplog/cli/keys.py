@@ -9,6 +9,7 @@ import typer
 
 from gossiplog.cli.output import Json, Output, note
 from gossiplog.signer import Signer, default_key_path
+from gossiplog.storage.postgres.url import check_is_file
 
 Key = Annotated[
     Path | None,
@@ -50,6 +51,7 @@ def keygen(
     """Make a new key, in a file that only you can read."""
     output = Output(json)
     path = path or default_key_path()
+    check_is_file(str(path))
     signer = Signer.generate()
     signer.save(path)
     if output.json:

@@ -165,7 +165,8 @@ def _opened_in_postgres(
     except NotALog as error:
         text = str(error).removesuffix(": give a topic to make one")
         # Where the schema holds something else, none can be made.
-        if text.endswith(f"holds no log in its schema {url.schema}"):
+        _, is_none, rest = text.partition(f"holds no log in its schema {url.schema}")
+        if is_none and not rest.startswith(", but "):
             text += (
                 ": give --topic TOPIC to make one"
                 if makes
@@ -206,11 +207,11 @@ def _opened(
 def check_no_log(place: LogPlace) -> None:
     """Raise StorageError where a schema of Postgres has a log already, or cannot be read."""
     try:
-        with open_log(place, read_only=True):
-            pass
+        with open_log(place, read_only=True) as log:
+            topic = log.topic
     except NotALog:
         return
-    raise StorageError(f"{place} is there already")
+    raise StorageError(f"{place} is there already, with the topic {topic}")
 
 
 def check_not_gone(path: Path, *, accept_loss: bool = False) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gossiplog.errors import StorageError
 from gossiplog.reprs import shell_path
-from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
+from gossiplog.storage.location import is_url
+from gossiplog.storage.postgres.url import SHAPE, PostgresURL, check_nearly, is_postgres_url
 
 # One of Postgres, or any with a password, as of a scheme that is misspelt.
 _URL = re.compile(r"postgres(?:ql)?:/|(?!file:)[a-z][a-z0-9+.\-]*:/+[^/]*:[^/]*@", re.IGNORECASE)
@@ -30,11 +31,16 @@ class LogPlace:
         """Read an argument.
 
         Raises:
-            StorageError: it is a URL of Postgres that cannot be read, or nearly one.
+            StorageError: it is a URL of Postgres that cannot be read, or nearly one; or another URL.
         """
         if is_postgres_url(text):
             return cls(PostgresURL.parse(text))
         check_nearly(text)
+        if is_url(text):
+            raise StorageError(
+                f"a log is no {text.partition(':')[0]}:// URL: expected the path of a file, or {SHAPE}; gossiplog sync"
+                " also takes a hub's ws:// URL to copy from"
+            )
         return cls(Path(text))
 
     @property

@@ -228,6 +228,33 @@ def test_a_transaction_that_idles_in_apply_is_ended_by_the_server(
     log.verify()
 
 
+@pytest.mark.integration
+def test_a_wait_for_a_standby_that_is_cancelled_is_in_doubt(own: Server, signer: Signer, opened: Open) -> None:
+    log = opened(own.url("followed"), TOPIC, signer=signer)
+    log.append("before")
+    own.configure(synchronous_standby_names="nobody")
+    failures: list[StorageError] = []
+
+    def append() -> None:
+        try:
+            log.append("perhaps on no standby")
+        except StorageError as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    with own.connect() as connection:
+        while not connection.execute(cancel).fetchall():
+            connection.execute("SELECT pg_sleep(0.01)")
+    writer.join()
+    (failure,) = failures
+    assert "a synchronous standby was cancelled: the messages are stored on this server" in str(failure)
+    own.configure(synchronous_standby_names="")
+    log.append("after")
+    assert [message.payload for message in log] == ["before", "perhaps on no standby", "after"]
+
+
 def wait_for_end(server: Server, process: int) -> None:
     with server.connect() as connection:
         while connection.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [process]).fetchall():

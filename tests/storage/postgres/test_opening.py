@@ -111,8 +111,8 @@ def test_a_log_stands_beside_an_applications_tables(place: Place) -> None:
             CorruptLog,
             "gossiplog_heads in .* is no table",
         ),
-        ("UPDATE gossiplog_meta SET value = '5' WHERE name = 'schema'", NewerSchema, "schema 5.*upgrade gossiplog"),
-        ("UPDATE gossiplog_meta SET value = '3' WHERE name = 'schema'", OlderSchema, "schema 3"),
+        ("UPDATE gossiplog_meta SET value = '5' WHERE name = 'schema'", NewerSchema, "version 5.*upgrade gossiplog"),
+        ("UPDATE gossiplog_meta SET value = '3' WHERE name = 'schema'", OlderSchema, "version 3"),
         ("UPDATE gossiplog_meta SET value = 'x' WHERE name = 'schema'", NotALog, "says something else"),
         ("DELETE FROM gossiplog_meta WHERE name = 'topic'", NotALog, "says something else"),
         ("ALTER TABLE gossiplog_meta RENAME value TO other", NotALog, "says something else"),
@@ -164,6 +164,12 @@ def test_a_table_that_a_crash_would_empty_is_refused(place: Place, table: str) -
     place.rows(f"ALTER TABLE {table} SET UNLOGGED")
     with pytest.raises(CorruptLog, match=f"{table} .* is UNLOGGED, and a crash of the server empties it"):
         reopen(place.location)
+
+
+def test_where_there_is_no_log_the_others_are_named(place: Place, postgres_server: Server) -> None:
+    opened(place.location).close()
+    with pytest.raises(NotALog, match=r"holds no log in its schema none \(there are logs in \w+"):
+        reopen(postgres_server.url("none"))
 
 
 def test_messages_that_are_all_gone_are_missed(place: Place, signer: Signer) -> None:

@@ -354,6 +354,11 @@ def test_a_plan_is_written_as_a_whole_or_not_at_all(in_postgres: PostgresStorage
         assert reader.position().count == len(reader.leaves(b"", None, number + 1)) == number + 1
 
 
+def test_a_placeholder_of_sqlite_is_named(in_postgres: PostgresStorage) -> None:
+    with in_postgres.transaction() as transaction, pytest.raises(psycopg.ProgrammingError, match="is %s, and not"):
+        transaction.execute("SELECT ?", (1,))
+
+
 @pytest.mark.parametrize("table", ["gossiplog_messages", "gossiplog_leaves"])
 @pytest.mark.parametrize("payloads", [["one"], ["one", "two"]])
 def test_a_rule_that_swallows_messages_is_noticed(

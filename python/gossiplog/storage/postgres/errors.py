@@ -25,6 +25,7 @@ SWALLOWED = "22012"
 LOCK_NOT_AVAILABLE = "55P03"
 DENIED = "42501"
 
+_WAYS_BACK = "pg_restore brings them back from a backup, and gossiplog sync a new log from a replica"
 # What the operator can do about it, by code.
 _CAUSES: Mapping[str, str] = {
     READ_ONLY: "the server takes no writes: it is a standby, or default_transaction_read_only is on for it or the role",
@@ -39,8 +40,8 @@ _CAUSES: Mapping[str, str] = {
     "22P05": "the database has an encoding without a character of what was sent, as of a schema: make one of UTF8",
     "25P03": "idle_in_transaction_session_timeout ended the transaction: does an `apply` function wait for something?",
     "25P04": "transaction_timeout ended the transaction: does an `apply` function wait for something?",
-    "3F000": "its schema was dropped or renamed meanwhile",
-    "42P01": "its tables were dropped or renamed meanwhile, or it is a database of something else",
+    "3F000": f"its schema was dropped or renamed meanwhile: {_WAYS_BACK}",
+    "42P01": f"its tables were dropped or renamed meanwhile: {_WAYS_BACK}",
 }
 # What no other try mends, of a connection that was not made: the driver gives such errors no code. Its own words are
 # English; those of a server in another language are taken for an error that may pass.

@@ -95,7 +95,7 @@ def check_statement(sql: str, schema: str) -> None:
         raise StorageError(f"`apply` and `setup` must not change {PREFIX} tables: {sql}")
     first, second = words[0], words[1] if len(words) > 1 else ""
     if first in _ENDS or (first == "prepare" and second == "transaction"):
-        raise StorageError(f"`apply` and `setup` must not end the transaction: {sql}")
+        raise StorageError(f"`apply` and `setup` must not end the transaction, nor use savepoints in it: {sql}")
     if first == "copy":
         raise StorageError(f"`apply` and `setup` must not COPY, which is no statement alone: INSERT the rows: {sql}")
     if (first, second) == ("alter", "schema") and schema.lower() in sql.lower():

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError
+from gossiplog.reprs import listed
 from gossiplog.storage.base import PREFIX, SCHEMA, Position, check_same_topic
 from gossiplog.storage.postgres.connections import Session, TextArray, quoted
 from gossiplog.storage.postgres.errors import DENIED, READ_ONLY, error_code
@@ -78,6 +79,13 @@ _TRIGGERS = """
 """
 
 
+# Their schemas, for those who have misspelt one.
+_MOST_NAMED = 5
+_LOGS = """
+    SELECT n.nspname::pg_catalog.text FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.relname = 'gossiplog_meta' ORDER BY 1
+"""
+_ROLE = "SELECT pg_catalog.quote_ident(CURRENT_USER)"
 _LOST = "SELECT FROM @.gossiplog_leaves WHERE NOT EXISTS (SELECT FROM @.gossiplog_messages) LIMIT 1"
 
 
@@ -134,8 +142,10 @@ class Opening:
             found = self.find(session)
         if found is None:
             if topic is None or not create:
+                others = [schema for (schema,) in session.rows(_LOGS)]
+                where = f" (there are logs in {listed(others, _MOST_NAMED)})" if others else ""
                 advice = "" if self.read_only else ": give a topic to make one"
-                raise NotALog(f"{self.url.place} holds no log in its schema {self.url.schema}{advice}")
+                raise NotALog(f"{self.url.place} holds no log in its schema {self.url.schema}{where}{advice}")
             found = self._create(session, topic)
         elif session.rows(self.statements[_LOST]):
             raise CorruptLog(["the table gossiplog_messages is empty, and gossiplog_leaves is not: messages were lost"])
@@ -161,10 +171,11 @@ class Opening:
                 " for a log's"
             )
         if not may_use or not all(may_read for *_, may_read in relations.values()):
+            (role,) = session.one(_ROLE)
             raise StorageError(
                 f"cannot read {place}: the role lacks a right on the schema {schema} or its tables: as their owner,"
-                f" GRANT USAGE ON SCHEMA {quoted(schema)} TO it, and GRANT SELECT ON ALL TABLES IN SCHEMA"
-                f" {quoted(schema)} TO it"
+                f" GRANT USAGE ON SCHEMA {quoted(schema)} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA"
+                f" {quoted(schema)} TO {role}"
             )
         self._check_kind(relations, "gossiplog_meta")
         meta = self._meta(session, space)
@@ -173,13 +184,13 @@ class Opening:
             raise NotALog(f"{place} is not a log of this package: its table gossiplog_meta says something else")
         if stored > SCHEMA:
             raise NewerSchema(
-                f"{place} was written by a newer version of this package (schema {stored}, this one reads {SCHEMA}):"
-                " upgrade gossiplog"
+                f"{place} was written by a newer version of this package (its tables are of version {stored}, this one"
+                f" reads {SCHEMA}): upgrade gossiplog"
             )
         if stored < _OLDEST:
             raise OlderSchema(
-                f"{place} says that it has schema {stored}, which no log in Postgres had: it is damaged, or of"
-                " another program"
+                f"{place} says that its tables are of version {stored}, which no log in Postgres had: it is damaged, or"
+                " of another program"
             )
         self._check_tables(session, space, relations)
         tables = {name: relations[name][1] for name in COLUMNS}
@@ -293,9 +304,10 @@ class Opening:
                 found = self.find(session)
         except psycopg.Error as error:
             if error_code(error) == DENIED:
+                (role,) = session.one(_ROLE)
                 raise StorageError(
-                    f"cannot make a log in {place}: the role lacks a right: as an owner, CREATE SCHEMA {quoted(schema)}"
-                    " AUTHORIZATION it, or GRANT CREATE ON DATABASE to it"
+                    f"cannot make a log in {place}: the role lacks a right: as the owner of the database, CREATE SCHEMA"
+                    f" {quoted(schema)} AUTHORIZATION {role}"
                 ) from error
             if error_code(error) == READ_ONLY:
                 raise StorageError(

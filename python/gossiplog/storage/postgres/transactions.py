@@ -466,6 +466,8 @@ class PostgresTransaction(PostgresReader, Transaction):
             self._statement_failed()
             if error_code(error) == GUARDED:
                 raise StorageError(f"`apply` and `setup` must not change {PREFIX} tables: {sql}") from error
+            if isinstance(error, psycopg.ProgrammingError) and not error_code(error) and "?" in sql:
+                raise psycopg.ProgrammingError(f"{error}: in Postgres a parameter is %s, and not ?") from error
             if error_code(error) == DENIED:
                 raise StorageError(
                     f"the role lacks a right for a statement of `apply` or `setup`: {error.diag.message_primary}"

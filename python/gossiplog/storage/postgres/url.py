@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from urllib.parse import quote
 
 from gossiplog.errors import StorageError
@@ -19,6 +20,8 @@ DEFAULT_SCHEMA = "gossiplog"
 SHAPE = "postgresql://USER@HOST:PORT/DATABASE?schema=NAME"
 """How such a URL looks, in messages to users."""
 _SCHEME = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
+# As a path has it.
+_COLLAPSED = re.compile(r"postgres(?:ql)?:/(?!/)", re.IGNORECASE)
 _NEARLY = re.compile(r"postgres(?:ql)?:(?!//)", re.IGNORECASE)
 # Any URL with a password, perhaps without its second slash.
 _OTHER = re.compile(r"(?!file:)([a-z][a-z0-9+.\-]*):/+[^/]*:[^/]*@", re.IGNORECASE)
@@ -42,6 +45,10 @@ _SHOWN_NAMES = """
     sslcrl sslcrldir sslkey sslmode sslnegotiation sslrootcert sslsni target_session_attrs tcp_user_timeout user
 """
 _SHOWN = frozenset(_SHOWN_NAMES.split())
+# What a parameter may be meant as that is misspelt, and how like it is to it.
+_NAMES = [*sorted(_SHOWN), "schema"]
+_ALIKE = 0.75
+_KNOWN = frozenset([*_NAMES, "password", "sslpassword"])
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +92,11 @@ class PostgresURL:
                 schema = value
             elif name == "ssl" and value == "true":
                 parameters["sslmode"] = "require"  # JDBC's, which libpq translates in URLs, too
+            elif name not in _KNOWN and (alike := get_close_matches(name, _NAMES, 1, _ALIKE)):
+                raise StorageError(
+                    f"a parameter in the URL of a log in Postgres is none of libpq's: did you mean {alike[0]}? It is"
+                    " not repeated here, since it may hold a password"
+                )
             else:
                 parameters[name] = value
         _check_ports(parameters.get("port", ""))
@@ -167,7 +179,7 @@ def check_is_file(location: str) -> None:
     Raises:
         StorageError: it is one, or nearly.
     """
-    if is_postgres_url(location):
+    if is_postgres_url(location) or _COLLAPSED.match(location):
         raise StorageError(
             "a URL of Postgres is no file: gossiplog.open takes it, and gossiplog sync copies a log to it or from it"
         )
