@@ -25,6 +25,7 @@ from gossiplog.cli.bench.stage import TOPIC, private_key
 from gossiplog.core import SignedMessage, Tree
 from gossiplog.log import Log
 from gossiplog.log.following import POLL_SECONDS
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.http.server import serve
@@ -147,7 +148,7 @@ async def run_follower(path: str) -> None:
 
         following = asyncio.create_task(asyncio.to_thread(follow))
         # Until it is told of commits.
-        while not log.replica.poll_seconds > POLL_SECONDS:
+        while not replica_of(log).poll_seconds > POLL_SECONDS:
             await asyncio.sleep(0.01)
         await obey({"next": came.get}, None)
         log.close()

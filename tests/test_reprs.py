@@ -18,6 +18,7 @@ import pytest
 
 import gossiplog
 from gossiplog import CorruptLog, Signer, errors
+from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.reprs import counted, last_counted, listed, shell_path, without_bidi
 
@@ -193,7 +194,7 @@ def test_damage_and_loss_name_the_log_as_a_shell_takes_it(
     with gossiplog.open(name) as log:
         with pytest.raises(CorruptLog) as damage:
             list(log)
-        rebase = rebase_command(log.replica.argument, "ws://hub", ["an id"])
+        rebase = rebase_command(replica_of(log).argument, "ws://hub", ["an id"])
     with closing(sqlite3.connect(name)) as connection, connection:
         connection.execute("DELETE FROM gossiplog_messages WHERE seq = 9")
         connection.execute("DELETE FROM gossiplog_leaves WHERE seq = 9")

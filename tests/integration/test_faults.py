@@ -13,6 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer, core
+from gossiplog.log.log import replica_of
 
 pytestmark = pytest.mark.integration
 
@@ -125,7 +126,7 @@ def test_100_000_sibling_heads_in_one_leaf_span(tmp_path: Path, port: int) -> No
     with gossiplog.open(path, TOPIC) as log:
         # `insert_many` writes many transactions, each of which reads and hashes the whole span again: minutes, for what
         # this test is not about.
-        outcome = log.replica.insert(log.replica.verify(ground))
+        outcome = replica_of(log).insert(replica_of(log).verify(ground))
         assert len(outcome.inserted) >= 100_000
     with process("hub", path, port) as hub:
         read_until(hub, "listening")

@@ -20,6 +20,7 @@ from gossiplog.log.arrival_check import (
     log_problems,
     reporting,
 )
+from gossiplog.log.log import replica_of
 from tests.damage import DAMAGE, TOPIC, Damage, make_damage, make_log, parametrized
 
 # Damage with which a log opens, and which is found before its messages are read.
@@ -50,8 +51,8 @@ def check(path: Path, *bounds: int) -> tuple[set[Problem], Problem | None]:
     """What is wrong with the messages, checked in ranges that end at the bounds; and with the number of children."""
     found, counts = Problems(), ChildCounts()
     with gossiplog.open(path, read_only=True) as log:
-        storage = log.snapshot().storage
-        indexed = log.replica.position().indexed
+        storage = replica_of(log).snapshot().storage
+        indexed = replica_of(log).position().indexed
         for first, last in zip((0, *bounds), (*bounds, len(log)), strict=True):
             part = ArrivalCheck(storage, TOPIC, indexed, found.report)
             part.run(first + 1, last)
@@ -125,6 +126,6 @@ def test_what_no_message_leads_to_is_found(intact: Path, tmp_path: Path, name: s
     path = tmp_path / "log.db"
     shutil.copy(intact, path)
     make_damage(path, next(damage for damage in DAMAGE if damage.name == name))
-    with gossiplog.open(path, read_only=True) as log, log.snapshot().storage.reader() as reader:
+    with gossiplog.open(path, read_only=True) as log, replica_of(log).snapshot().storage.reader() as reader:
         (problem,) = log_problems(reader, reader.position())
     assert problem.kind == kind

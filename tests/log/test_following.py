@@ -13,6 +13,7 @@ import gossiplog
 from gossiplog import Log, LogWentBack, LossWarning, Signer, StorageError
 from gossiplog.log import following
 from gossiplog.log.following import BY_OTHERS
+from gossiplog.log.log import replica_of
 from gossiplog.storage import base
 from tests.storage.announcing import AnnouncingStorage
 
@@ -166,9 +167,9 @@ def test_a_storage_is_watched_once_and_only_where_somebody_waits(
     assert storage.watchers == []
     heard: list[int | None] = []
     for _ in range(2):
-        with log.replica.listening(heard.append):
+        with replica_of(log).listening(heard.append):
             storage.announce()
-    log.replica.count()
+    replica_of(log).count()
     assert len(storage.watchers) == 1
     assert heard == [BY_OTHERS, BY_OTHERS]
 
@@ -178,10 +179,10 @@ def test_what_is_announced_is_looked_for_rarely(
 ) -> None:
     storage = AnnouncingStorage(tmp_path / "log.db")
     log = opened(storage)
-    assert log.replica.poll_seconds == following.ANNOUNCED_POLL_SECONDS
+    assert replica_of(log).poll_seconds == following.ANNOUNCED_POLL_SECONDS
     # As where the connection is lost that brings the announcements.
     monkeypatch.setattr(storage, "is_announcing", False)
-    assert log.replica.poll_seconds == following.POLL_SECONDS < following.ANNOUNCED_POLL_SECONDS
+    assert replica_of(log).poll_seconds == following.POLL_SECONDS < following.ANNOUNCED_POLL_SECONDS
 
 
 @pytest.mark.parametrize("by", ["deletion", "replacement"])

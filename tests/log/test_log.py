@@ -12,6 +12,7 @@ import pytest
 
 import gossiplog
 from gossiplog import DecodeError, Log, LogClosed, MemoryStorage, Signer, UnknownMessage, core
+from gossiplog.log.log import replica_of
 from gossiplog.storage.sqlite.tables import SQLiteReader
 
 UNKNOWN = "0" * 32
@@ -134,7 +135,7 @@ def test_each_child_is_looked_at_once(
     log = opened(tmp_path / "log.db", signer=signer)
     first = log.append("first")
     log.insert_many([signer.sign(log.topic, 2, [first.id], number)[1] for number in range(200)])
-    log.replica.index()
+    replica_of(log).index()
     children = SQLiteReader.children
     monkeypatch.setattr(SQLiteReader, "children", lambda *arguments: Copied(children(*arguments)))
     monkeypatch.setattr(Copied, "total", 0)
@@ -188,7 +189,7 @@ def test_info(log: Log, other_signer: Signer) -> None:
 
 def test_a_snapshot_stays(log: Log) -> None:
     log.append_many(range(50))
-    snapshot = log.snapshot()
+    snapshot = replica_of(log).snapshot()
     keys = [message.key for message in log]
     later = log.append("later").key
     assert len(snapshot.tree) == 50
@@ -202,7 +203,7 @@ def test_a_snapshot_stays(log: Log) -> None:
     assert snapshot.values(keys, size) == values
     assert snapshot.values(keys, size - 1) is None
     assert snapshot.values([keys[0]] * 2, len(values[0])) is None
-    assert len(log.snapshot().leaves(b"", None)) == 51
+    assert len(replica_of(log).snapshot().leaves(b"", None)) == 51
 
 
 def test_after_close_every_call_says_so(signer: Signer, opened: Callable[..., Log]) -> None:
@@ -229,7 +230,7 @@ def test_after_close_every_call_says_so(signer: Signer, opened: Callable[..., Lo
         lambda: log.children(message.id),
         lambda: log.replay(print),
         lambda: log.subscribe(),
-        lambda: log.snapshot(),
+        lambda: replica_of(log).snapshot(),
         lambda: log.info(),
         lambda: log.verify(),
     ]
@@ -248,11 +249,11 @@ def test_it_is_a_context_manager(log: Log) -> None:
 
 def test_a_snapshot_reads_ahead_and_answers_the_same(log: Log) -> None:
     log.append_many(range(3000))
-    snapshot = log.snapshot()
+    snapshot = replica_of(log).snapshot()
     nodes = snapshot.tree.nodes(1)
     ends = [*(node.key for node in nodes[1:]), None]
     spans = [(node.key or b"", end) for node, end in zip(nodes, ends, strict=True)]
-    everything = log.snapshot().leaves(b"", None)
+    everything = replica_of(log).snapshot().leaves(b"", None)
     assert len(everything) == 3000
     for order in (spans, spans[::-1], spans[::2] + spans[1::2]):
         for start, end in order:
@@ -304,8 +305,8 @@ def test_a_message_is_no_id_but_is_in_the_log(log: Log) -> None:
         lambda value: log.messages(after=value),
         lambda value: log.count(before=value),
         lambda value: log.is_ancestor(message.id, value),
-        log.replica.value,
-        lambda value: log.replica.frontiers(value, 1, 1),
+        replica_of(log).value,
+        lambda value: replica_of(log).frontiers(value, 1, 1),
     ]
     for call in calls:
         with pytest.raises(TypeError, match=r"expected the id of a message, as message\.id, not SignedMessage"):

@@ -25,6 +25,7 @@ from gossiplog import (
     TopicMismatch,
     core,
 )
+from gossiplog.log.log import replica_of
 from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work, pull
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
@@ -199,7 +200,7 @@ def damage_values(values: Sequence[bytes]) -> wire.Answer:
 def test_a_source_that_breaks_the_rules_is_named(log: Log, source: Log, change: Callable[..., Any]) -> None:
     source.append_many(range(300))
     with pytest.raises(ProtocolError):
-        pull(log.replica, lambda: Hostile(source.snapshot(), change))
+        pull(replica_of(log), lambda: Hostile(replica_of(source).snapshot(), change))
     log.verify()
     log.pull(source)
     assert log.root == source.root
@@ -215,7 +216,7 @@ def test_what_was_verified_before_stays(log: Log, source: Log) -> None:
         return damage_values(answer.values) if isinstance(answer, wire.Values) and answers == 3 else answer
 
     with pytest.raises(ProtocolError):
-        pull(log.replica, lambda: Hostile(source.snapshot(), change))
+        pull(replica_of(log), lambda: Hostile(replica_of(source).snapshot(), change))
     assert 0 < len(log) < 2000
     log.verify()
 
@@ -229,7 +230,7 @@ def test_a_source_that_holds_an_invalid_message_is_named(log: Log, source: Log) 
     messages = source.append_many(range(5))
     entries = dict([*((message.key, message.value) for message in messages[:-1]), forge_signature(messages[-1])])
     with pytest.raises(ProtocolError, match="invalid message"):
-        pull(log.replica, lambda: Server(Forged(entries), now=time.monotonic()))
+        pull(replica_of(log), lambda: Server(Forged(entries), now=time.monotonic()))
     assert len(log) == 4
     log.verify()
 
@@ -239,13 +240,13 @@ def test_a_failure_ends_the_pull_while_other_batches_are_under_way(log: Log, sou
     messages = source.append_many(range(13_000))
     entries = dict([*((message.key, message.value) for message in messages), forge_signature(messages[34])])
     with pytest.raises(ProtocolError, match="invalid message"):
-        pull(log.replica, lambda: Server(Forged(entries), now=time.monotonic()))
+        pull(replica_of(log), lambda: Server(Forged(entries), now=time.monotonic()))
     log.verify()
 
 
 def test_all_that_is_under_way_is_waited_for_and_the_first_failure_raised(log: Log) -> None:
     thread = ThreadPoolExecutor(1)
-    work = _Work(log.replica, thread, thread)
+    work = _Work(replica_of(log), thread, thread)
     failures = [ValueError("first"), None, ValueError("third")]
     for failure in failures:
         future: Future[None] = Future()
@@ -260,7 +261,7 @@ def test_a_source_whose_log_has_holes_is_named(log: Log, source: Log) -> None:
     messages = source.append_many(range(10))
     entries = {message.key: message.value for message in messages if message.payload != 4}
     with pytest.raises(ProtocolError, match=f"holes: message {messages[5].id}"):
-        pull(log.replica, lambda: Server(Forged(entries), now=time.monotonic()))
+        pull(replica_of(log), lambda: Server(Forged(entries), now=time.monotonic()))
     assert len(log) == 4
 
 

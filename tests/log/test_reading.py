@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog import CorruptLog, CorruptSource, Log, MemoryStorage, Signer, StorageError, UnknownMessage, core
 from gossiplog.log import writing
+from gossiplog.log.log import replica_of
 from gossiplog.log.reading import read_page, read_rows
 from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.damage import make_log
@@ -71,11 +72,11 @@ def check_nothing_is_built_upon(stored: Stored, bit: int) -> None:
     with stored.flipped(COUNT, bit), gossiplog.open(stored.storage, signer=SIGNER) as log:
         uses: list[Callable[[], object]] = [
             *(lambda: log.append("more"), lambda: log.append_many(["a", "b"]), lambda: log.heads, lambda: log.clock),
-            *(lambda: log.root, lambda: log.children(stored.messages[0].id), log.info, log.snapshot),
-            *(log.replica.heads, log.replica.next_parents, log.replica.state, lambda: log.get(last.id)),
-            *(lambda: [*log], lambda: [*log.messages(reverse=True)], lambda: log.replica.value(last.id)),
-            *(lambda: next(log.subscribe(after=COUNT - 1)), lambda: log.replica.arrivals(COUNT - 1, 1)),
-            lambda: log.replica.page(None, None, reverse=True, limit=9, most_bytes=10**6),
+            *(lambda: log.root, lambda: log.children(stored.messages[0].id), log.info, replica_of(log).snapshot),
+            *(replica_of(log).heads, replica_of(log).next_parents, replica_of(log).state, lambda: log.get(last.id)),
+            *(lambda: [*log], lambda: [*log.messages(reverse=True)], lambda: replica_of(log).value(last.id)),
+            *(lambda: next(log.subscribe(after=COUNT - 1)), lambda: replica_of(log).arrivals(COUNT - 1, 1)),
+            lambda: replica_of(log).page(None, None, reverse=True, limit=9, most_bytes=10**6),
         ]
         for use in uses:
             with pytest.raises(CorruptLog, match=last.id):
@@ -142,7 +143,7 @@ def test_a_head_that_the_index_covers_is_not_built_upon(
     with pytest.raises(CorruptLog, match=last.id):
         log.append("more")
     with pytest.raises(CorruptLog, match=last.id):
-        log.replica.next_parents()
+        replica_of(log).next_parents()
     assert last.id in log.heads
     change(path, "DELETE FROM gossiplog_messages WHERE seq = 20")
     log = opened(path, signer=SIGNER)
@@ -246,8 +247,8 @@ def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int,
     with gossiplog.open(path) as log:
         uses: list[Callable[[], object]] = [
             *(lambda: log.get(id), lambda: id in log, lambda: log.content_id(id), lambda: log.frontier(id, 0)),
-            *(lambda: log.is_ancestor(id, id), lambda: log.children(id), lambda: log.replica.value(id)),
-            lambda: log.replica.frontiers(id, 10, 10**6),
+            *(lambda: log.is_ancestor(id, id), lambda: log.children(id), lambda: replica_of(log).value(id)),
+            lambda: replica_of(log).frontiers(id, 10, 10**6),
         ]
         for use in uses:
             with pytest.raises(CorruptLog, match=f"`gossiplog doctor {path}`"):
@@ -265,7 +266,7 @@ def test_a_message_whose_sequence_rotted_is_not_taken_for_another(indexed: Path)
     with gossiplog.open(path) as log:
         uses: list[Callable[[], object]] = [
             *(lambda: log.is_ancestor(first, id), lambda: log.is_ancestor(id, other), lambda: log.frontier(id, 5)),
-            *(lambda: log.children(id), lambda: log.replica.frontiers(id, 10, 10**6)),
+            *(lambda: log.children(id), lambda: replica_of(log).frontiers(id, 10, 10**6)),
         ]
         for use in uses:
             with pytest.raises(CorruptLog, match=f"the stored message {id}: the value"):
@@ -304,7 +305,7 @@ def check_range(
             lambda: [message.id for message in log.messages(after=after, before=before, reverse=reverse, limit=limit)],
             lambda: [
                 core.encode_id(key)
-                for key, _ in log.replica.page(*keys, reverse=reverse, limit=limit or page, most_bytes=10**6)[0]
+                for key, _ in replica_of(log).page(*keys, reverse=reverse, limit=limit or page, most_bytes=10**6)[0]
             ],
         ]
         for use in uses:
@@ -443,8 +444,8 @@ def test_an_index_with_another_root_is_named_by_what_needs_it(tmp_path: Path, in
         change(path, sql)
         with gossiplog.open(path, signer=SIGNER) as log:
             uses: list[Callable[[], object]] = [
-                *(lambda: log.root, lambda: log.heads, lambda: log.append("more"), log.info, log.snapshot, log.verify),
-                lambda: log.replica.root(),
+                *(lambda: log.root, lambda: log.heads, lambda: log.append("more"), log.info, log.verify),
+                *(replica_of(log).snapshot, replica_of(log).root),
             ]
             for use in uses:
                 with pytest.raises(CorruptLog, match=f"`gossiplog doctor {path}`"):
@@ -482,7 +483,7 @@ def test_an_index_that_repeats_or_lacks_leaves_ends_the_messages(
                     list(log.messages(reverse=reverse))
         monkeypatch.setattr(SQLiteReader, "page", lambda *of: right(*of)[::-1])
         with pytest.raises(CorruptLog, match="the leaves are not in the order of their keys"):
-            log.replica.page(None, None, reverse=False, limit=9, most_bytes=10**6)
+            replica_of(log).page(None, None, reverse=False, limit=9, most_bytes=10**6)
 
 
 def test_a_topic_that_rotted_is_no_other_log(tmp_path: Path, indexed: Path) -> None:
@@ -523,7 +524,7 @@ def test_an_error_of_the_disk_that_passes_ends_no_call(
     calls: list[Callable[[], object]] = [
         *(lambda: log.get(first.id), lambda: [*log], lambda: next(log.subscribe(after=0)), lambda: log.root),
         *(lambda: log.append("more"), lambda: log.append("more"), lambda: log.children(first.id), log.info),
-        *(lambda: log.insert(first), lambda: log.heads, lambda: log.frontier(first.id, 0), log.replica.try_writing),
+        *(lambda: log.insert(first), lambda: log.heads, lambda: log.frontier(first.id, 0), replica_of(log).try_writing),
         *(lambda: opened().pull(log), lambda: log.is_ancestor(first.id, first.id), lambda: first in log),
     ]
     for call in calls:

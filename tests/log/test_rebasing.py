@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog import Log, RebaseError, RebaseResult, SignedMessage, Signer, UnknownMessage, core
 from gossiplog.errors import CorruptLog, CursorOutdated, DecodeError, TopicMismatch
+from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import Fate, Rebase, Rebased, rebase_command, rebase_file
 from gossiplog.message import MAX_PARENTS, PARENTS_OF_MANY_HEADS
 from tests.strategies import alternative, repeatable
@@ -90,7 +91,7 @@ def test_the_former_file_is_kept_whole(path: Path, target: Log) -> None:
     result = rebase(path, target, bad)
     assert result.former == f"{path}.generation-0"
     with gossiplog.open(result.former, read_only=True) as former:
-        assert (former.verify().root, former.replica.position().generation) == (before, 0)
+        assert (former.verify().root, replica_of(former).position().generation) == (before, 0)
     assert {each.name for each in path.parent.iterdir()} == {"mine.db", "mine.db-count", "mine.db.generation-0"}
 
 
@@ -101,7 +102,7 @@ def test_each_rebase_begins_a_generation(path: Path, target: Log) -> None:
         result = rebase(path, target, bad)
         assert (result.generation, result.former) == (generation, f"{path}.generation-{generation - 1}")
         with gossiplog.open(path) as log:
-            assert log.replica.position().generation == generation
+            assert replica_of(log).position().generation == generation
             target.pull(log)
     assert payloads(path) == ["good 1", "good 2", "good 3"]
 
@@ -455,7 +456,7 @@ def test_an_application_s_version_is_kept_and_its_setup_runs(path: Path, target:
         log.append("good")
     rebase(path, target, bad)
     with gossiplog.open(path, read_only=True) as log:
-        position = log.replica.position()
+        position = replica_of(log).position()
         assert (position.apply_version, position.applied, position.count) == (3, 0, 1)
     with gossiplog.open(path, **application):
         pass

@@ -15,6 +15,7 @@ import gossiplog
 from gossiplog import ApplyTransaction, CorruptLog, Log, SignedMessage, Signer
 from gossiplog.errors import NotALog, StorageError, TopicMismatch
 from gossiplog.log import repair as repairing
+from gossiplog.log.log import replica_of
 from gossiplog.log.repair import repair_file as repair
 from gossiplog.storage.sqlite.commit_count import CommitCount
 from gossiplog.storage.sqlite.database_file import read_identity_and_count
@@ -200,7 +201,7 @@ def test_a_damaged_header(path: Path, intact: Path, offset: int) -> None:
     repair(path, intact)
     with gossiplog.open(intact) as sound, gossiplog.open(path) as log:
         assert log.verify().root == sound.root
-        log.replica.try_writing()
+        replica_of(log).try_writing()
     assert contents(path)[1] == contents(intact)[1]
 
 
@@ -563,7 +564,7 @@ def test_a_second_repair_leaves_the_files_of_the_first(path: Path, intact: Path)
                 os._exit(3)
             os._exit(4)
         status.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        assert Path(log.replica.place).exists()
+        assert Path(replica_of(log).place).exists()
         log.pull(intact)
 
     assert repair(path, fetch).fetched == 1

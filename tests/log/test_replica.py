@@ -10,12 +10,13 @@ import pytest
 from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog.errors import CorruptLog, DecodeError, LogClosed, UnknownMessage
 from gossiplog.log import following, replica
+from gossiplog.log.log import replica_of
 from gossiplog.log.state import Snapshot
 from tests.strategies import alternative
 
 
 def test_what_a_driver_learns_of_a_log(log: Log) -> None:
-    read = log.replica
+    read = replica_of(log)
     assert (read.topic, read.count(), read.heads(), read.root()) == (log.topic, 0, [], core.Tree().root)
     messages = log.append_many(range(5))
     assert (read.count(), read.heads(), read.root()) == (5, [messages[-1].key], log.root)
@@ -30,23 +31,23 @@ def test_few_keys_are_looked_up_at_once_in_memory_and_heads_anywhere(
     in_memory, in_sqlite = opened(MemoryStorage(), signer=signer), opened(":memory:", signer=signer)
     for log in (in_memory, in_sqlite):
         first, last = log.append_many(range(2))
-        assert log.replica.known_at_once([]) is not None
-        assert set(log.replica.known_at_once([last.key]) or ()) == {last.key}
+        assert replica_of(log).known_at_once([]) is not None
+        assert set(replica_of(log).known_at_once([last.key]) or ()) == {last.key}
         for keys, known in (([first.key, last.key], {first.key, last.key}), ([last.key, bytes(20)], {last.key})):
-            found = log.replica.known_at_once(keys)
+            found = replica_of(log).known_at_once(keys)
             assert (found is None) is (log is in_sqlite)
             assert found is None or set(found) == known
-        assert log.replica.known_at_once([number.to_bytes(20, "big") for number in range(257)]) is None
-    assert (in_memory.replica.count_at_once(), in_sqlite.replica.count_at_once()) == (2, None)
-    with in_memory.replica.reading_at_once() as is_quick, in_sqlite.replica.reading_at_once() as is_also_quick:
+        assert replica_of(log).known_at_once([number.to_bytes(20, "big") for number in range(257)]) is None
+    assert (replica_of(in_memory).count_at_once(), replica_of(in_sqlite).count_at_once()) == (2, None)
+    with replica_of(in_memory).reading_at_once() as is_quick, replica_of(in_sqlite).reading_at_once() as is_also_quick:
         assert (is_quick, is_also_quick) == (True, False)
     with monkeypatch.context() as patch:
         patch.setattr(replica, "_FEW_STORED", 1)
-        with in_memory.replica.reading_at_once() as is_quick:
+        with replica_of(in_memory).reading_at_once() as is_quick:
             assert not is_quick
     # One request names any number of values.
     in_memory.append("x" * 2**20)
-    with in_memory.replica.reading_at_once() as is_quick:
+    with replica_of(in_memory).reading_at_once() as is_quick:
         assert not is_quick
 
 
@@ -64,9 +65,9 @@ def test_nothing_is_read_at_once_while_another_thread_writes(opened: Callable[..
     thread = threading.Thread(target=hold)
     thread.start()
     assert held.wait(60)
-    assert log.replica.known_at_once([first.key]) is None
-    assert log.replica.count_at_once() is None
-    with log.replica.reading_at_once() as is_quick:
+    assert replica_of(log).known_at_once([first.key]) is None
+    assert replica_of(log).count_at_once() is None
+    with replica_of(log).reading_at_once() as is_quick:
         assert not is_quick
     release.set()
     thread.join()
@@ -88,7 +89,7 @@ def test_a_node_is_searched_once_for_all_parents_that_a_source_lacks(
         return leaves(snapshot, start, end, limit)
 
     monkeypatch.setattr(Snapshot, "leaves", counted)
-    outcome = log.replica.insert(replace(log.replica.verify([orphan]), is_synced=True))
+    outcome = replica_of(log).insert(replace(replica_of(log).verify([orphan]), is_synced=True))
     assert outcome.orphans == [(0, parents)]
     assert len(starts) == len(set(starts)) > 0
 
@@ -96,7 +97,7 @@ def test_a_node_is_searched_once_for_all_parents_that_a_source_lacks(
 def test_pages_are_limited_in_number_and_in_bytes(log: Log) -> None:
     messages = log.append_many(["x" * size for size in (100, 100, 100, 2000, 100)])
     rows = [(message.key, message.value) for message in messages]
-    page = partial(log.replica.page, reverse=False, limit=9)
+    page = partial(replica_of(log).page, reverse=False, limit=9)
     most = 3 * len(rows[0][1])
     assert page(None, None, most_bytes=10_000) == (rows, False)
     assert page(None, None, limit=2, most_bytes=10_000) == (rows[:2], True)
@@ -112,16 +113,16 @@ def test_pages_are_limited_in_number_and_in_bytes(log: Log) -> None:
 
 def test_a_stored_value_by_its_id(log: Log) -> None:
     message = log.append(1)
-    assert log.replica.value(message.id) == message.value
+    assert replica_of(log).value(message.id) == message.value
     with pytest.raises(UnknownMessage):
-        log.replica.value("0" * 32)
+        replica_of(log).value("0" * 32)
     with pytest.raises(DecodeError):
-        log.replica.value("short")
+        replica_of(log).value("short")
 
 
 def test_a_batch_comes_in_with_its_verdicts(log: Log, signer: Signer) -> None:
     known = log.append("known")
-    replica = log.replica
+    replica = replica_of(log)
     _, child = signer.sign(log.topic, 2, [known.id], "child")
     _, orphan = signer.sign(log.topic, 2, [core.encode_id(core.encode_clock(1) + bytes(19))], "orphan")
     batch = replica.verify([known.value, child, b"broken", orphan])
@@ -136,18 +137,18 @@ def test_a_batch_comes_in_with_its_verdicts(log: Log, signer: Signer) -> None:
 def test_a_listener_is_notified_of_each_commit_and_of_the_end(log: Log) -> None:
     told: list[int | None] = []
     log.append("before")
-    with log.replica.listening(told.append):
+    with replica_of(log).listening(told.append):
         log.append("a")
         log.append_many(["b", "c"])
     log.append("after")
-    with log.replica.listening(told.append):
+    with replica_of(log).listening(told.append):
         log.close()
     assert told == [2, 4, None]
 
 
 def test_what_was_just_committed_is_in_memory_for_those_who_listen(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_RECENT", 3)
-    replica = log.replica
+    replica = replica_of(log)
     log.append("nobody listens")
     with replica.listening(lambda last: None):
         values = [log.append(number).value for number in range(5)]
@@ -163,16 +164,16 @@ def test_what_was_just_committed_is_in_memory_for_those_who_listen(log: Log, mon
 
 def test_little_is_kept_in_memory(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_RECENT_BYTES", 1000)
-    with log.replica.listening(lambda last: None):
+    with replica_of(log).listening(lambda last: None):
         log.append("small")
         log.append("x" * 2000)
         last = log.append("small")
-    assert log.replica.recent(0, 9) == []
-    assert log.replica.recent(2, 9) == [(3, last.value)]
+    assert replica_of(log).recent(0, 9) == []
+    assert replica_of(log).recent(2, 9) == [(3, last.value)]
 
 
 def test_a_closed_log_says_so(log: Log) -> None:
-    replica = log.replica
+    replica = replica_of(log)
     log.close()
     for call in (replica.count, replica.heads, replica.snapshot, replica.root):
         with pytest.raises(LogClosed):
@@ -182,24 +183,26 @@ def test_a_closed_log_says_so(log: Log) -> None:
 def test_what_another_log_lacks(log: Log, signer: Signer, opened: Callable[..., Log]) -> None:
     messages = log.append_many(range(300))
     other = opened()
-    assert [key for page in log.replica.lacking(other.replica) for key in page] == [each.key for each in messages]
+    assert [key for page in replica_of(log).lacking(replica_of(other)) for key in page] == [
+        each.key for each in messages
+    ]
     other.insert_many(messages[:100])
     other.append("its own", signer=signer)
-    found = [key for page in log.replica.lacking(other.replica) for key in page]
+    found = [key for page in replica_of(log).lacking(replica_of(other)) for key in page]
     assert found == [each.key for each in messages[100:]]
-    assert list(log.replica.messages(found)) == messages[100:]
+    assert list(replica_of(log).messages(found)) == messages[100:]
 
 
 def test_long_messages_are_read_a_few_at_a_time(log: Log) -> None:
     messages = log.append_many(bytes(2**20 * 3) for _ in range(5))
-    assert list(log.replica.messages([each.key for each in messages])) == messages
+    assert list(replica_of(log).messages([each.key for each in messages])) == messages
 
 
 def test_a_message_that_was_lost_is_damage(log: Log) -> None:
     messages = log.append_many(range(3))
     lost = messages[1].key[:-1] + bytes([messages[1].key[-1] ^ 1])
     with pytest.raises(CorruptLog, match=f"message {core.encode_id(lost)} is in the tree, but is not stored"):
-        list(log.replica.messages([messages[0].key, lost, messages[2].key]))
+        list(replica_of(log).messages([messages[0].key, lost, messages[2].key]))
 
 
 def test_encodings_by_the_canonical_one(log: Log) -> None:
@@ -209,7 +212,7 @@ def test_encodings_by_the_canonical_one(log: Log) -> None:
     assert lone is not None
     log.insert_many([encoded, lone])
     contents = [core.decode_id(each.content_id) for each in (canonical, other, lone)]
-    assert log.replica.encodings([*contents, bytes(20)]) == {
+    assert replica_of(log).encodings([*contents, bytes(20)]) == {
         contents[0]: canonical.key,
         contents[1]: other.key,
         contents[2]: lone.key,

@@ -10,6 +10,7 @@ import pytest
 
 from gossiplog import CorruptLog, CorruptSource, Log, Signer
 from gossiplog.log import writing
+from gossiplog.log.log import replica_of
 from gossiplog.log.serving import LogServer
 from gossiplog.protocol import wire
 
@@ -173,8 +174,8 @@ def test_a_source_with_a_leaf_that_no_search_finds_is_damaged(tmp_path: Path, op
 def test_damaged_leaves_are_not_served_in_parts(source: Log, path: Path) -> None:
     """A client that asks for children in parts, as after a reset of its stream, blamed the source."""
     change(path, "UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 150")
-    snapshot = source.snapshot()
-    server = LogServer(source.snapshot, None)
+    snapshot = replica_of(source).snapshot()
+    server = LogServer(replica_of(source).snapshot, None)
     key = [message.key for message in source][149]
     nodes = [child.key for child in snapshot.tree.span(snapshot.tree.root.level, None) if child.level == 1]
     node = max(found for found in nodes if found is not None and found <= key)

@@ -12,6 +12,7 @@ import pytest
 
 from gossiplog import CorruptLog, Log, LogWentBack, Signer, SQLiteStorage, core
 from gossiplog.log import state, writing
+from gossiplog.log.log import replica_of
 from gossiplog.message import PARENTS_OF_MANY_HEADS
 from gossiplog.storage.sqlite.tables import SQLiteReader
 from gossiplog.storage.sqlite.transactions import SQLiteTransaction
@@ -142,7 +143,7 @@ def test_a_root_costs_the_rows_of_its_page_however_many_there_are(
             log.insert(value)
         # The index is not due yet, and nobody has asked for the tree.
         assert rows.taken() == 0
-        assert log.snapshot().state.count == count + 400
+        assert replica_of(log).snapshot().state.count == count + 400
         assert rows.taken() < 100 * 40, count
 
 
@@ -188,7 +189,7 @@ def test_what_another_process_wrote_is_read_without_the_whole_index(
     for count, most in ((3_100, 100 * 40), (4_000, 2 * 4_000 + 200)):
         writer.insert_many(roots[len(writer) : count])
         rows.taken()
-        assert reader.snapshot().state.count == count
+        assert replica_of(reader).snapshot().state.count == count
         assert rows.taken() < most
         assert reader.root == writer.root
 
@@ -225,17 +226,17 @@ def went_back(tmp_path: Path, signer: Signer, opened: Callable[..., Log]) -> Log
         lambda log: log.root,
         lambda log: log.heads,
         lambda log: log.clock,
-        lambda log: log.snapshot(),
+        lambda log: replica_of(log).snapshot(),
         lambda log: log.append("more"),
         lambda log: log.append_many(range(2)),
         lambda log: log.insert(Signer(b"\2" * 32).sign(TOPIC, 1, [], "another's")[1]),
         lambda log: next(log.subscribe(after=5)),
-        lambda log: log.replica.count(),
-        lambda log: log.replica.heads(),
-        lambda log: log.replica.position(),
-        lambda log: log.replica.index(),
-        lambda log: log.replica.read_unindexed(),
-        lambda log: log.replica.page(None, None, reverse=False, limit=1, most_bytes=1),
+        lambda log: replica_of(log).count(),
+        lambda log: replica_of(log).heads(),
+        lambda log: replica_of(log).position(),
+        lambda log: replica_of(log).index(),
+        lambda log: replica_of(log).read_unindexed(),
+        lambda log: replica_of(log).page(None, None, reverse=False, limit=1, most_bytes=1),
     ],
 )
 def test_a_log_that_has_gone_back_is_neither_served_nor_built_upon(

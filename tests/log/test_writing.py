@@ -27,6 +27,7 @@ from gossiplog import (
     core,
 )
 from gossiplog.log import applying, writing
+from gossiplog.log.log import replica_of
 from gossiplog.log.state import INDEX_LAG, MOST_UNINDEXED_BYTES, MOST_UNINDEXED_PARENTS
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, PARENTS_OF_MANY_HEADS
 from gossiplog.storage import MemoryStorage
@@ -286,9 +287,9 @@ def test_the_keys_of_a_batch_are_not_listed_for_each_of_its_messages(
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(writing, "WORKING_SECONDS", 9.5)
     counts = commits(monkeypatch)
-    verified = applied.replica.check(applied.replica.verify(values))
+    verified = replica_of(applied).check(replica_of(applied).verify(values))
     batch = Counting(verified.batch)
-    assert len(applied.replica.insert(replace(verified, batch=batch)).inserted) == 40  # type: ignore[arg-type]
+    assert len(replica_of(applied).insert(replace(verified, batch=batch)).inserted) == 40  # type: ignore[arg-type]
     assert counts == [10, 20, 30, 40]
     assert batch.lists < len(counts)
 
@@ -476,7 +477,7 @@ def test_the_index_is_written_apart_from_messages(
     monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Log], signer: Signer, other_signer: Signer
 ) -> None:
     """Who calls `index` in time keeps messages from waiting for it."""
-    replica = opened(signer=signer).replica
+    replica = replica_of(opened(signer=signer))
     transactions: list[set[str]] = []
 
     def noting(name: str) -> None:
@@ -520,10 +521,10 @@ def test_messages_that_were_read_for_the_index_are_not_read_again(
     values = [other_signer.sign(TOPIC, 1, [], number)[1] for number in range(100 + later)]
     log.insert_many(values[:100])
     log.append("after them")
-    unindexed = log.replica.read_unindexed()
+    unindexed = replica_of(log).read_unindexed()
     log.insert_many(values[100:])
     if not is_alone:
-        other.replica.index()
+        replica_of(other).index()
     read: list[int] = []
     read_batch = core.read_batch
 
@@ -533,8 +534,8 @@ def test_messages_that_were_read_for_the_index_are_not_read_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(core, "read_batch", counted)
-        log.replica.index(unindexed)
-    position = log.replica.position()
+        replica_of(log).index(unindexed)
+    position = replica_of(log).position()
     assert position.indexed == position.count == len(values) + 1
     # Once for the state, and once for the rows; and the last, which is compared with the count.
     assert sum(read) <= 2 * later + 1
@@ -692,7 +693,7 @@ def test_a_few_messages_are_inserted_at_once_in_memory(opened: Callable[..., Log
     values = [signer.sign(TOPIC, 1, [], number)[1] for number in range(17)]
     for location, many, inserted in ((MemoryStorage(), 16, 16), (MemoryStorage(), 17, None), (":memory:", 1, None)):
         log = opened(location)
-        outcome = log.replica.insert_at_once(log.replica.verify(values[:many]))
+        outcome = replica_of(log).insert_at_once(replica_of(log).verify(values[:many]))
         assert (None if outcome is None else len(outcome.inserted)) == inserted
         assert len(log) == (inserted or 0)
         assert log.insert_many(values).inserted == 17 - (inserted or 0)
@@ -708,10 +709,10 @@ def test_what_takes_long_is_not_inserted_at_once(
     second, value = signer.sign(TOPIC, 2, ids, "second")
     batch = [value, *(signer.sign(TOPIC, 3, [core.encode_id(second), *ids[n:]], n)[1] for n in range(12))]
     monkeypatch.setattr(writing, "_LITTLE_LINKING_WORK", 100)
-    assert log.replica.insert_at_once(log.replica.verify(batch)) is None
+    assert replica_of(log).insert_at_once(replica_of(log).verify(batch)) is None
     assert len(log) == 50
     monkeypatch.undo()
-    outcome = log.replica.insert_at_once(log.replica.verify(batch))
+    outcome = replica_of(log).insert_at_once(replica_of(log).verify(batch))
     assert outcome is not None
     assert sorted(outcome.inserted) == [*range(13)]
     assert log.verify().messages == 63
@@ -725,7 +726,7 @@ def test_what_may_have_to_wait_is_not_inserted_at_once(
     log = opened(storage, payload=(lambda payload: None) if reason == "check" else None)
     if reason == "index":
         log.insert_many(other_signer.sign(TOPIC, 1, [], number)[1] for number in range(INDEX_LAG // 2 + 1))
-    batch = log.replica.verify([signer.sign(TOPIC, 1, [], "a root")[1]])
+    batch = replica_of(log).verify([signer.sign(TOPIC, 1, [], "a root")[1]])
     if reason == "sync":
         batch = replace(batch, is_synced=True)
     before = len(log)
@@ -740,25 +741,25 @@ def test_what_may_have_to_wait_is_not_inserted_at_once(
         thread = threading.Thread(target=hold)
         thread.start()
         assert held.wait(60)
-        assert log.replica.insert_at_once(batch) is None
-        assert log.replica.state_at_once() is None
+        assert replica_of(log).insert_at_once(batch) is None
+        assert replica_of(log).state_at_once() is None
         release.set()
         thread.join()
     else:
-        assert log.replica.insert_at_once(batch) is None
+        assert replica_of(log).insert_at_once(batch) is None
     assert len(log) == before
     if reason == "check":
-        assert log.replica.insert_at_once(log.replica.check(batch)) is not None
+        assert replica_of(log).insert_at_once(replica_of(log).check(batch)) is not None
 
 
 def test_the_state_after_a_few_messages_is_read_at_once_in_memory(opened: Callable[..., Log], signer: Signer) -> None:
     log, other = opened(MemoryStorage(), signer=signer), opened(":memory:", signer=signer)
     log.append_many(range(17))
-    assert log.replica.state_at_once() is None
-    assert log.replica.state() == log.replica.state_at_once()
+    assert replica_of(log).state_at_once() is None
+    assert replica_of(log).state() == replica_of(log).state_at_once()
     log.append("one more")
-    found = log.replica.state_at_once()
+    found = replica_of(log).state_at_once()
     assert found is not None
-    assert (found.count, found.tree.root) == (18, log.replica.root())
+    assert (found.count, found.tree.root) == (18, replica_of(log).root())
     other.append("a message")
-    assert other.replica.state_at_once() is None
+    assert replica_of(other).state_at_once() is None

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossiplog import Log, SignedMessage, _core
 from gossiplog.errors import NetworkError
 from gossiplog.event_loop import caller
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.http.listener import Address
 from gossiplog.net.http.server import serve
@@ -197,7 +198,7 @@ async def _until(reached: Callable[[], bool], logs: Sequence[Log]) -> None:
     committed, call_soon = Signal(), caller()
     with ExitStack() as stack:
         for log in logs:
-            stack.enter_context(log.replica.listening(lambda last: call_soon(committed.set)))
+            stack.enter_context(replica_of(log).listening(lambda last: call_soon(committed.set)))
         while not reached():
             await committed.wait()
 
@@ -230,9 +231,9 @@ def feed_and_writer(
     """A log's feed, which reports what others commit if there is a report, and what writes to the log for a driver."""
     workers, telemetry = WorkerPool(), telemetry or Telemetry(None)
     feed = ChangeFeed(
-        log.replica, workers, telemetry, report or (lambda event: None), lambda: report is not None, on_message
+        replica_of(log), workers, telemetry, report or (lambda event: None), lambda: report is not None, on_message
     )
-    return feed, LogWriter(log.replica, workers, telemetry, feed)
+    return feed, LogWriter(replica_of(log), workers, telemetry, feed)
 
 
 @asynccontextmanager

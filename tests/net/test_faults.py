@@ -15,6 +15,7 @@ from gossiplog import Log, LogWentBack, Signer, core
 from gossiplog.core import Node
 from gossiplog.errors import ConnectionLost, NetworkError, StreamRefused, StreamReset
 from gossiplog.log import following
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.replicator import driver, sessions
 from gossiplog.net.replicator.driver import Driver
@@ -246,13 +247,13 @@ async def test_peers_bring_back_what_a_log_has_lost_that_went_back(
 async def test_an_orphan_is_repaired_by_a_sync(network: Network, opened: Open, signer: Signer) -> None:
     ours, theirs = opened(signer=signer), opened()
     ours.append_many(range(50))
-    ((_, last),) = ours.replica.arrivals(49, 1)
+    ((_, last),) = replica_of(ours).arrivals(49, 1)
     heard = Heard()
     async with Driver(theirs, broadcast=QUICK, on_event=heard) as server, guest(network, server) as connection:
         await push(connection, server, wire.encode_push(wire.Insert(last.key, last.value)))
         _, asked = await connection.accept()
         await serve_sync(
-            asked, ours.replica, WorkerPool(), SyncServerConfig(), pytest.fail, lambda messages, size: None
+            asked, replica_of(ours), WorkerPool(), SyncServerConfig(), pytest.fail, lambda messages, size: None
         )
         await heard.wait(events.SyncEnded)
         assert ours.root == theirs.root

@@ -18,6 +18,7 @@ import pytest
 import gossiplog
 from gossiplog import Hub, Log, MemoryStorage, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError, RefusedByPeer, StorageError
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
@@ -124,13 +125,13 @@ async def test_gossip_is_stored_in_memory_without_a_thread(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = opened(MemoryStorage(), signer=signer), opened(MemoryStorage())
-    threads, insert = set[int](), theirs.replica.insert_at_once
+    threads, insert = set[int](), replica_of(theirs).insert_at_once
 
     def note(batch: VerifiedBatch) -> InsertOutcome | None:
         threads.add(threading.get_ident())
         return insert(batch)
 
-    monkeypatch.setattr(theirs.replica, "insert_at_once", note)
+    monkeypatch.setattr(replica_of(theirs), "insert_at_once", note)
     async with running(ours, theirs) as ((here, there), (_, told)):
         ours.append("the first")
         await until_idle(here, there)
@@ -145,8 +146,8 @@ async def test_what_is_not_stored_at_once_is_stored_in_order(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = opened(MemoryStorage(), signer=signer), opened(MemoryStorage())
-    turns, insert = itertools.cycle([False, True, False, False]), theirs.replica.insert_at_once
-    monkeypatch.setattr(theirs.replica, "insert_at_once", lambda batch: insert(batch) if next(turns) else None)
+    turns, insert = itertools.cycle([False, True, False, False]), replica_of(theirs).insert_at_once
+    monkeypatch.setattr(replica_of(theirs), "insert_at_once", lambda batch: insert(batch) if next(turns) else None)
     async with running(ours, theirs) as (_, (_, told)):
         for number in range(50):
             ours.append(number)
@@ -161,7 +162,7 @@ async def test_what_was_passed_on_is_stored_at_the_end(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = [opened(signer=signer), opened()]
-    insert, hold = logs[1].replica.insert, threading.Event()
+    insert, hold = replica_of(logs[1]).insert, threading.Event()
 
     def wait(batch: VerifiedBatch) -> InsertOutcome:
         hold.wait(10)
@@ -174,7 +175,7 @@ async def test_what_was_passed_on_is_stored_at_the_end(
             logs[0].append("the first")
             await until_idle(here, there)
             before = there.counters.network["gossip_accepted"]
-            monkeypatch.setattr(logs[1].replica, "insert", wait)
+            monkeypatch.setattr(replica_of(logs[1]), "insert", wait)
             for number in range(20):
                 logs[0].append(number)
                 await anyio.sleep(0.005)
@@ -191,7 +192,7 @@ async def test_accepted_messages_that_cannot_be_stored_come_later(
 ) -> None:
     ours, theirs = opened(signer=signer), opened()
     failures = iter([error, error])
-    insert = theirs.replica.insert
+    insert = replica_of(theirs).insert
 
     def fail(batch: VerifiedBatch) -> InsertOutcome:
         if (failure := next(failures, None)) is not None:
@@ -199,7 +200,7 @@ async def test_accepted_messages_that_cannot_be_stored_come_later(
         return insert(batch)
 
     async with running(ours, theirs) as ((_, there), _):
-        monkeypatch.setattr(theirs.replica, "insert", fail)
+        monkeypatch.setattr(replica_of(theirs), "insert", fail)
         for number in range(3):
             ours.append(number)
             await anyio.sleep(0.02)

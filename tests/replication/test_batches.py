@@ -9,6 +9,7 @@ import pytest
 from gossiplog import Signer, core
 from gossiplog.errors import RefusedMessage
 from gossiplog.log import Log
+from gossiplog.log.log import replica_of
 from gossiplog.protocol.sync import Received
 from gossiplog.replication.batches import VerifiedBatch, verify_received
 from tests.conftest import TOPIC
@@ -59,7 +60,7 @@ def test_an_outcome_names_what_became_of_each_message(log: Log, signer: Signer) 
     (key, first), (_, second) = values(signer, 2)
     parent = core.encode_clock(1) + bytes(19)
     _, orphan = signer.sign(TOPIC, 2, [core.encode_id(parent)], "orphan")
-    outcome = log.replica.insert(log.replica.verify([first, orphan, second, b"broken", first]))
+    outcome = replica_of(log).insert(replica_of(log).verify([first, orphan, second, b"broken", first]))
     assert (outcome.inserted, outcome.orphans, outcome.refused) == ([0, 2], [(1, [parent])], {})
     assert (outcome.duplicates, outcome.sequences) == (1, [range(1, 3)])
     assert [index for index, _ in outcome.invalid] == [3]

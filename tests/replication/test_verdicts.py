@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gossiplog import Log, Signer, core
+from gossiplog.log.log import replica_of
 from gossiplog.protocol.broadcast.events import Appended, Delivery, Judged, SyncBrought, Verdict
 from gossiplog.replication.verdicts import (
     WRONG_KEY,
@@ -41,7 +42,7 @@ def log(opened: Callable[..., Log]) -> Log:
 
 
 def reported(log: Log, deliveries: Sequence[Delivery]) -> list[Judgement]:
-    outcome = log.replica.insert(log.replica.verify([delivery.value for delivery in deliveries]))
+    outcome = replica_of(log).insert(replica_of(log).verify([delivery.value for delivery in deliveries]))
     return report_deliveries(deliveries, outcome)
 
 
@@ -147,7 +148,7 @@ def test_a_batch_of_a_sync(log: Log, sign: Callable[..., Pair]) -> None:
     forged = core.read_message(sign(1, payload=7)[1], TOPIC)
     broken = forged.value.replace(forged.signature, bytes(64))
     log.insert(known[1])
-    replica = log.replica
+    replica = replica_of(log)
     outcome = replica.insert(replica.verify([known[1], new[1], odd[1], broken, orphan[1]]))
     brought = report_sync(7, outcome)
     assert brought == SyncBrought(7, [known[0], new[0]], 1, [odd[0]], [(orphan[0], [NOBODY])], brought.invalid)

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 import gossiplog
 from gossiplog import Log, core
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, StorageError
+from gossiplog.log.log import replica_of
 from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.row_check import check_rows
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, read_options
@@ -124,7 +125,9 @@ def uses(ids: Iterable[str]) -> dict[str, Use]:
         "messages in reverse": lambda log: [message.id for message in log.messages(reverse=True, limit=20)],
         "a range of messages": lambda log: [message.id for message in log.messages(after=some[1], before=last)],
         "a range in reverse": lambda log: [message.id for message in log.messages(before=last, reverse=True, limit=40)],
-        "a page": lambda log: log.replica.page(core.decode_id(first), None, reverse=False, limit=50, most_bytes=20_000),
+        "a page": lambda log: replica_of(log).page(
+            core.decode_id(first), None, reverse=False, limit=50, most_bytes=20_000
+        ),
         "get": lambda log: [log.get(id).value for id in some],
         "content_id": lambda log: [log.content_id(id) for id in some],
         "contains": lambda log: [id in log for id in some],
@@ -163,7 +166,7 @@ def know(shape: Shape) -> Known:
         ids = tuple(message.id for message in messages[:: max(1, len(messages) // _ASKED)])
         reads = {name: _digest(use(log)) for name, use in uses(ids).items()}
         keys = frozenset(message.key for message in messages)
-        parents = log.replica.next_parents()
+        parents = replica_of(log).next_parents()
         root = log.root
         children = tuple(log.children(id) for id in ids)
     return Known(shape, reads, keys, ids, tuple(parents), _order(path), root, len(messages), children)

@@ -21,6 +21,7 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, printable, progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.files import explain_denial
+from gossiplog.log.log import replica_of
 from gossiplog.log.reassembly import find_repair_source
 from gossiplog.log.remains import count_lacking, count_set_aside
 from gossiplog.reprs import counted, listed, shell_path
@@ -316,7 +317,7 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
         yield from _schema(path)
         with gossiplog.log.open(path, read_only=True) as log:
             if quick:
-                log.replica.check_appendable()
+                replica_of(log).check_appendable()
                 yield Finding("messages", Severity.NOTE, "not verified (--quick)")
             else:
                 with progress("Verifying", len(log)) as advance:

@@ -8,6 +8,7 @@ import gossiplog.log
 from gossiplog.cli.findings import PROBLEMS, SOURCE, Finding, Severity, find_application
 from gossiplog.cli.output import progress
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
+from gossiplog.log.log import replica_of
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.location import server_health
@@ -52,7 +53,7 @@ def _contents(url: PostgresURL, quick: bool) -> Iterator[Finding]:
         with gossiplog.log.open(url, read_only=True) as opened:
             yield Finding("tables", Severity.FINE, f"version {SCHEMA}")
             if quick:
-                opened.replica.check_appendable()
+                replica_of(opened).check_appendable()
                 yield Finding("messages", Severity.NOTE, "not verified (--quick)")
             else:
                 with progress("Verifying", len(opened)) as advance:

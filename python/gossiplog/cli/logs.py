@@ -39,6 +39,7 @@ from gossiplog.errors import (
 from gossiplog.files import explain_denial
 from gossiplog.log import Log
 from gossiplog.log.applying import Setup, application
+from gossiplog.log.log import replica_of
 from gossiplog.reprs import counted, listed, shell_path
 from gossiplog.storage.base import PREFIX, ApplyTransaction
 from gossiplog.storage.postgres.url import PostgresURL
@@ -531,7 +532,7 @@ def rebuild(
         messages = len(log)
         is_due = log.is_rebuilding or apply_version > log.apply_version
         # Without tables there is nothing to request.
-        is_requested = functions is None and (is_due or log.replica.position().applied > 0)
+        is_requested = functions is None and (is_due or replica_of(log).position().applied > 0)
         if is_requested and not is_due:
             log.rebuild()
     if functions is not None:

@@ -36,7 +36,7 @@ from gossiplog.log.reading import (
 )
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Info, InsertResult, PullResult, VerifyResult, Written
-from gossiplog.log.state import Snapshot, States, unindexed
+from gossiplog.log.state import States, unindexed
 from gossiplog.log.view import LogView
 from gossiplog.log.walks import walk_back, walk_forward
 from gossiplog.log.writing import MOST_SIGNED, Run, Writer
@@ -230,7 +230,7 @@ class Log(Generic[P]):
         if source.topic != self.topic:
             raise TopicMismatch(f"cannot pull from a log of the topic {source.topic!r} into one of {self.topic!r}")
         with locating_damage(self._storage), raising_corrupt_log:
-            return pull(self._replica, lambda: LogServer(source.snapshot, sync_server), stop)
+            return pull(self._replica, lambda: LogServer(source._replica.snapshot, sync_server), stop)
 
     # Reading
 
@@ -271,7 +271,7 @@ class Log(Generic[P]):
             keys = []
         is_found = read(self._storage, lambda reader: bool(reader.sequences(keys)))
         if not is_found:
-            self.snapshot().check_absent(keys)
+            self._replica.snapshot().check_absent(keys)
         return is_found
 
     def __len__(self) -> int:
@@ -330,7 +330,7 @@ class Log(Generic[P]):
         if (after, before, limit) == (None, None, None):
             return by(all_messages(self._source, reverse, self._replica.count()))
         most = limit if author is None else None
-        found = by(messages_between(self._source, bounds(after, before), reverse, most, self.snapshot()))
+        found = by(messages_between(self._source, bounds(after, before), reverse, most, self._replica.snapshot()))
         return found if author is None else islice(found, limit)
 
     def count(self, *, after: str | None = None, before: str | None = None) -> int:
@@ -529,9 +529,10 @@ class Log(Generic[P]):
             ValueError: a cursor below 0, or larger than a log can be.
         """
         if isinstance(point, int):
-            return LogView(self, self._source, self._notifier.sequence_of(point))
+            return LogView(self, self._replica, self._source, self._notifier.sequence_of(point))
         keys = [key_of(id) for id in ([point] if isinstance(point, str) else point)]
-        return LogView(self, self._source, Past(self._source, self._read(lambda reader: self._sequences(reader, keys))))
+        past = Past(self._source, self._read(lambda reader: self._sequences(reader, keys)))
+        return LogView(self, self._replica, self._source, past)
 
     def _read(self, call: Callable[[Reader], _Result]) -> _Result:
         """Read; raise UnknownMessage only if the tree confirms it."""
@@ -558,15 +559,6 @@ class Log(Generic[P]):
         return rows
 
     # The log as a whole
-
-    def snapshot(self) -> Snapshot:
-        """Return the log as it is now, for a sync server or client; it does not change with the log."""
-        return Snapshot(self._storage, self._states.current())
-
-    @property
-    def replica(self) -> Replica:
-        """The log as the driver of a network uses it."""
-        return self._replica
 
     def info(self, progress: Callable[[int], object] | None = None) -> Info:
         """Return the log in figures. Counting what its authors wrote reads every message.
@@ -698,6 +690,11 @@ class Log(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<Log {self.topic!r} in {self._storage.place}{', closed' if self._is_closed else ''}>"
+
+
+def replica_of(log: Log[Any]) -> Replica:
+    """Return a log as networks, jobs and commands use it. Applications have no need for it, so that it is no method."""
+    return log._replica
 
 
 @contextmanager

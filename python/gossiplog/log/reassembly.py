@@ -12,7 +12,7 @@ from typing import Any
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, CorruptSource, InvalidMessage, StorageError
-from gossiplog.log.log import Log
+from gossiplog.log.log import Log, replica_of
 from gossiplog.log.remains import Remains, SoundValues, examine_remains
 from gossiplog.log.replica import Replica
 from gossiplog.message import key_of
@@ -37,7 +37,7 @@ def open_source(source: Log | Location) -> Iterator[ReplicaValues]:
         StorageError: it is no log, or cannot be read.
     """
     if isinstance(source, Log):
-        yield ReplicaValues(source.snapshot().storage, source.topic)
+        yield ReplicaValues(replica_of(source).snapshot().storage, source.topic)
         return
     if isinstance(source, str) and is_url(source) and not is_postgres_url(source):
         raise StorageError(f"{source} is no log's file, hub (ws://, wss://) or peer (a multiaddr)")

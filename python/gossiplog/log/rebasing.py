@@ -28,7 +28,7 @@ from types import MappingProxyType
 from gossiplog import core
 from gossiplog.core import SignedMessage
 from gossiplog.errors import EncodeError, RebaseError, UnknownMessage
-from gossiplog.log.log import Log
+from gossiplog.log.log import Log, replica_of
 from gossiplog.log.opening import open
 from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
@@ -111,7 +111,7 @@ class Rebase:
             message.key: _Lacking(message.author, tuple(map(key_of, message.parents)), key_of(message.content_id))
             for message in _messages_lacking(log, target)
         }
-        self._held = target.replica.encodings([*{each.content for each in self._lacking.values()}])
+        self._held = replica_of(target).encodings([*{each.content for each in self._lacking.values()}])
         self._dropped = self._find_dropped(list(drop), drop_descendants)
         self._kept = self._find_kept()
 
@@ -165,7 +165,7 @@ class Rebase:
         Raises:
             RebaseError: a message becomes too long, since it has more parents than before.
         """
-        heads = self._target.replica.next_parents()
+        heads = replica_of(self._target).next_parents()
         same_payload = self._find_same_payload()
         # By key: the messages that stand for one as a parent. One that is dropped has those of its parents; what the
         # target holds has none, since its heads stand for it.
@@ -173,7 +173,7 @@ class Rebase:
         # By key of a message that is signed anew, and by its content: its counterpart.
         signed: dict[bytes, Rebased] = {}
         firsts: dict[bytes, bytes] = {}
-        for message in self._log.replica.messages(list(self._lacking)):
+        for message in replica_of(self._log).messages(list(self._lacking)):
             key, each = message.key, self._lacking[message.key]
             parents = frozenset(found for parent in each.parents for found in standing.get(parent, ()))
             if key in self._dropped:
@@ -298,7 +298,7 @@ def rebase_file(
     # Before its write-ahead log is moved into the file: a damaged one is what `gossiplog repair` starts from.
     open(replacement.path, read_only=True).close()
     with replacement, open(replacement.path, read_only=True) as log:
-        position = log.replica.position()
+        position = replica_of(log).position()
         tables = replacement.other_tables
         # The disk need not have it before it gets its name.
         with open(SQLiteStorage(replacement.new, synchronous="off"), log.topic) as new:
@@ -349,8 +349,8 @@ def _insert(log: Log, values: Sequence[bytes]) -> None:
 
 def _messages_lacking(log: Log, target: Log) -> Iterator[SignedMessage]:
     """Yield the messages of a log that another one lacks, ascending by key."""
-    for keys in log.replica.lacking(target.replica):
-        yield from log.replica.messages(keys)
+    for keys in replica_of(log).lacking(replica_of(target)):
+        yield from replica_of(log).messages(keys)
 
 
 def rebase_command(log: str, target: str, drop: Sequence[str], options: Sequence[str] = ()) -> str:

@@ -17,7 +17,7 @@ from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, OlderSchema, StorageError
 from gossiplog.files import explain_denial, publish, sync
 from gossiplog.log.insertion import insert_many
-from gossiplog.log.log import Log
+from gossiplog.log.log import Log, replica_of
 from gossiplog.log.opening import open
 from gossiplog.log.remains import Remains, SoundValues, find_damaged, is_own_schema, open_remains
 from gossiplog.log.results import RecoverResult
@@ -135,7 +135,7 @@ def _insert(log: Log, own: SoundValues, remains: Remains, lost: int) -> RecoverR
     """Insert the sound messages, in the order in which they arrived."""
     places = remains.places
     keys = sorted(remains.rows, key=lambda key: places.get(key, math.inf))
-    result = insert_many(log.replica, own.in_order(keys), signed=True)
+    result = insert_many(replica_of(log), own.in_order(keys), signed=True)
     refused: list[tuple[int, GossipLogError]] = [(places[keys[index]], error) for index, error in result.refused]
     refused += _damaged(remains).items()
     return RecoverResult(result.inserted, result.duplicates, tuple(sorted(refused, key=lambda each: each[0])), lost)

@@ -30,7 +30,7 @@ from gossiplog.files import sync
 from gossiplog.log.applying import Applier
 from gossiplog.log.following import CommitNotifier
 from gossiplog.log.insertion import insert_many
-from gossiplog.log.log import Log
+from gossiplog.log.log import Log, replica_of
 from gossiplog.log.opening import open
 from gossiplog.log.payloads import Payloads
 from gossiplog.log.reassembly import Reassembly, ReplicaValues, open_source
@@ -278,7 +278,7 @@ class _Repair:
         """Provide a log of the sound messages that was brought up to date."""
         path = self._folder / "fetched.db"
         with open(SQLiteStorage(path, synchronous="off"), remains.topic) as log:
-            insert_many(log.replica, own.all(), signed=True, most_refused=0)
+            insert_many(replica_of(log), own.all(), signed=True, most_refused=0)
             fetch(log)
         with open_source(path) as replica:
             yield replica

@@ -41,8 +41,6 @@ class _Whole(Protocol):
     def is_ancestor(self, ancestor: str, descendant: str) -> bool: ...
     def ancestors(self, id: str) -> Iterator[SignedMessage]: ...
     def children(self, id: str) -> tuple[str, ...]: ...
-    @property
-    def replica(self) -> Replica: ...
 
 
 class LogView(Generic[P]):
@@ -55,8 +53,9 @@ class LogView(Generic[P]):
     them. A view of a cursor knows them without.
     """
 
-    def __init__(self, log: _Whole, source: Source[P], extent: Past | int) -> None:
+    def __init__(self, log: _Whole, replica: Replica, source: Source[P], extent: Past | int) -> None:
         self._log = log
+        self._replica = replica
         self._source = source
         self._extent = extent
 
@@ -167,7 +166,7 @@ class LogView(Generic[P]):
             return
         taken = 0
         for keys in self._keys(between):
-            yield from self._source.payloads.all_typed(self._log.replica.messages(keys))
+            yield from self._source.payloads.all_typed(self._replica.messages(keys))
             taken += len(keys)
         if between == (None, None) and taken != len(self):
             text = f"{counted(len(self), 'message')} were seen, but leaves are there for {taken:,}"

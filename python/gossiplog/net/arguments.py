@@ -12,6 +12,7 @@ from gossiplog.errors import StorageError
 from gossiplog.log import Log
 from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.callbacks import check_runs
+from gossiplog.log.log import replica_of
 
 # As the core's own parser of URLs sees it.
 _HUB_URL = re.compile(r"wss?://", re.IGNORECASE)
@@ -58,14 +59,14 @@ def check_log(log: Log[Any] | AsyncLog[Any], *, writes: bool) -> Log[Any]:
     check_type("log", log, Log, "a gossiplog.Log, such as gossiplog.open(path) returns, or a gossiplog.AsyncLog")
     if not writes:
         return log
-    if log.replica.read_only:
+    if replica_of(log).read_only:
         raise ValueError(
             f"{log!r} was opened read-only, so that it cannot store what others send: open it without read_only."
             " A gossiplog.Hub serves such a log to readers"
         )
-    if refusal := log.replica.write_refusal:
+    if refusal := replica_of(log).write_refusal:
         raise StorageError(
-            f"{log.replica.place} cannot store what others send: {refusal}. A hub serves such a log to readers"
+            f"{replica_of(log).place} cannot store what others send: {refusal}. A hub serves such a log to readers"
         )
     return log
 

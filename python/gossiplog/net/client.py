@@ -23,6 +23,7 @@ from gossiplog.errors import (
 )
 from gossiplog.log import Log
 from gossiplog.log.asynchronous.log import AsyncLog
+from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
@@ -108,7 +109,7 @@ class Client(Service):
         self._differs = False
 
     def _rebase_command(self, peer: PeerSession) -> str:
-        return rebase_command(self._log.replica.argument, self._name, list(peer.refusals.reported), self._options)
+        return rebase_command(replica_of(self._log).argument, self._name, list(peer.refusals.reported), self._options)
 
     async def _start(self, stack: AsyncExitStack) -> None:
         self._network = network = await stack.enter_async_context(open_network())

@@ -26,6 +26,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import NetworkError, StorageError
 from gossiplog.log import Log
 from gossiplog.log.asynchronous.log import AsyncLog
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings
 from gossiplog.net.events import PeerInfo
@@ -152,7 +153,7 @@ class Hub(Service):
                 names = "push_timeout, broadcast, sync_server, on_event and on_message"
                 raise ValueError(f"{names} are the peer's: give them to it")
         self._log = log
-        self._is_read_only = bool(log.replica.write_refusal)
+        self._is_read_only = bool(replica_of(log).write_refusal)
         self._peer = peer
         self._addresses = Addresses(None if limits is None else limits.connections_per_address)
         self._open_network = partial(open_network, limits)

@@ -20,6 +20,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import ConnectionLost, NetworkError, ProtocolError
 from gossiplog.log import Log
 from gossiplog.log.asynchronous.log import AsyncLog
+from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
@@ -177,7 +178,7 @@ class Peer(HostService):
         )
         self._router_kind = kind
         if forward is None:
-            forward = "stored" if log.replica.may_refuse or kind is not None else "verified"
+            forward = "stored" if replica_of(log).may_refuse or kind is not None else "verified"
         self._is_forwarded_early = forward == "verified"
         self._bootstrap = bootstrap
         self._announce = announce
@@ -325,7 +326,7 @@ class Peer(HostService):
         return Protocols.topics(protocols) if protocols else None
 
     def _rebase_command(self, peer: PeerSession) -> str:
-        return rebase_command(self.log.replica.argument, self._address_of(peer), list(peer.refusals.reported))
+        return rebase_command(replica_of(self.log).argument, self._address_of(peer), list(peer.refusals.reported))
 
     def _address_of(self, peer: PeerSession) -> str:
         """Return a multiaddr that leads to a peer, as far as one is known."""

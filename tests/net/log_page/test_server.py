@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import gossiplog
 from gossiplog import Hub, Log, Signer
 from gossiplog.errors import StorageError
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.http import event_stream
 from gossiplog.net.http.access import Access
@@ -189,7 +190,7 @@ async def test_a_log_that_fails_is_said_and_comes_back(
             raise StorageError("/a/secret/place is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(log.replica.__class__, "count", lambda replica: fail())
+            patch.setattr(replica_of(log).__class__, "count", lambda replica: fail())
             await reader.until(lambda: bool(reader.state["fault"]))
             assert "secret" not in reader.state["fault"]
             answer = await get(hub, "/dashboard/messages")

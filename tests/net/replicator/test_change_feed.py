@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from gossiplog import Log, MemoryStorage, SignedMessage, Signer
 from gossiplog.errors import InvalidPayload, LogClosed, StorageError
 from gossiplog.log import following
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
 from gossiplog.net.replicator.telemetry import Telemetry
@@ -42,7 +43,7 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.follow, 0)
         tasks.start_soon(made.deliver, 0)
-        await writer.insert(log.replica.verify(values))
+        await writer.insert(replica_of(log).verify(values))
         await heard.wait_for_messages(3)
         theirs = log.append("the application's")
         await heard.wait_for_messages(4)
@@ -193,14 +194,14 @@ async def test_own_messages_are_handed_to_the_application_as_they_are_committed(
         tasks.start_soon(made.deliver, 0)
         await anyio.wait_all_tasks_blocked()
         for number in range(3):
-            batch = log.replica.verify([signer.sign(log.topic, 1, [], number)[1]])
+            batch = replica_of(log).verify([signer.sign(log.topic, 1, [], number)[1]])
             assert writer.insert_at_once(batch) is not None
             assert [message.payload for message in heard.messages] == [*range(number + 1)]
         await anyio.wait_all_tasks_blocked()
         assert len(turns) == 1, "the task of `deliver` was woken"
         # What is long is read on a thread, and what follows it comes after it.
-        await writer.insert(log.replica.verify([signer.sign(log.topic, 1, [], "x" * 2**15)[1]]))
-        await writer.insert(log.replica.verify([signer.sign(log.topic, 1, [], "last")[1]]))
+        await writer.insert(replica_of(log).verify([signer.sign(log.topic, 1, [], "x" * 2**15)[1]]))
+        await writer.insert(replica_of(log).verify([signer.sign(log.topic, 1, [], "last")[1]]))
         await heard.wait_for_messages(5)
         tasks.cancel_scope.cancel()
     assert [message.payload for message in heard.messages] == [0, 1, 2, "x" * 2**15, "last"]
@@ -220,7 +221,7 @@ async def test_what_the_application_raises_at_a_message_ends_the_delivery(opened
             tasks.start_soon(made.deliver, 0)
             await anyio.wait_all_tasks_blocked()
             for number in range(2):
-                batch = log.replica.verify([signer.sign(log.topic, 1, [], number)[1]])
+                batch = replica_of(log).verify([signer.sign(log.topic, 1, [], number)[1]])
                 # The message is stored, and passed on.
                 assert writer.insert_at_once(batch) is not None
     assert calls == [0]
@@ -230,7 +231,7 @@ async def test_what_the_application_raises_at_a_message_ends_the_delivery(opened
 async def test_nothing_is_inserted_at_once_while_a_transaction_of_ours_runs(opened: Open, signer: Signer) -> None:
     log = opened(MemoryStorage())
     made, writer = feed_and_writer(log, None)
-    batch = log.replica.verify([signer.sign(log.topic, 1, [], "a root")[1]])
+    batch = replica_of(log).verify([signer.sign(log.topic, 1, [], "a root")[1]])
     async with made.writing:
         assert writer.insert_at_once(batch) is None
     assert writer.insert_at_once(batch) is not None

@@ -17,6 +17,7 @@ import gossiplog
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageError
 from gossiplog.event_loop import caller
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
 from gossiplog.net.replicator import gossip as validation
@@ -66,7 +67,7 @@ async def test_messages_go_both_ways_and_are_reported_once_in_order(
 
 
 def arrivals(log: Log) -> list[tuple[gossiplog.SignedMessage, int]]:
-    return [(message, sequence) for sequence, message in log.replica.arrivals(0, 100_000)]
+    return [(message, sequence) for sequence, message in replica_of(log).arrivals(0, 100_000)]
 
 
 async def test_leaving_ends_the_exchanges_and_says_so(network: Network, opened: Open, signer: Signer) -> None:

@@ -14,6 +14,7 @@ import trio.testing
 from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import StorageError
+from gossiplog.log.log import replica_of
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.fairness import (
     BURST_SECONDS,
@@ -58,7 +59,7 @@ async def judged(
     async def insert(values: Sequence[bytes]) -> InsertOutcome:
         if fails:
             raise StorageError("the disk is full")
-        return await threads.write(lambda: log.replica.insert(log.replica.verify(values)))
+        return await threads.write(lambda: replica_of(log).insert(replica_of(log).verify(values)))
 
     def report(*events: broadcast.InEvent) -> None:
         reported.extend(events)
@@ -102,7 +103,7 @@ async def test_accepted_gossip_is_stored_out_of_turn(opened: Open, signer: Signe
     telemetry, threads, done = Telemetry(None), WorkerPool(), anyio.Event()
 
     async def insert(values: Sequence[bytes]) -> InsertOutcome:
-        return await threads.write(lambda: log.replica.insert(log.replica.verify(values)))
+        return await threads.write(lambda: replica_of(log).insert(replica_of(log).verify(values)))
 
     async def insert_batch() -> InsertOutcome:
         if defective:
@@ -135,7 +136,7 @@ async def test_accepted_gossip_is_stored_at_once(opened: Open, signer: Signer, t
     def insert() -> InsertOutcome | None:
         if isinstance(trouble, Exception):
             raise trouble
-        return None if trouble is not None else log.replica.insert_at_once(log.replica.verify([value]))
+        return None if trouble is not None else replica_of(log).insert_at_once(replica_of(log).verify([value]))
 
     queue = InsertQueue(insert_nothing, Shares(), telemetry, lambda *events: reported.extend(events), no_defect)
     is_stored = queue.store_at_once([delivery], insert)
@@ -200,7 +201,7 @@ async def test_a_defect_costs_the_peer_whose_message_brought_it_to_light(
         sizes.append(len(values))
         if not marked.isdisjoint(values):
             raise error
-        return log.replica.insert(log.replica.verify(values))
+        return replica_of(log).insert(replica_of(log).verify(values))
 
     done = anyio.Event()
 
@@ -320,7 +321,7 @@ class TestVirtualTime:
 
         async def insert(values: Sequence[bytes]) -> InsertOutcome:
             await anyio.sleep(0.001 * len(values))
-            return log.replica.insert(log.replica.verify(values))
+            return replica_of(log).insert(replica_of(log).verify(values))
 
         def report(*events: broadcast.InEvent) -> None:
             nonlocal inserted
@@ -359,7 +360,7 @@ class TestVirtualTime:
 
         async def insert(values: Sequence[bytes]) -> InsertOutcome:
             await anyio.sleep(0.0001 * len(values))
-            return log.replica.insert(log.replica.verify(values))
+            return replica_of(log).insert(replica_of(log).verify(values))
 
         def report(*events: broadcast.InEvent) -> None:
             arrived.update((event.delivery.key, anyio.current_time()) for event in events if isinstance(event, Judged))
@@ -387,7 +388,7 @@ class TestVirtualTime:
         log = opened()
 
         async def insert(values: Sequence[bytes]) -> InsertOutcome:
-            return log.replica.insert(log.replica.verify(values))
+            return replica_of(log).insert(replica_of(log).verify(values))
 
         shares = Shares()
         began = anyio.current_time()

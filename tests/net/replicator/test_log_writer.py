@@ -14,6 +14,7 @@ import pytest
 
 from gossiplog import Log, Signer, core
 from gossiplog.errors import CorruptLog, StorageError
+from gossiplog.log.log import replica_of
 from gossiplog.log.state import INDEX_LAG, State, States, UnindexedMessages
 from gossiplog.net import events
 from gossiplog.net.replicator import log_writer
@@ -31,7 +32,7 @@ Open = Callable[..., Log]
 
 async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     log, telemetry = opened(), Telemetry(None)
-    replica, (_, made) = log.replica, feed_and_writer(log, telemetry=telemetry)
+    replica, (_, made) = replica_of(log), feed_and_writer(log, telemetry=telemetry)
     failures, tried = [StorageError("the disk is full")] * 3, 0
     write = replica.try_writing
 
@@ -66,7 +67,7 @@ async def test_the_work_of_a_transaction_is_measured_as_its_threads_processor_ti
 ) -> None:
     """What a thread waits for, on a busy machine, is nobody's work."""
     log = opened()
-    replica, (_, made) = log.replica, feed_and_writer(log)
+    replica, (_, made) = replica_of(log), feed_and_writer(log)
     insert = replica.insert
     used: list[float] = []
 
@@ -132,7 +133,7 @@ async def test_short_messages_take_few_turns_on_threads(
 async def test_the_index_follows_messages_in_transactions_of_its_own(opened: Open, signer: Signer) -> None:
     """A message that writes the index over many others keeps those who wait for it waiting."""
     log = opened()
-    replica, (_, made) = log.replica, feed_and_writer(log)
+    replica, (_, made) = replica_of(log), feed_and_writer(log)
     values = [signer.sign(replica.topic, 1, [], number)[1] for number in range(3 * INDEX_LAG)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.write_index)
@@ -152,7 +153,7 @@ async def test_no_message_waits_while_others_are_read_for_the_index(
 ) -> None:
     """Under an attack with roots, the slowest messages waited for that."""
     log = opened()
-    replica, (feed, made) = log.replica, feed_and_writer(log)
+    replica, (feed, made) = replica_of(log), feed_and_writer(log)
     read_batch = core.read_batch
     kept_waiting: list[bool] = []
 
@@ -177,7 +178,7 @@ async def test_an_index_that_another_process_has_written_is_not_written_again(
     opened: Open, signer: Signer, tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, other = (opened(tmp_path / "log.db", synchronous="off") for _ in range(2))
-    replica, (_, made) = log.replica, feed_and_writer(log)
+    replica, (_, made) = replica_of(log), feed_and_writer(log)
     await made.insert_values([signer.sign(replica.topic, 1, [], n)[1] for n in range(200)])
     assert replica.is_index_behind
     transactions: list[int] = []
@@ -189,10 +190,10 @@ async def test_an_index_that_another_process_has_written_is_not_written_again(
 
     def read_unindexed() -> UnindexedMessages:
         if not late:
-            other.replica.index()
+            replica_of(other).index()
         found = read()
         if late:
-            other.replica.index()
+            replica_of(other).index()
         return found
 
     monkeypatch.setattr(log._storage, "transaction", counted)
@@ -221,7 +222,7 @@ async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
     opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened()
-    replica, (_, made) = log.replica, feed_and_writer(log)
+    replica, (_, made) = replica_of(log), feed_and_writer(log)
     failures = [StorageError("the disk is full"), CorruptLog(["a row is lost"])]
     index = replica.index
 
@@ -256,7 +257,7 @@ async def test_files_that_lose_their_names_are_reported_once(
     log = opened(path)
     happened: list[events.Event] = []
     telemetry = Telemetry(happened.append)
-    look, looks = log.replica.check_files, 0
+    look, looks = replica_of(log).check_files, 0
     # No file is moved in the middle of a look, which would say where it is by then.
     looking = threading.Lock()
 
@@ -272,7 +273,7 @@ async def test_files_that_lose_their_names_are_reported_once(
             await anyio.sleep(0)
         telemetry.flush()
 
-    monkeypatch.setattr(log.replica, "check_files", check_files)
+    monkeypatch.setattr(replica_of(log), "check_files", check_files)
     _, made = feed_and_writer(log, telemetry=telemetry)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.watch_files)

@@ -11,6 +11,7 @@ import pytest
 import trio.testing
 
 from gossiplog import CorruptLog, Log, Signer
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.replicator import push
 from gossiplog.net.replicator.change_feed import ChangeFeed
@@ -156,14 +157,14 @@ async def test_a_few_messages_are_read_at_once_and_heads_looked_up_on_a_thread(
         raise CorruptLog(["a row is lost"])
 
     if is_damaged:
-        monkeypatch.setattr(log.replica, "known", known)
+        monkeypatch.setattr(replica_of(log), "known", known)
     messages = [signer.sign(log.topic, 1, [], number) for number in range(8)]
     head, _ = signer.sign(log.topic, 1, [], "elsewhere")
     frames = [wire.encode_push(wire.Insert(*message)) for message in messages]
     frames.insert(4, wire.encode_push(wire.Update([head])))
     inserts = InsertQueue(cast("Any", None), Shares(), Telemetry(None), cast("Any", None), cast("Any", None))
     pushes = Pushes(
-        log.replica,
+        replica_of(log),
         Noting(),
         cast("ChangeFeed", None),
         inserts,
@@ -183,7 +184,7 @@ async def test_a_few_messages_are_read_at_once_and_heads_looked_up_on_a_thread(
     received = [broadcast.Received(broadcast.Delivery(1, *message)) for message in messages]
     heads = broadcast.HeadsReceived(1, (), 1) if is_damaged else broadcast.HeadsReceived(1, (head,), 0)
     assert reported == [*received[:4], heads, *received[4:]]
-    assert called == [log.replica.known]
+    assert called == [replica_of(log).known]
     assert failed == (["looking up what a peer has"] if is_damaged else [])
 
 
@@ -204,7 +205,7 @@ class TestVirtualTime:
 
         async def insert(values: Sequence[bytes]) -> InsertOutcome:
             await anyio.sleep(seconds)
-            return log.replica.insert(log.replica.verify(values))
+            return replica_of(log).insert(replica_of(log).verify(values))
 
         def report(event: broadcast.InEvent) -> None:
             match event:
@@ -218,7 +219,9 @@ class TestVirtualTime:
             raise AssertionError(what)
 
         inserts = InsertQueue(insert, Shares(), Telemetry(None), lambda *events: None, fail, is_read=lambda: True)
-        pushes = Pushes(log.replica, Inline(), cast("ChangeFeed", None), inserts, report, fail, lambda peer: None, fail)
+        pushes = Pushes(
+            replica_of(log), Inline(), cast("ChangeFeed", None), inserts, report, fail, lambda peer: None, fail
+        )
         connection = cast("Connection", Unconnected())
         writer = PeerSession(1, "the hub", connection, may_write=True)
         peer = PeerSession(1, "the writer", connection, may_write=True, origin="a writer")

@@ -19,6 +19,7 @@ from gossiplog import Log, MemoryStorage, Signer, core
 from gossiplog._core import PanicException
 from gossiplog.errors import CorruptLog, StorageError, StreamReset
 from gossiplog.log import replica, writing
+from gossiplog.log.log import replica_of
 from gossiplog.net.replicator import sync
 from gossiplog.net.replicator.fairness import Shares
 from gossiplog.net.replicator.refusals import Refusals
@@ -80,7 +81,12 @@ def serving(log: Log, config: SyncServerConfig | None = None) -> Source:
 
     async def source(end: End) -> None:
         await serve_sync(
-            cast("Stream", end), log.replica, Inline(), config or SyncServerConfig(), blame, lambda messages, size: None
+            cast("Stream", end),
+            replica_of(log),
+            Inline(),
+            config or SyncServerConfig(),
+            blame,
+            lambda messages, size: None,
         )
 
     return source
@@ -132,7 +138,7 @@ class Bench:
         self._tasks = tasks
         self._numbers = 0
         self.syncs = Syncs(
-            log.replica,
+            replica_of(log),
             Inline(),
             self._insert,
             Shares(),
@@ -140,14 +146,14 @@ class Bench:
             self._fail,
             self._find,
             self.telemetry,
-            Refusals(log.replica, Inline(), self.telemetry, "refusals", {}, lambda peer: ""),
+            Refusals(replica_of(log), Inline(), self.telemetry, "refusals", {}, lambda peer: ""),
         )
 
     async def _insert(self, batch: VerifiedBatch) -> InsertOutcome:
         if self.broken is not None:
             raise self.broken
         await anyio.sleep(self.seconds)
-        return self.log.replica.insert(batch)
+        return replica_of(self.log).insert(batch)
 
     def _fail(self, doing: str, error: Exception) -> None:
         self.failures.append((doing, error))
@@ -326,7 +332,7 @@ async def test_a_source_that_hangs_up_is_a_failure_and_what_came_stays(opened: O
     async def one_answer(end: End, request: wire.Request) -> None:
         nonlocal answered
         assert isinstance(request, wire.GetValues)
-        values = full.replica.snapshot().values(request.keys, wire.MAX_FRAME)
+        values = replica_of(full).snapshot().values(request.keys, wire.MAX_FRAME)
         assert values is not None
         answered = len(values)
         await end.send(wire.encode_answer(wire.Values(values)))
@@ -403,7 +409,7 @@ async def test_a_violation_is_named(opened: Open, full: Log) -> None:
 async def test_a_value_of_another_message_is_a_violation_and_what_came_before_stays(opened: Open, full: Log) -> None:
     async def swap(end: End, request: wire.Request) -> None:
         assert isinstance(request, wire.GetValues)
-        values = full.replica.snapshot().values(request.keys, wire.MAX_FRAME)
+        values = replica_of(full).snapshot().values(request.keys, wire.MAX_FRAME)
         assert values is not None
         await end.send(wire.encode_answer(wire.Values([*values[:10], *reversed(values[10:])])))
         await silence(end, request)
@@ -517,7 +523,7 @@ class Reader:
     async def run(self) -> None:
         self.aborted = await serve_sync(
             cast("Stream", self._theirs),
-            self._log.replica,
+            replica_of(self._log),
             Inline(),
             self._config,
             self.blamed.append,

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 
 import gossiplog
 from gossiplog import MemoryStorage, core
+from gossiplog.log.log import replica_of
 from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.events import (
     ACCEPTED,
@@ -181,7 +182,7 @@ class Peers(RuleBasedStateMachine):
 
     def look(self) -> None:
         """Something may have been stored."""
-        self.stored = set(self.log.replica.known(KEYS))
+        self.stored = set(replica_of(self.log).known(KEYS))
 
     def lacking(self, peer: int) -> list[Message]:
         """What an honest peer holds and the log lacks."""
@@ -309,7 +310,7 @@ class Peers(RuleBasedStateMachine):
         ready = [item for item in HISTORY if not self.has(item.key) and all(map(self.has, item.parents))]
         if ready:
             message = ready[number % len(ready)]
-            outcome = self.log.replica.insert(self.log.replica.verify([message.value]))
+            outcome = replica_of(self.log).insert(replica_of(self.log).verify([message.value]))
             self.look()
             if outcome.inserted:
                 self.miss(None)
@@ -320,7 +321,7 @@ class Peers(RuleBasedStateMachine):
     def store(self, count: int) -> None:
         """Some of what waits is stored together, each with all that the driver must say of it."""
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
-        reports = insert(self.log.replica, batch)
+        reports = insert(replica_of(self.log), batch)
         self.look()
         for event in reports:
             assert isinstance(event, Judged)
@@ -368,7 +369,7 @@ class Peers(RuleBasedStateMachine):
             found = sorted({item.key: item for item in (pool[n % len(pool)] for n in chosen)}.values(), key=key_first)
         if not found:
             return
-        outcome = self.log.replica.insert(self.log.replica.verify([message.value for message in found]))
+        outcome = replica_of(self.log).insert(replica_of(self.log).verify([message.value for message in found]))
         self.look()
         if peer in HOSTILE and (outcome.invalid or outcome.orphans):
             self.guilty.add(peer)

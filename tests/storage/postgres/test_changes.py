@@ -9,6 +9,7 @@ import pytest
 
 from gossiplog import Log, Signer, StorageError
 from gossiplog.log import following
+from gossiplog.log.log import replica_of
 from gossiplog.storage.postgres import changes
 from gossiplog.storage.postgres.changes import CommitListener, Connection
 from gossiplog.storage.postgres.storage import PostgresStorage
@@ -75,7 +76,7 @@ def test_own_commits_and_those_of_other_logs_are_not_announced(
     for number in range(3):
         announced.append(number)
         elsewhere.append(number)
-    announced.replica.index()
+    replica_of(announced).index()
     before = calls.count
     other.append("another's")
     # What was announced before would have come before.

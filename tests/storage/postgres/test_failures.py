@@ -13,6 +13,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, LogWentBack, Signer, StorageError
+from gossiplog.log.log import replica_of
 from gossiplog.storage.postgres import storage as postgres_storage
 from gossiplog.storage.postgres.storage import PostgresStorage
 from tests.postgres import Server, own_server
@@ -419,7 +420,7 @@ def test_a_standby_is_read_from_and_refuses_writes_until_it_is_promoted(
             assert [message.payload for message in next(arrivals)] == ["replayed"]
             assert not log._storage.announces_commits
         with opened(standby.url("followed"), signer=signer) as log:
-            assert log.replica.write_refusal == "the server is a standby, which takes no writes"
+            assert replica_of(log).write_refusal == "the server is a standby, which takes no writes"
             with pytest.raises(StorageError, match="takes no writes: it is a standby"):
                 log.append("refused")
             # The standby stops following, and lacks what its server acknowledges then.

@@ -11,6 +11,7 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, NotALog, RebaseResult, SignedMessage, Signer, StorageError
+from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_file
 from gossiplog.storage.postgres import connections, replacement
 from gossiplog.storage.postgres.replacement import SchemaReplacement
@@ -102,8 +103,8 @@ def test_a_rebase_puts_a_new_generation_in_the_place_of_the_log(url: str, target
     finally:
         postgres_server.drop_role("replacement_reader")
     with gossiplog.open(url, apply=note, setup=setup) as log:
-        assert log.replica.position().generation == 1
-        assert log.replica.position().applied == 3
+        assert replica_of(log).position().generation == 1
+        assert replica_of(log).position().applied == 3
         log.append("three", signer=US)
     assert postgres_server.run(f"SELECT text FROM {schema}.notes") == [("theirs",), ("one",), ("two",), ("three",)]
 
@@ -258,7 +259,7 @@ def replica(url: str) -> Iterator[Log]:
     """The messages of a log that is damaged then."""
     write(url, *range(100))
     with gossiplog.open(url) as log:
-        log.replica.index()
+        replica_of(log).index()
     with gossiplog.open(":memory:", TOPIC) as log:
         log.pull(url)
         yield log

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog import CorruptLog, GossipLogError, Log, NotALog, Signer
 from gossiplog.log import writing
+from gossiplog.log.log import replica_of
 from gossiplog.storage.sqlite.tables import BESIDE, TABLES
 from tests.strategies import alternative, repeatable
 
@@ -99,19 +100,19 @@ def uses(log: Log, ids: list[str], other: Path) -> Iterator[Callable[[], object]
         yield lambda id=id: log.is_ancestor(first, id)
         yield lambda id=id: log.content_id(id)
         yield lambda id=id: id in log
-        yield lambda id=id: log.replica.value(id)
-        yield lambda id=id: log.replica.frontiers(id, 99, 10**6)
+        yield lambda id=id: replica_of(log).value(id)
+        yield lambda id=id: replica_of(log).frontiers(id, 99, 10**6)
     yield lambda: len(log)
     yield lambda: log.count(after=first)
     yield lambda: log.heads
     yield lambda: log.clock
     yield lambda: log.root
     yield log.info
-    yield log.snapshot
-    yield log.replica.next_parents
-    yield log.replica.try_writing
-    yield lambda: log.replica.page(None, None, reverse=False, limit=9, most_bytes=10**6)
-    yield lambda: log.replica.arrivals(0, 9)
+    yield replica_of(log).snapshot
+    yield replica_of(log).next_parents
+    yield replica_of(log).try_writing
+    yield lambda: replica_of(log).page(None, None, reverse=False, limit=9, most_bytes=10**6)
+    yield lambda: replica_of(log).arrivals(0, 9)
     yield lambda: first_of(log)
     with gossiplog.open(":memory:", TOPIC, signer=SIGNER) as empty:
         yield lambda: empty.pull(log)

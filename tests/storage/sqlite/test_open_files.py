@@ -21,6 +21,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import CorruptLog, LossWarning, StorageError
 from gossiplog.log import Log
+from gossiplog.log.log import replica_of
 from gossiplog.storage.sqlite import files, open_files
 from gossiplog.storage.sqlite.commit_count import CommitCount
 
@@ -90,7 +91,7 @@ def test_an_open_log_without_a_name_says_how_it_is_saved(path: Path, lose: Calla
     lose(path)
     way = rf"with Ctrl-C or SIGTERM, .* saves all as {path}\.saved\. .* sync COPY"
     with pytest.raises(StorageError, match=way):
-        log.replica.check_files()
+        replica_of(log).check_files()
     copy = path.with_name("copy.db")
     assert log.backup(copy) == STORED + 1
     with pytest.raises(StorageError, match="All that it held is saved"):
@@ -208,10 +209,10 @@ def test_the_former_file_is_named_where_a_backup_was_restored_beside_a_running_p
         each.rename(damaged / each.name)
     way_back = f"move that file away before, and the former one back{', with the files beside it' * with_others}$"
     with pytest.raises(StorageError, match=r": move it back from .*/damaged/the log\.db"):
-        log.replica.check_files()
+        replica_of(log).check_files()
     shutil.copy(backup, path)
     with pytest.raises(StorageError, match=way_back) as raised:
-        log.replica.check_files()
+        replica_of(log).check_files()
     replaced = f"the file {path} was replaced by another file while the log was open"
     former = f". The program has the former one open, which is {damaged / path.name} now. Start it (the server) anew"
     assert str(raised.value).startswith(f"{replaced}, so nothing more is written to it{former}")
@@ -261,7 +262,7 @@ def test_a_moved_file_is_saved_whose_write_ahead_log_is_deleted(
     for suffix in others:
         Path(f"{path}{suffix}").unlink()
     with pytest.raises(StorageError, match=r"was moved away .* saves all as"):
-        log.replica.check_files()
+        replica_of(log).check_files()
     with pytest.raises(StorageError, match=r"was moved away while the log was open\. All that it held is saved"):
         log.close()
     with opened(path.with_name("the log.db.saved")) as log:
@@ -342,7 +343,7 @@ def test_where_nothing_can_be_saved_beside_it_the_temporary_folder_takes_it(
     fault(path, monkeypatch)
     place = "the temporary folder" if fault is lose_folder else f"{path}.saved"
     with pytest.raises(StorageError, match=rf"it saves all as .*{place}\. Until"):
-        log.replica.check_files()
+        replica_of(log).check_files()
     with pytest.raises(StorageError, match=rf"All that it held is saved as {tmp_path}/gossiplog-") as raised:
         log.close()
     command = re.search(r"saved as .*?: (.*) puts it back", str(raised.value))
@@ -448,7 +449,7 @@ def test_a_reader_saves_nothing(path: Path, lose: Callable[[Path], None]) -> Non
     with warned, gossiplog.open(path, read_only=True) as log:
         lose(path)
         with pytest.raises(StorageError, match=r"while the log was open.* log\.backup\(PATH\) in it makes a copy"):
-            log.replica.check_files()
+            replica_of(log).check_files()
         log.backup(copy)
     with opened(copy) as log:
         assert log.verify().messages == STORED

@@ -26,6 +26,7 @@ from gossiplog.cli.serve.descriptors import descriptor_warning, raise_descriptor
 from gossiplog.cli.serve.log import server_log, utc
 from gossiplog.errors import GossipLogError, KeyFileError
 from gossiplog.log import Log
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.garbage import collect_rarely
@@ -225,8 +226,8 @@ def _open_and_serve(place: LogPlace, topic: str | None, options: Options, output
         open_log(place, topic, makes=True, say=_warn) as log,
         Printer(sys.stdout.fileno(), dropped, gone) as printer,
     ):
-        log.replica.check_appendable()
-        if refusal := log.replica.write_refusal:
+        replica_of(log).check_appendable()
+        if refusal := replica_of(log).write_refusal:
             LOGGER.warning("clients can only read: %s", one_line(refusal))
 
         def show(text: str, fields: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ from gossiplog.errors import (
     StorageError,
 )
 from gossiplog.log import Log
+from gossiplog.log.log import replica_of
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.net.http.addresses import host_of, source_of
 from gossiplog.net.http.admission import Admission
@@ -146,7 +147,7 @@ class _Api:
 
         def read() -> bytes:
             # Not all heads: anybody can make them many, and everybody may ask for them.
-            parents = self._log.replica.next_parents()
+            parents = replica_of(self._log).next_parents()
             # Of one state: the clock follows from the parents, which are in the order of their clocks.
             clock = core.decode_clock(core.decode_id(parents[-1]))[0] if parents else 0
             return b'{"clock":%d,"parents":%b}' % (1 + clock, _ids_json(parents))
@@ -171,7 +172,7 @@ class _Api:
         reverse, limit = _order(query) == "desc", _limit(query)
 
         def open_page() -> Page:
-            rows, is_more = self._log.replica.page(
+            rows, is_more = replica_of(self._log).page(
                 after, before, reverse=reverse, limit=limit, most_bytes=MAX_PAGE_BYTES
             )
             text = _text([value for _, value in rows], self._log.topic)
@@ -187,7 +188,7 @@ class _Api:
         id = request.path_params["id"]
 
         def open_one() -> Page:
-            return Page(_text([self._log.replica.value(id)], self._log.topic, is_list=False), {})
+            return Page(_text([replica_of(self._log).value(id)], self._log.topic, is_list=False), {})
 
         return ExpensiveResponse(self._admission, _READING_BYTES, open_one)
 
@@ -241,7 +242,7 @@ class _Api:
 
         def find() -> bytes:
             try:
-                found = self._log.replica.frontiers(id, MAX_LINKS, MAX_READ)
+                found = replica_of(self._log).frontiers(id, MAX_LINKS, MAX_READ)
             except LimitExceeded as error:
                 raise HTTPException(413, f"the ancestors of message {id} cannot be answered: {error}") from error
             return b"[%b]" % b",".join(b'{"clock":%d,"links":%b}' % (clock, _ids_json(ids)) for clock, ids in found)

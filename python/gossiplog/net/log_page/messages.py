@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from gossiplog import core
 from gossiplog.errors import EncodeError, UnknownMessage
 from gossiplog.log import Log
+from gossiplog.log.log import replica_of
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.message import key_of
 from gossiplog.reprs import frozen, without_bidi
@@ -124,7 +125,7 @@ def detail(log: Log, id: str) -> Entry:
         DecodeError: text that is no id.
         UnknownMessage: it is not in the log.
     """
-    found = entry(log.replica.value(id), log.topic, MOST_DETAIL)
+    found = entry(replica_of(log).value(id), log.topic, MOST_DETAIL)
     children = log.children(id, limit=MOST_RELATIVES + 1)
     return found | {"children": list(children[:MOST_RELATIVES]), "more_children": len(children) > MOST_RELATIVES}
 
@@ -185,12 +186,12 @@ def _descending(
     limit: int = MOST_MESSAGES,
     most_bytes: int = MOST_BYTES,
 ) -> Window:
-    rows, older = log.replica.page(None, before, reverse=True, limit=limit, most_bytes=most_bytes)
+    rows, older = replica_of(log).page(None, before, reverse=True, limit=limit, most_bytes=most_bytes)
     return Window(_entries(log, rows, known or {}), older, False)
 
 
 def _ascending(log: Log, after: bytes, limit: int, most_bytes: int) -> tuple[list[Entry], bool]:
-    rows, newer = log.replica.page(after, None, reverse=False, limit=limit, most_bytes=most_bytes)
+    rows, newer = replica_of(log).page(after, None, reverse=False, limit=limit, most_bytes=most_bytes)
     return _entries(log, rows, {})[::-1], newer
 
 

@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Scope
 from gossiplog import core
 from gossiplog.errors import StorageError
 from gossiplog.log import Log
+from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.http.admission import Admission, Overloaded
 from gossiplog.net.http.answers import JSON_TYPE, ExpensiveResponse, Page, Written, as_json, read_query
@@ -223,7 +224,7 @@ class LogPage:
     async def _changed_log(self) -> dict[str, _Section]:
         """Read the log, if it has changed."""
         try:
-            count = await self._admission.run_cheap(self._log.replica.count)
+            count = await self._admission.run_cheap(replica_of(self._log).count)
             if count == self._count and not self._sections.get("fault"):
                 return {}
             async with self._admission.reserve(messages.READING_BYTES):
@@ -242,7 +243,7 @@ class LogPage:
         return {"fault": "", "log": found, "latest": {"added": added, "oldest": oldest, "older": window.older}}
 
     def _read_log(self) -> tuple[messages.Window, dict[str, Any]]:
-        replica = self._log.replica
+        replica = replica_of(self._log)
         # The state first: what is committed meanwhile is a change for the next look.
         state, heads = replica.state(), replica.heads()
         window = messages.latest(self._log, {entry["id"]: entry for entry in self._latest.messages})

@@ -33,6 +33,7 @@ from gossiplog.errors import (
     StorageError,
 )
 from gossiplog.log import Log
+from gossiplog.log.log import replica_of
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.replicator.change_feed import ChangeFeed
@@ -113,7 +114,7 @@ class Driver(Service):
         on_message: Callable[[SignedMessage], None] | None = None,
     ) -> None:
         super().__init__()
-        self.replica: Replica = log.replica
+        self.replica: Replica = replica_of(log)
         self.protocols = Protocols(log.topic)
         self.peers_changed = Signal()
         self._sync_server = sync_server or SyncServerConfig()

@@ -8,6 +8,7 @@ from enum import Enum
 import gossiplog
 from gossiplog import core
 from gossiplog.errors import ProtocolError
+from gossiplog.log.log import replica_of
 from gossiplog.protocol import gossip, wire
 from gossiplog.protocol.push import Push
 from gossiplog.protocol.sync import Server, SyncServerConfig
@@ -162,7 +163,7 @@ class HostilePeer:
         return core.read_message(value, TOPIC).key, value
 
     def _serve(self, stream: StreamEnd) -> None:
-        snapshot = Forged(dict([self._forged()])) if self.kind is Kind.FORGED_LOG else self._log.snapshot()
+        snapshot = Forged(dict([self._forged()])) if self.kind is Kind.FORGED_LOG else replica_of(self._log).snapshot()
         config = SyncServerConfig(requests=0) if self.kind is Kind.ABORTER else None
         server = Server(snapshot, now=self._kernel.now, config=config)
         change: Callable[[bytes], bytes] = _swap_values if self.kind is Kind.LIAR else bytes

@@ -15,6 +15,7 @@ from typing import Any
 import gossiplog
 from gossiplog import core
 from gossiplog.errors import ProtocolError
+from gossiplog.log.log import replica_of
 from gossiplog.log.replica import Replica
 from gossiplog.protocol.broadcast import events
 from gossiplog.protocol.broadcast.config import BroadcastConfig
@@ -128,7 +129,7 @@ class Driver:
     def __init__(self, peer: Peer, log: gossiplog.Log) -> None:
         self.alive = True
         self._peer = peer
-        self._replica = log.replica
+        self._replica = replica_of(log)
         self._kernel = peer.kernel
         self._random = peer.kernel.random
         self._machine = peer.habits.machine(Random(self._random.getrandbits(32)), peer.habits.broadcast)

@@ -23,6 +23,7 @@ import gossiplog.log
 from gossiplog.errors import EventsRefused, StorageError
 from gossiplog.files import publish
 from gossiplog.log.insertion import insert_many
+from gossiplog.log.log import replica_of
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
@@ -233,7 +234,7 @@ def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
     inserted = 0
     with gossiplog.log.open(stage.path("log"), topic) as log:
         while some := list(islice(values, _SLICE)):
-            inserted += insert_many(log.replica, some, signed=True).inserted
+            inserted += insert_many(replica_of(log), some, signed=True).inserted
     if inserted != number:
         raise StorageError(f"of {counted(number, 'message')}, {inserted:,} could be stored in {stage.path('log')}")
     return number

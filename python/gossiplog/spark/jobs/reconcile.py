@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
+from gossiplog.log.log import replica_of
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
@@ -170,7 +171,7 @@ def _look(location: str) -> Replica:
     """Return a replica as it is now. Its root follows from the index that its writers keep."""
     try:
         with gossiplog.log.open(location, read_only=True) as log:
-            state = log.snapshot().state
+            state = replica_of(log).snapshot().state
             root = state.tree.root
             return Replica(location, log.topic, state.count, root.level, root.hash.hex())
     except CorruptLog as error:

@@ -24,6 +24,7 @@ from pyspark.sql.types import BinaryType, StructType
 import gossiplog.log
 from gossiplog.errors import NotALog, OptionError, ValuesRefused
 from gossiplog.log.insertion import insert_many
+from gossiplog.log.log import replica_of
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
@@ -119,7 +120,7 @@ class LogArrowWriter(DataSourceArrowWriter):
         inserted = duplicates = 0
         with gossiplog.log.open(self._path, self._topic) as log:
             while some := list(islice(values, _SLICE)):
-                result = insert_many(log.replica, some, signed=True)
+                result = insert_many(replica_of(log), some, signed=True)
                 inserted += result.inserted
                 duplicates += result.duplicates
                 for _, error in result.refused:
