@@ -79,6 +79,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("arguments", "garbage", "rate_limited_log", "service", "timers"),
         ("transport",),
         ("events", "host_service"),
+        ("event_stream",),
         ("bootstrap", "routing"),
         ("replicator",),
         ("http",),

@@ -14,6 +14,7 @@ Python lists what each inherits.
 - settings of the protocols: BroadcastConfig, GossipConfig, SyncServerConfig
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
   Pruned, RefusalsReported, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
+- the same as a stream: EventStream, EventsDropped
 - errors, of which GossipLogError is the base, in `gossiplog.errors`:
     - of values and messages: DecodeError, EncodeError, InvalidMessage, InvalidPayload, MissingParents, RefusedMessage,
       UnknownMessage
@@ -100,12 +101,14 @@ if TYPE_CHECKING:
     from gossiplog.log.asynchronous.opening import AsyncLogOpening, open_async
     from gossiplog.log.recovery import recover
     from gossiplog.net.client import Client, connect
+    from gossiplog.net.event_stream import EventStream
     from gossiplog.net.events import (
         Committed,
         Connected,
         Defect,
         Disconnected,
         Event,
+        EventsDropped,
         Failed,
         Grafted,
         MessagesRefused,
@@ -143,10 +146,11 @@ else:
         "gossiplog.net.http.access": ("Access", "Token"),
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (
-            *("Committed", "Connected", "Defect", "Disconnected", "Event", "Failed", "Grafted", "MessagesRefused"),
-            *("PeerInfo", "Pruned", "RefusalsReported", "Rejected", "Served", "Subscribed", "SyncEnded"),
-            *("SyncProgressed", "SyncStarted", "Unsubscribed"),
+            *("Committed", "Connected", "Defect", "Disconnected", "Event", "EventsDropped", "Failed", "Grafted"),
+            *("MessagesRefused", "PeerInfo", "Pruned", "RefusalsReported", "Rejected", "Served", "Subscribed"),
+            *("SyncEnded", "SyncProgressed", "SyncStarted", "Unsubscribed"),
         ),
+        "gossiplog.net.event_stream": ("EventStream",),
         "gossiplog.net.hub": ("Hub",),
         "gossiplog.net.transport.limits": ("Limits",),
         "gossiplog.net.peer": ("Peer",),
@@ -206,6 +210,8 @@ __all__ = [
     "Disconnected",
     "EncodeError",
     "Event",
+    "EventStream",
+    "EventsDropped",
     "Failed",
     "Fork",
     "GossipConfig",

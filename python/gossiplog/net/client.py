@@ -27,6 +27,7 @@ from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
+from gossiplog.net.event_stream import MOST_WAITING, EventStream, EventStreams
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import bare_token, load_token
 from gossiplog.net.replicator.defects import DefectFound
@@ -101,6 +102,7 @@ class Client(Service):
         self._driver = Driver(log, rebase_command=self._rebase_command, **replication)
         self._network: Network | None = None
         self._running = False
+        self._streams = EventStreams()
         self.hub_root: Node | None = None
         self.may_write: bool | None = None
         self.hub_fault = ""
@@ -112,6 +114,7 @@ class Client(Service):
         return rebase_command(replica_of(self._log).argument, self._name, list(peer.refusals.reported), self._options)
 
     async def _start(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._streams.end)
         self._network = network = await stack.enter_async_context(open_network())
         await stack.enter_async_context(self._driver)
         tasks = await stack.enter_async_context(background())
@@ -152,6 +155,19 @@ class Client(Service):
     def peers(self) -> tuple[PeerInfo, ...]:
         """The hub, while there is a connection to it."""
         return tuple(PeerInfo(each.name, "hub", replicates=True, dialer=True) for each in self._driver.peers)
+
+    def events(self, *, most: int = MOST_WAITING) -> EventStream:
+        """Return what happens from now on, for `async for`: what `on_event` is called with.
+
+        The stream ends after the client has ended. While more than `most` events wait, the oldest are dropped, and an
+        EventsDropped with their number comes in their place.
+
+        Raises:
+            RuntimeError: the client is not running.
+            ValueError: `most` is below 1.
+        """
+        self._check_running()
+        return self._streams.open(self._driver.telemetry.register, most)
 
     async def synced(self) -> None:
         """Wait until this log and the hub's hold the same messages, and `on_event` was called with how they came.

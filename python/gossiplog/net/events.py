@@ -298,6 +298,17 @@ class Defect:
     times: int
 
 
+@frozen
+class EventsDropped:
+    """In a stream of events: here were others, which were dropped because nobody took them in time.
+
+    Attributes:
+        count: how many.
+    """
+
+    count: int
+
+
 Event: TypeAlias = (
     Connected
     | Disconnected

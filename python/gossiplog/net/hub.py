@@ -29,6 +29,7 @@ from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings
+from gossiplog.net.event_stream import MOST_WAITING, EventStream, EventStreams
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
 from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
@@ -167,6 +168,7 @@ class Hub(Service):
             on_message=on_message,
         )
         self._running: _Running | None = None
+        self._streams = EventStreams()
         self._has_warned = False
         # Of the WebSockets since the start.
         self._numbers = itertools.count(1)
@@ -211,6 +213,7 @@ class Hub(Service):
 
     async def _start(self, stack: AsyncExitStack) -> None:
         stack.callback(self._allow_restart)
+        stack.callback(self._streams.end)
         network = await stack.enter_async_context(self._open_network())
         driver = self._make_driver() if self._peer is None else self._peer.driver
         running = _Running(network, driver, self._peer)
@@ -233,6 +236,20 @@ class Hub(Service):
     def _stop(self, running: _Running) -> None:
         self._counters = running.counters
         self._running = None
+
+    def events(self, *, most: int = MOST_WAITING) -> EventStream:
+        """Return what happens from now on, for `async for`: what `on_event` is called with.
+
+        The stream ends after the hub has ended. While more than `most` events wait, the oldest are dropped, and an
+        EventsDropped with their number comes in their place.
+
+        Raises:
+            RuntimeError: the hub is not running.
+            ValueError: `most` is below 1.
+        """
+        if self._running is None:
+            raise RuntimeError(_NOT_STARTED)
+        return self._streams.open(self._running.driver.telemetry.register, most)
 
     def replace_tokens(self, read_token: Tokens, write_token: Tokens) -> int:
         """Ask callers for other tokens from now on, and disconnect clients whose token does not give the same rights.

@@ -24,6 +24,7 @@ from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
+from gossiplog.net.event_stream import MOST_WAITING, EventStream, EventStreams
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.host_service import LISTEN, HostService, Identity, identity_seed
 from gossiplog.net.rate_limited_log import keep_latest
@@ -185,9 +186,11 @@ class Peer(HostService):
         self._listeners = len(listen)
         self._connections = (limits or Limits()).connections
         self._running: _Running | None = None
+        self._streams = EventStreams()
         self._counters = Counters()
 
     async def _start(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._streams.end)
         # The host cannot call the reference implementation's: with GOSSIPLOG_CORE=python all gossip is stored first.
         is_possible = core.GossipValidator is GossipValidator
         validator = GossipValidator(self.log.topic) if self._is_forwarded_early and is_possible else None
@@ -255,6 +258,18 @@ class Peer(HostService):
         """What was counted since the peer started; after its end, until then."""
         found = self._running.counters if self._running is not None else self._counters
         return replace(found, connection_limits=MappingProxyType({"mesh": self._connections}))
+
+    def events(self, *, most: int = MOST_WAITING) -> EventStream:
+        """Return what happens from now on, for `async for`: what `on_event` is called with.
+
+        The stream ends after the peer has ended. While more than `most` events wait, the oldest are dropped, and an
+        EventsDropped with their number comes in their place.
+
+        Raises:
+            RuntimeError: the peer is not running.
+            ValueError: `most` is below 1.
+        """
+        return self._streams.open(self._there.driver.telemetry.register, most)
 
     async def joined(self, address: str) -> None:
         """Wait until messages are exchanged with a peer.

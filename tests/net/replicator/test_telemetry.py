@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 
+import anyio
 import pytest
 
 from gossiplog._core import PanicException
 from gossiplog.core import encode_id
 from gossiplog.errors import CorruptLog, RefusedMessage, StorageError
 from gossiplog.net import events
+from gossiplog.net.event_stream import EventStream
 from gossiplog.net.rate_limited_log import LINES
 from gossiplog.net.replicator.telemetry import BOUNDS, Counters, Histogram, Latency, Telemetry, log_level_of
 from gossiplog.protocol.sync import Statistics
@@ -215,6 +217,21 @@ def test_a_network_s_counts_are_added() -> None:
     found = own.with_network({"streams": 1, "violations": 0, "bytes_sent": 10, "bytes_received": 20}, 30)
     assert (found.bytes_sent, found.bytes_received, found.held) == (11, 22, 33)
     assert found.network == {"streams": 5, "defects": 0, "violations": 0}
+
+
+async def test_a_stream_is_an_application_for_as_long_as_somebody_holds_it() -> None:
+    telemetry = Telemetry(None)
+    stream = EventStream(2)
+    assert not telemetry.is_heard
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(telemetry.until_heard)
+        await anyio.wait_all_tasks_blocked()
+        telemetry.register(stream)
+    telemetry.emit(events.Connected("a"))
+    assert await anext(stream) == events.Connected("a")
+    assert telemetry.is_heard
+    del stream
+    assert not telemetry.is_heard
 
 
 async def test_who_listens_gets_events_at_once_for_the_time_of_a_block() -> None:

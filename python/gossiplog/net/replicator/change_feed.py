@@ -272,7 +272,10 @@ class ChangeFeed:
 
     async def report_commits(self, cursor: int) -> None:
         """Notify the application of commits: with one event of those that come close together."""
-        while self._telemetry.is_heard:
+        while True:
+            if not self._telemetry.is_heard:
+                await self._telemetry.until_heard()
+                cursor = self._followed
             if cursor >= self._followed:
                 await self._committed.wait()
                 continue

@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import accumulate
 from types import MappingProxyType
+from weakref import WeakSet
 
 import anyio
 
 from gossiplog.core import encode_id
 from gossiplog.errors import CorruptLog, RefusedMessage
 from gossiplog.net import events
+from gossiplog.net.event_stream import EventStream
 from gossiplog.net.rate_limited_log import RateLimitedLog, keep_latest, one_line
+from gossiplog.net.transport.stream import Signal
 from gossiplog.replication.batches import InsertOutcome
 from gossiplog.reprs import counted, frozen, listed
 
@@ -196,6 +199,8 @@ class Telemetry:
         self._on_event = on_event
         self._argument = argument
         self._listeners: tuple[Callable[[events.Event], object], ...] = ()
+        self._streams: WeakSet[EventStream] = WeakSet()
+        self._heard = Signal()
         self._waiting: deque[events.Event] = deque()
         self._due = anyio.Event()
         self._counts: Counter[str] = Counter()
@@ -247,7 +252,17 @@ class Telemetry:
     @property
     def is_heard(self) -> bool:
         """Whether there is an application that listens."""
-        return self._on_event is not None
+        return self._on_event is not None or len(self._streams) > 0
+
+    async def until_heard(self) -> None:
+        """Wait until there is an application that listens."""
+        while not self.is_heard:
+            await self._heard.wait()
+
+    def register(self, stream: EventStream) -> None:
+        """Put each event into a stream, for as long as somebody holds it."""
+        self._streams.add(stream)
+        self._heard.set()
 
     def count(self, **amounts: int) -> None:
         """Add to some of the counters that are numbers."""
@@ -384,6 +399,8 @@ class Telemetry:
                 )
         for listener in self._listeners:
             listener(event)
+        for stream in self._streams:
+            stream.put(event)
         if self._on_event is not None:
             self._waiting.append(event)
             self._due.set()

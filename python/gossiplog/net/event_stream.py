@@ -1,0 +1,113 @@
+"""Events as a stream: what `on_event` is called with, for `async for`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import NoReturn, Self
+from weakref import WeakSet
+
+import anyio
+
+from gossiplog.checks import check_number
+from gossiplog.net.events import Event, EventsDropped
+from gossiplog.net.transport.stream import Signal
+
+MOST_WAITING = 1024
+"""Events that wait in a stream by default; some hundred kilobytes."""
+
+
+class EventStream(AsyncIterator[Event | EventsDropped]):
+    """What happens from now on, until its hub, client or peer has ended. Made by their `events`.
+
+        async for event in hub.events():
+            match event:
+                case gossiplog.Connected(peer=peer): ...
+
+    Who does not keep up loses the oldest events, and gets an EventsDropped with their number in their place. A step
+    that is cancelled loses nothing. A stream that nobody holds any more is forgotten.
+
+    Args:
+        most: events that wait.
+    """
+
+    def __init__(self, most: int) -> None:
+        check_number("most", most)
+        if most < 1:
+            raise ValueError(f"most is {most}: expected 1 or more")
+        self._waiting: deque[Event] = deque(maxlen=most)
+        self._dropped = 0
+        self._has_ended = False
+        self._news = Signal()
+        self._turn = anyio.ResourceGuard("iterating over these events")
+
+    def put(self, event: Event) -> None:
+        """Add an event, in the place of the oldest where too many wait."""
+        if self._has_ended:
+            return
+        if len(self._waiting) == self._waiting.maxlen:
+            self._dropped += 1
+        self._waiting.append(event)
+        self._news.set()
+
+    def end(self) -> None:
+        """Have it end once all events that wait have been taken."""
+        self._has_ended = True
+        self._news.set()
+
+    def close(self) -> None:
+        """End it at once, and the wait of the task that iterates. To be called on the event loop."""
+        self._waiting.clear()
+        self._dropped = 0
+        self.end()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event | EventsDropped:
+        with self._turn:
+            while not self._waiting:
+                if self._has_ended:
+                    raise StopAsyncIteration
+                await self._news.wait()
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            return EventsDropped(dropped)
+        return self._waiting.popleft()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("events come by `async for event in ...events()`")
+
+
+class EventStreams:
+    """The streams of a hub, a client or a peer, which end with it."""
+
+    def __init__(self) -> None:
+        self._open: WeakSet[EventStream] = WeakSet()
+
+    def open(self, register: Callable[[EventStream], object], most: int) -> EventStream:
+        """Return a new stream.
+
+        Args:
+            register: of the telemetry whose events it gets.
+            most: events that wait.
+        """
+        stream = EventStream(most)
+        self._open.add(stream)
+        register(stream)
+        return stream
+
+    def end(self) -> None:
+        """End all streams, once what waits in them has been taken."""
+        for stream in [*self._open]:
+            stream.end()
+        self._open.clear()
