@@ -578,23 +578,30 @@ class GossipMessage:
 class GossipValidator:
     """Decide which messages of gossip on a topic are accepted before they are stored.
 
-    It accepts a valid message if each of its parents is stored or accepted. Report the messages that were stored
-    (`stored`, `finish`). It knows at least the last 262,144 keys that were reported or looked up. It accepts nothing
-    while 16 MiB of accepted messages are not stored, or one has not been stored for a second. Its methods may be called
-    from several threads.
+    It accepts a valid message if each of its parents is stored or accepted; one that lacks some waits for them for
+    half a second, as up to 1,024 do, and 4 MiB. Report the messages that were stored (`stored`, `finish`). It knows
+    at least the last 262,144 keys that were reported or looked up. It accepts nothing while 16 MiB of accepted
+    messages are not stored, or one has not been stored for a second. Its methods may be called from several
+    threads.
     """
 
     def __new__(cls, topic: str) -> GossipValidator: ...
-    def validate(self, messages: Sequence[tuple[int, bytes]], now: float) -> list[Literal["accept", "known", "defer"]]:
-        """Decide about the data of publications; a Host does so by itself.
+    def validate(
+        self, messages: Sequence[tuple[int, int, bytes]], now: float
+    ) -> list[tuple[int, Literal["accept", "known", "defer"]]]:
+        """Decide about publications, and about those of earlier calls that waited; a Host does so by itself.
 
         Args:
-            messages: each with a number for who passed it on.
+            messages: each with a ticket, which names it in the answer, and a number for who passed it on.
             now: seconds since any fixed moment.
 
         Returns:
-            For each whether it is accepted, was stored before, or is left to the caller to decide.
+            The tickets that are decided, ascending: whether the message is accepted, was stored before, or is left to
+            the caller to decide. One that is missing waits for its parents.
         """
+    @property
+    def waits(self) -> bool:
+        """Whether messages wait for their parents: call `validate` again soon, also where nothing else comes."""
     def take(self) -> tuple[Batch, list[int]] | None:
         """Take accepted messages, parents first, with the numbers of those who passed them on: 1,024 at most."""
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -79,23 +80,42 @@ class Validators(RuleBasedStateMachine):
         super().__init__()
         self.validators: list[Any] = [core.GossipValidator(TOPIC) for core in (_core, reference)]
         self.now = 0.0
+        self.tickets = itertools.count(1)
+        self.undecided: dict[int, tuple[int, float]] = {}
         self.stored: set[bytes] = set()
-        self.accepted: set[bytes] = set()
+        # With the time of each.
+        self.accepted: dict[bytes, float] = {}
         self.taken: list[tuple[Any, Any]] = []
 
-    @rule(indices=st.lists(st.integers(0, len(PUBLICATIONS) - 1), max_size=12), later=st.sampled_from([0, 0.5, 1.5]))
+    @rule(
+        indices=st.lists(st.integers(0, len(PUBLICATIONS) - 1), max_size=12),
+        later=st.sampled_from([0, 0, 0.25, 0.5, 1.5]),
+    )
     def validate(self, indices: list[int], later: float) -> None:
         self.now += later
-        messages = [(index, PUBLICATIONS[index]) for index in indices]
+        messages = [(next(self.tickets), index, PUBLICATIONS[index]) for index in indices]
+        self.undecided |= {ticket: (index, self.now) for ticket, index, _ in messages}
         first, second = (validator.validate(messages, self.now) for validator in self.validators)
         assert first == second
-        inserts = [MESSAGES[index] for index, decision in zip(indices, first, strict=True) if decision == "accept"]
-        assert {MESSAGES[index][0] for index in indices if first[indices.index(index)] == "known"} <= self.stored
-        accepted = [_core.verify(value, TOPIC) for _, value in inserts]
-        assert [message.key for message in accepted] == [key for key, _ in inserts]
-        self.accepted |= {message.key for message in accepted}
+        waits = [validator.waits for validator in self.validators]
+        decided: dict[str, list[int]] = {"accept": [], "known": [], "defer": []}
+        for ticket, decision in first:
+            decided[decision].append(self.undecided.pop(ticket)[0])
+        assert waits == [bool(self.undecided)] * 2
+        assert all(self.now - since < 0.5 for _, since in self.undecided.values())
+        assert {MESSAGES[index][0] for index in decided["known"]} <= self.stored
+        accepted = [_core.verify(MESSAGES[index][1], TOPIC) for index in decided["accept"]]
+        assert [message.key for message in accepted] == [MESSAGES[index][0] for index in decided["accept"]]
+        was_behind = any(self.now - since > 1 for since in self.accepted.values())
+        assert not (was_behind and accepted)
+        self.accepted |= dict.fromkeys((message.key for message in accepted), self.now)
         parents = {_core.decode_id(parent) for message in accepted for parent in message.parents}
-        assert parents <= self.stored | self.accepted
+        assert parents <= self.stored | self.accepted.keys()
+        # What waits lacks something, or the log falls behind.
+        held = self.stored | self.accepted.keys()
+        for index, _ in self.undecided.values():
+            parents = set(map(_core.decode_id, _core.read_message(MESSAGES[index][1], TOPIC).parents))
+            assert was_behind or parents - held
 
     @rule()
     def take(self) -> None:
@@ -122,8 +142,9 @@ class Validators(RuleBasedStateMachine):
             validator.stored_batch(batch, held)
             validator.finish(batch)
         self.stored |= {keys[index] for index in held}
-        self.accepted = set() if any(keys[index] not in self.stored for index in lost) else self.accepted
-        self.accepted -= self.stored
+        if any(keys[index] not in self.stored for index in lost):
+            self.accepted = {}
+        self._note_stored()
 
     @rule(indices=st.lists(st.integers(0, len(MESSAGES) - 4), max_size=3))
     def come_from_elsewhere(self, indices: list[int]) -> None:
@@ -131,7 +152,10 @@ class Validators(RuleBasedStateMachine):
         for validator in self.validators:
             validator.stored(keys)
         self.stored |= set(keys)
-        self.accepted -= self.stored
+        self._note_stored()
+
+    def _note_stored(self) -> None:
+        self.accepted = {key: since for key, since in self.accepted.items() if key not in self.stored}
 
 
 @pytest.mark.slow
@@ -148,23 +172,39 @@ def test_no_verdict_vector_is_accepted_that_is_refused(core: ModuleType) -> None
             key = _core.verify(value, TOPIC).key
         except InvalidMessage as error:
             key = _core.decode_id(error.id) if error.id is not None else bytes([1]) * 20
-            assert validator.validate([(1, publication((key, value)))], 0.0) == ["defer"]
+            # One whose signature alone does not hold may wait, and is left then.
+            found = validator.validate([(1, 7, publication((key, value)))], 0.0) or validator.validate([], 0.5)
+            assert found == [(1, "defer")]
         else:
-            expected = "defer" if _core.verify(value, TOPIC).parents else "accept"
-            assert validator.validate([(1, publication((key, value)))], 0.0) == [expected]
+            expected = [] if _core.verify(value, TOPIC).parents else [(1, "accept")]
+            assert validator.validate([(1, 7, publication((key, value)))], 0.0) == expected
 
 
 @pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
 def test_what_is_accepted_again_before_it_is_taken_is_fresh_once(core: ModuleType) -> None:
     validator = core.GossipValidator(TOPIC)
-    assert validator.validate([(1, publication(FIRST[0]))], 0.0) == ["accept"]
+    assert validator.validate([(1, 5, publication(FIRST[0]))], 0.0) == [(1, "accept")]
     lost, _ = validator.take()
-    again = [(2, publication(SECOND[0]))]
-    assert validator.validate(again, 0.0) == ["accept"]
+    again = [(2, 6, publication(SECOND[0]))]
+    assert validator.validate(again, 0.0) == [(2, "accept")]
     validator.finish(lost)
-    assert validator.validate(again, 0.0) == ["accept"]
+    assert validator.validate(again, 0.0) == [(2, "accept")]
     batch, sources = validator.take()
-    assert (batch.keys, batch.fresh, batch.duplicates, sources) == ([SECOND[0][0]] * 2, 1, [1], [2, 2])
+    assert (batch.keys, batch.fresh, batch.duplicates, sources) == ([SECOND[0][0]] * 2, 1, [1], [6, 6])
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_so_many_wait_and_no_more(core: ModuleType) -> None:
+    parents = [_core.encode_id(FIRST[0][0])]
+    children = [_core.sign(TOPIC, 2, parents, number, bytes(32), "dag-cbor") for number in range(1025)]
+    validator = core.GossipValidator(TOPIC)
+    messages = [(number, 0, publication(child)) for number, child in enumerate(children)]
+    largest = max(range(1025), key=lambda number: children[number][0])
+    assert validator.validate(messages, 0.0) == [(largest, "defer")]
+    validator.stored([FIRST[0][0]])
+    assert validator.waits
+    assert validator.validate([], 0.0) == [(number, "accept") for number in range(1025) if number != largest]
+    assert not validator.waits
 
 
 @pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])

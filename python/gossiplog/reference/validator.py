@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
-from gossiplog.errors import DecodeError
+from gossiplog.errors import DecodeError, InvalidMessage
 from gossiplog.reference.batch import Batch, verify_batch
 from gossiplog.reference.id import decode_clock, decode_id, message_key
 from gossiplog.reference.limits import KEY_LENGTH
-from gossiplog.reference.message import SignedMessage
+from gossiplog.reference.message import Parsed, parse
 
 _Decision: TypeAlias = Literal["accept", "known", "defer"]
 
@@ -19,7 +20,29 @@ _MOST_BYTES = 16 * 2**20
 """Bytes of messages that are accepted and not stored yet."""
 _MOST_TAKEN = 1024
 _MAX_STORE_DELAY = 1.0
-"""Seconds for which a message may be accepted and not stored, after which no others are accepted."""
+"""Seconds for which a message may be accepted and not stored, after which all others wait."""
+_LONGEST_WAIT = 0.5
+"""Seconds for which a message waits for its parents, or for the log."""
+_MOST_WAITING = 1024
+_MOST_WAITING_BYTES = 4 * 2**20
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A publication whose value is a well-formed message of the topic; its signature is not verified yet."""
+
+    ticket: int
+    source: int
+    size: int
+    key: bytes
+    value: bytes
+    parsed: Parsed
+    since: float
+    missing: set[bytes] = field(default_factory=set)
+
+    @property
+    def parents(self) -> Iterable[bytes]:
+        return map(decode_id, self.parsed.message.parents)
 
 
 @final
@@ -33,40 +56,120 @@ class GossipValidator:
         # Keys that are accepted and not stored, the oldest first, with the bytes of each and the time.
         self._accepted: dict[bytes, tuple[int, float]] = {}
         self._taken: list[tuple[int, bytes]] = []
+        # By key, the oldest first; and those that wait for nothing since the last call of `validate`.
+        self._waiting: dict[bytes, _Candidate] = {}
+        self._ready: list[_Candidate] = []
         self._is_closed = False
 
-    def validate(self, messages: Sequence[tuple[int, bytes]], now: float) -> list[_Decision]:
-        """Decide about the data of publications, each with a number for who passed it on."""
+    @property
+    def waits(self) -> bool:
+        """Whether publications wait for their parents."""
+        return bool(self._waiting or self._ready)
+
+    def validate(self, messages: Sequence[tuple[int, int, bytes]], now: float) -> list[tuple[int, _Decision]]:
+        """Decide about publications, each with a ticket and a number for who passed it on, and about earlier ones."""
         if not 0 <= now < float("inf"):
             raise ValueError(f"now is {now}: it must be a number of seconds")
-        decisions: list[_Decision] = ["defer"] * len(messages)
-        found: list[tuple[int, bytes, bytes]] = []
-        for index, (_, data) in enumerate(messages):
+        decisions: list[tuple[int, _Decision]] = []
+        found: list[_Candidate] = []
+        seen: set[bytes] = set()
+        for ticket, source, data in messages:
             insert = _read_insert(data)
             if insert is None or not _is_key_of(*insert):
-                continue
-            key, value = insert
-            if self._knows(key):
-                decisions[index] = "known"
+                decisions.append((ticket, "defer"))
+            elif self._knows(insert[0]):
+                decisions.append((ticket, "known"))
             else:
-                found.append((index, key, value))
-        batch = verify_batch([value for _, _, value in found], self._topic)
-        duplicates = set(batch.duplicates)
-        fresh = [
-            (message.key, position, message)
-            for position, message in enumerate(batch)
-            if isinstance(message, SignedMessage) and position not in duplicates
-        ]
-        for key, position, message in sorted(fresh, key=lambda item: item[0]):
-            index, claimed, value = found[position]
-            if (
-                claimed == key
-                and all(map(self._holds, map(decode_id, message.parents)))
-                and self._accept(key, len(value), now)
-            ):
-                decisions[index] = "accept"
-                self._taken.append((messages[index][0], value))
-        return decisions
+                candidate = self._candidate(ticket, source, len(data), *insert, now)
+                key = candidate.parsed.message.key if candidate is not None else b""
+                # The clock in the key of a publication is a claim.
+                if candidate is not None and key == candidate.key and key not in seen:
+                    found.append(candidate)
+                else:
+                    decisions.append((ticket, "defer"))
+                seen.add(key)
+        for candidate in self._with_parents(found, now, decisions):
+            accepts = (
+                _is_signed(candidate.parsed)
+                and all(map(self._holds, candidate.parents))
+                and self._accept(candidate.key, len(candidate.value), now)
+            )
+            if accepts:
+                self._taken.append((candidate.source, candidate.value))
+            decisions.append((candidate.ticket, "accept" if accepts else "defer"))
+        return sorted(decisions)
+
+    def _candidate(
+        self, ticket: int, source: int, size: int, key: bytes, value: bytes, now: float
+    ) -> _Candidate | None:
+        try:
+            parsed = parse(value, self._topic)
+        except InvalidMessage:
+            return None
+        return _Candidate(ticket, source, size, key, value, parsed, now)
+
+    def _with_parents(
+        self, found: Sequence[_Candidate], now: float, decisions: list[tuple[int, _Decision]]
+    ) -> list[_Candidate]:
+        """Return those of new and waiting messages whose parents are held, or are among the others, by key.
+
+        There are none while the log falls behind.
+        """
+        ready, self._ready = self._ready, []
+        for waiting in list(self._waiting.values()):
+            if self._is_closed or now - waiting.since >= _LONGEST_WAIT:
+                decisions.append((self._waiting.pop(waiting.key).ticket, "defer"))
+        queue: dict[bytes, _Candidate] = {}
+
+        def add(candidate: _Candidate) -> None:
+            if candidate.key in queue:
+                decisions.append((queue[candidate.key].ticket, "defer"))
+            queue[candidate.key] = candidate
+
+        for candidate in (*(() if self._is_closed else ready), *found):
+            add(candidate)
+        if self._is_closed:
+            decisions += [(candidate.ticket, "defer") for candidate in ready]
+        is_behind = self._is_behind(now)
+        kept: list[_Candidate] = []
+        among: set[bytes] = set()
+        while queue:
+            candidate = queue.pop(min(queue))
+            if self._knows(candidate.key):
+                decisions.append((candidate.ticket, "known"))
+                continue
+            missing = {parent for parent in candidate.parents if parent not in among and not self._holds(parent)}
+            if not missing and not is_behind:
+                among.add(candidate.key)
+                kept.append(candidate)
+                for child in self._resolve(candidate.key):
+                    add(child)
+            elif self._is_closed or not self._wait(candidate, missing, now):
+                decisions.append((candidate.ticket, "defer"))
+        return kept
+
+    def _wait(self, candidate: _Candidate, missing: set[bytes], now: float) -> bool:
+        waiting = (*self._waiting.values(), *self._ready)
+        size = sum(each.size for each in waiting) + candidate.size
+        is_full = len(waiting) >= _MOST_WAITING or size > _MOST_WAITING_BYTES
+        if is_full or now - candidate.since >= _LONGEST_WAIT or candidate.key in self._waiting:
+            return False
+        candidate.missing = missing
+        if missing:
+            self._waiting[candidate.key] = candidate
+        else:
+            self._ready.append(candidate)
+        return True
+
+    def _resolve(self, key: bytes) -> list[_Candidate]:
+        """Remove and return those that wait for nothing but a message that is held now, and that message itself."""
+        found = [self._waiting.pop(key)] if key in self._waiting else []
+        for waiting in list(self._waiting.values()):
+            if key in waiting.missing:
+                waiting.missing.discard(key)
+                if not waiting.missing:
+                    found.append(self._waiting.pop(waiting.key))
+        return found
 
     def take(self) -> tuple[Batch, list[int]] | None:
         """Take the messages that were accepted, parents first, with the numbers of those who passed them on."""
@@ -87,6 +190,7 @@ class GossipValidator:
         for key in keys:
             self._accepted.pop(key, None)
             self._add(key)
+            self._ready += self._resolve(key)
 
     def stored_batch(self, batch: Batch, indices: Sequence[int]) -> None:
         """Note messages of a batch that are stored."""
@@ -112,13 +216,25 @@ class GossipValidator:
     def _holds(self, key: bytes) -> bool:
         return key in self._accepted or self._knows(key)
 
-    def _accept(self, key: bytes, size: int, now: float) -> bool:
+    def _is_behind(self, now: float) -> bool:
         waiting = self._accepted.values()
-        is_late = self._is_closed or any(now - accepted > _MAX_STORE_DELAY for _, accepted in waiting)
-        if is_late or key in self._accepted or sum(size for size, _ in waiting) + size > _MOST_BYTES:
+        is_late = any(now - accepted > _MAX_STORE_DELAY for _, accepted in waiting)
+        return is_late or sum(size for size, _ in waiting) >= _MOST_BYTES
+
+    def _accept(self, key: bytes, size: int, now: float) -> bool:
+        has_room = sum(size for size, _ in self._accepted.values()) + size <= _MOST_BYTES
+        if self._is_closed or not has_room or key in self._accepted:
             return False
         self._accepted[key] = size, now
         return True
+
+
+def _is_signed(parsed: Parsed) -> bool:
+    try:
+        parsed.check_signature()
+    except InvalidMessage:
+        return False
+    return True
 
 
 def _is_key_of(key: bytes, value: bytes) -> bool:

@@ -5,9 +5,9 @@ use std::fmt::{Debug, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use gossiplog_core::batch::{CheckedValue, drop_repetitions};
+use gossiplog_core::batch::drop_repetitions;
 use gossiplog_core::id::Key;
-use gossiplog_core::validator::{Decision, Validator};
+use gossiplog_core::validator::{self as core, AcceptedMessage, Decision, Validator};
 use gossiplog_net::Publication;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -19,14 +19,11 @@ use crate::codec::key;
 /// Messages that are taken at once: as many as a turn has of those that are stored first.
 const MOST_TAKEN: usize = 1024;
 
-/// An accepted message: who passed it on, its value, and what was found of it.
-type Accepted = (u64, Vec<u8>, CheckedValue);
-
 /// A validator, and what it has accepted that was not taken yet.
 pub struct GossipChecks {
     validator: Validator,
     start: Instant,
-    accepted: Mutex<VecDeque<Accepted>>,
+    accepted: Mutex<VecDeque<AcceptedMessage>>,
 }
 
 impl Debug for GossipChecks {
@@ -36,26 +33,29 @@ impl Debug for GossipChecks {
 }
 
 impl GossipChecks {
-    fn accepted(&self) -> MutexGuard<'_, VecDeque<Accepted>> {
+    fn accepted(&self) -> MutexGuard<'_, VecDeque<AcceptedMessage>> {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decide<D: AsRef<[u8]>>(&self, sources: &[u64], data: &[D], now: Duration) -> Vec<Decision> {
-        let validated = self.validator.validate(data, now);
-        let messages = validated.values.into_iter().zip(validated.verdicts);
-        let accepted =
-            validated.accepted.iter().zip(messages).map(|(index, (value, verdict))| (sources[*index], value, verdict));
-        self.accepted().extend(accepted);
+    fn decide(&self, publications: Vec<core::Publication>, now: Duration) -> Vec<(core::Publication, Decision)> {
+        let validated = self.validator.validate(publications, now);
+        self.accepted().extend(validated.accepted);
         validated.decisions
     }
 }
 
 impl gossiplog_net::Validator for GossipChecks {
-    fn validate(&self, messages: &[Publication]) -> Vec<bool> {
-        let sources: Vec<_> = messages.iter().map(|message| message.source).collect();
-        let data: Vec<_> = messages.iter().map(|message| &message.data).collect();
-        let decisions = self.decide(&sources, &data, self.start.elapsed());
-        decisions.into_iter().map(|decision| decision != Decision::Defer).collect()
+    fn validate(&self, messages: Vec<(u64, Publication)>) -> Vec<(u64, Publication, bool)> {
+        let given = |(ticket, Publication { source, data })| core::Publication { ticket, source, data };
+        let decided = |(core::Publication { ticket, source, data }, decision)| {
+            (ticket, Publication { source, data }, decision != Decision::Defer)
+        };
+        let publications = messages.into_iter().map(given).collect();
+        self.decide(publications, self.start.elapsed()).into_iter().map(decided).collect()
+    }
+
+    fn waits(&self) -> bool {
+        self.validator.waits()
     }
 
     fn has_accepted(&self) -> bool {
@@ -75,17 +75,33 @@ impl GossipValidator {
         Self(Arc::new(GossipChecks { validator, start, accepted }))
     }
 
-    fn validate(&self, py: Python<'_>, messages: Vec<(u64, PyBackedBytes)>, now: f64) -> PyResult<Vec<&'static str>> {
+    #[getter]
+    fn waits(&self) -> bool {
+        self.0.validator.waits()
+    }
+
+    fn validate(
+        &self,
+        py: Python<'_>,
+        messages: Vec<(u64, u64, PyBackedBytes)>,
+        now: f64,
+    ) -> PyResult<Vec<(u64, &'static str)>> {
         let wrong = |error| PyValueError::new_err(format!("now is {now}: {error}"));
         let now = Duration::try_from_secs_f64(now).map_err(wrong)?;
-        let (sources, data): (Vec<_>, Vec<_>) = messages.into_iter().unzip();
-        let decisions = py.detach(|| self.0.decide(&sources, &data, now));
-        let name = |decision| match decision {
-            Decision::Accept => "accept",
-            Decision::Known => "known",
-            Decision::Defer => "defer",
+        let publication = |(ticket, source, data): (u64, u64, PyBackedBytes)| core::Publication {
+            ticket,
+            source,
+            data: data.to_vec(),
         };
-        Ok(decisions.into_iter().map(name).collect())
+        let decisions = py.detach(|| self.0.decide(messages.into_iter().map(publication).collect(), now));
+        let name = |(publication, decision): (core::Publication, Decision)| match decision {
+            Decision::Accept => (publication.ticket, "accept"),
+            Decision::Known => (publication.ticket, "known"),
+            Decision::Defer => (publication.ticket, "defer"),
+        };
+        let mut named: Vec<_> = decisions.into_iter().map(name).collect();
+        named.sort_unstable();
+        Ok(named)
     }
 
     fn take(&self, py: Python<'_>) -> Option<(Batch, Vec<u64>)> {
@@ -97,7 +113,7 @@ impl GossipValidator {
             return None;
         }
         let (mut sources, mut values, mut verdicts) = (Vec::new(), Vec::new(), Vec::new());
-        for (source, value, verdict) in accepted {
+        for AcceptedMessage { source, value, verdict } in accepted {
             sources.push(source);
             values.push(value);
             verdicts.push(verdict);

@@ -39,7 +39,8 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
 11. *Lost gossip* (ours). Peers that gossip reaches are sent our heads some seconds after a message went out by it, or
     after a sync for which not all of them were sent the heads.
 12. *Gossip out of order* (ours). Gossip keeps no order: an orphan that came by it waits a moment for its parents, and
-    is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync.
+    is tried again when they are there. Only then, or when too many wait, it is ignored, and calls for a sync. A
+    router that accepts gossip by itself (3) has it wait in the same way before.
 
 The machine knows messages by keys and values, and asks its driver for all that touches the log or the network. It
 remembers of a peer at most `BroadcastConfig.advertised` keys and twice `BroadcastConfig.skipped`, which go when the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -33,6 +34,9 @@ from gossiplog.pubsub.log_routers import REJECTIONS, Penalties, make_gossipsub
 from gossiplog.pubsub.rpc import GOSSIPSUB, Rpc
 from gossiplog.sim.whole.network import Network, StreamEnd
 from gossiplog.sim.whole.syncs import TOPIC
+
+_RETRY_SECONDS = 0.02
+"""While messages wait for their parents: how often the validator is asked about them, as the host does."""
 
 
 @lru_cache(maxsize=1024)
@@ -92,6 +96,10 @@ class MeshGossip:
         self._sessions: dict[PeerId, _Session] = {}
         self._penalties = Penalties()
         self._alive = True
+        # The messages that the validator has not decided about.
+        self._tickets = count(1)
+        self._undecided: dict[int, Deliver] = {}
+        self._is_retry_due = False
         self._router = make_gossipsub(number, random, config)
         self._perform(self._router.start(self._kernel.now))
         self._handle(Join(TOPIC))
@@ -163,26 +171,44 @@ class MeshGossip:
                     for peer in peers:
                         self._penalise(peer)
         # Last: an answer may come at once, and what follows from it is to go out after the packets above.
-        for order in delivered:
-            if self._validator is not None and self._accept(self._validator, order):
-                continue
-            try:
-                key, value = _decode_data(order.data)
-            except ProtocolError:
-                self._handle(GossipAnswered(order.id, GossipAnswer.REJECT))
-            else:
-                self._deliver(Delivery(order.source, key, value, order.id))
+        if self._validator is None:
+            for order in delivered:
+                self._pass_on(order)
+        elif delivered:
+            self._validate(self._validator, delivered)
 
-    def _accept(self, validator: GossipValidator, order: Deliver) -> bool:
-        """Accept a message that the validator accepts, or knows; return False for another."""
-        source = order.source if isinstance(order.source, int) else 0
-        if validator.validate([(source, order.data)], self._kernel.now) == ["defer"]:
-            return False
-        taken = validator.take()
-        if taken is not None:
+    def _pass_on(self, order: Deliver) -> None:
+        try:
+            key, value = _decode_data(order.data)
+        except ProtocolError:
+            self._handle(GossipAnswered(order.id, GossipAnswer.REJECT))
+        else:
+            self._deliver(Delivery(order.source, key, value, order.id))
+
+    def _validate(self, validator: GossipValidator, orders: Sequence[Deliver]) -> None:
+        """Accept the messages that the validator accepts, or knows; pass on the others that it does not have wait."""
+        messages: list[tuple[int, int, bytes]] = []
+        for order in orders:
+            ticket = next(self._tickets)
+            self._undecided[ticket] = order
+            messages.append((ticket, order.source if isinstance(order.source, int) else 0, order.data))
+        decisions = validator.validate(messages, self._kernel.now)
+        if (taken := validator.take()) is not None:
             self._store(*taken)
-        self._handle(GossipAnswered(order.id, GossipAnswer.ACCEPT))
-        return True
+        decided = [(self._undecided.pop(ticket), decision) for ticket, decision in decisions]
+        if validator.waits and not self._is_retry_due:
+            self._is_retry_due = True
+            self._kernel.after(_RETRY_SECONDS, self._retry, validator)
+        for order, decision in decided:
+            if decision == "defer":
+                self._pass_on(order)
+            else:
+                self._handle(GossipAnswered(order.id, GossipAnswer.ACCEPT))
+
+    def _retry(self, validator: GossipValidator) -> None:
+        self._is_retry_due = False
+        if self._alive:
+            self._validate(validator, ())
 
     def _send(self, peers: Sequence[PeerId], packet: Rpc) -> None:
         faults, random, now = self._network.faults, self._kernel.random, self._kernel.now

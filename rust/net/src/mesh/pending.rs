@@ -68,8 +68,12 @@ pub struct Publication {
 
 /// Decides about messages of gossip.
 pub trait Validator: Debug + Send + Sync {
-    /// Return for each message whether it is accepted. Those that are not wait for the caller.
-    fn validate(&self, messages: &[Publication]) -> Vec<bool>;
+    /// Take messages with their tickets; return those that are decided, among them some of earlier calls, and whether
+    /// each is accepted. Those that are not wait for the caller.
+    fn validate(&self, messages: Vec<(u64, Publication)>) -> Vec<(u64, Publication, bool)>;
+
+    /// Return whether some wait to be decided: they may be at the next call, also where nothing else comes.
+    fn waits(&self) -> bool;
 
     /// Return whether it has accepted something that the caller is to take from it.
     fn has_accepted(&self) -> bool;
@@ -141,13 +145,17 @@ impl PendingMessages {
         true
     }
 
-    /// Wait for messages to validator, and take them, with their tickets and the peers that passed them on. None: nothing
-    /// will come.
-    pub fn take_unvalidated(&self) -> Option<Vec<(u64, PeerId, Vec<u8>)>> {
-        let mut state = lock(&self.state);
-        while state.unvalidated.is_empty() && !state.closed {
-            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+    /// Wait for messages to validate, and take them, with their tickets and the peers that passed them on. None: nothing
+    /// will come. `longest`: how long to wait; then there may be none.
+    pub fn take_unvalidated(&self, longest: Option<Duration>) -> Option<Vec<(u64, PeerId, Vec<u8>)>> {
+        let state = lock(&self.state);
+        let is_waited_for = |state: &mut State| state.unvalidated.is_empty() && !state.closed;
+        let mut state = match longest {
+            None => self.arrived.wait_while(state, is_waited_for).unwrap_or_else(PoisonError::into_inner),
+            Some(longest) => {
+                self.arrived.wait_timeout_while(state, longest, is_waited_for).unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
         if state.closed {
             return None;
         }
@@ -286,7 +294,7 @@ mod tests {
             pending.push(origin.clone(), b"data".to_vec(), start);
         }
         assert!(!pending.has_unread());
-        let taken = pending.take_unvalidated().unwrap();
+        let taken = pending.take_unvalidated(None).unwrap();
         assert_eq!(
             taken.iter().map(|(ticket, source, _)| (*ticket, *source)).collect::<Vec<_>>(),
             [(1, origins[0].1), (2, origins[1].1), (3, origins[2].1)]
@@ -300,8 +308,9 @@ mod tests {
         pending.defer([(4, b"data".to_vec())]);
         pending.push(origins[0].clone(), vec![0; MAX_BATCH_BYTES], start);
         pending.push(origins[1].clone(), b"data".to_vec(), start);
-        let taken = |pending: &PendingMessages| pending.take_unvalidated().map(|taken| taken[0].0);
+        let taken = |pending: &PendingMessages| pending.take_unvalidated(None).map(|taken| taken[0].0);
         assert_eq!((taken(&pending), taken(&pending), pending.has_unread()), (Some(5), Some(6), false));
+        assert_eq!(pending.take_unvalidated(Some(Duration::from_nanos(1))), Some(Vec::new()));
         pending.close();
         assert_eq!(taken(&pending), None);
     }

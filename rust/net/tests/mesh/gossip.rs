@@ -135,20 +135,40 @@ fn what_was_published_before_goes_nowhere() {
     assert_eq!(first.host.counts().unwrap().published, 2);
 }
 
-/// Accepts what begins with a `g`, panics at a `p`, and leaves the rest.
+/// Accepts what begins with a `g`, panics at a `p`, has what begins with a `w` wait for what it accepts next, and
+/// leaves the rest.
 #[derive(Debug, Default)]
-struct ByFirstByte(Mutex<Vec<Publication>>);
+struct ByFirstByte {
+    accepted: Mutex<Vec<Publication>>,
+    waiting: Mutex<Vec<(u64, Publication)>>,
+}
 
 impl Validator for ByFirstByte {
-    fn validate(&self, messages: &[Publication]) -> Vec<bool> {
-        assert!(messages.iter().all(|message| message.data[0] != b'p'), "a test's fault");
-        let good: Vec<_> = messages.iter().filter(|message| message.data[0] == b'g').cloned().collect();
-        self.0.lock().unwrap().extend(good);
-        messages.iter().map(|message| message.data[0] == b'g').collect()
+    fn validate(&self, messages: Vec<(u64, Publication)>) -> Vec<(u64, Publication, bool)> {
+        let mut waiting = self.waiting.lock().unwrap();
+        let mut decided = Vec::new();
+        for (ticket, message) in messages {
+            match message.data[0] {
+                b'p' => panic!("a test's fault"),
+                b'w' => waiting.push((ticket, message)),
+                b'g' => {
+                    for (ticket, message) in waiting.drain(..).chain([(ticket, message)]) {
+                        self.accepted.lock().unwrap().push(message.clone());
+                        decided.push((ticket, message, true));
+                    }
+                }
+                _ => decided.push((ticket, message, false)),
+            }
+        }
+        decided
+    }
+
+    fn waits(&self) -> bool {
+        !self.waiting.lock().unwrap().is_empty()
     }
 
     fn has_accepted(&self) -> bool {
-        !self.0.lock().unwrap().is_empty()
+        !self.accepted.lock().unwrap().is_empty()
     }
 }
 
@@ -157,21 +177,23 @@ fn what_a_validator_accepts_goes_on_without_the_caller() {
     let validator = Arc::<ByFirstByte>::default();
     let (first, mut middle, mut third) =
         chain_of_three(Config { validator: Some(Arc::clone(&validator) as _), ..config() });
-    for data in [&b"bad"[..], b"good", b"fine"] {
+    for data in [&b"bad"[..], b"waits", b"good", b"fine"] {
         assert_eq!(first.host.publish(data.to_vec()), Ok(true));
     }
     // The caller of the host in the middle has not looked at anything yet.
+    assert_eq!(third.message(Answer::Accept).data, b"waits");
     assert_eq!(third.message(Answer::Accept).data, b"good");
     middle.until("the caller learns of what was accepted", |peer| {
         peer.notices.iter().any(|notice| matches!(notice, Notice::Host { accepted: true, .. })).then_some(())
     });
     let source = middle.connection(&first);
-    assert_eq!(*validator.0.lock().unwrap(), [Publication { source, data: b"good".to_vec() }]);
+    let accepted = [b"waits".to_vec(), b"good".to_vec()].map(|data| Publication { source, data });
+    assert_eq!(*validator.accepted.lock().unwrap(), accepted);
     assert_eq!(middle.message(Answer::Reject).data, b"bad");
     assert_eq!(middle.message(Answer::Accept).data, b"fine");
     assert_eq!(third.message(Answer::Accept).data, b"fine");
     let counts = middle.host.counts().unwrap();
-    assert_eq!((counts.gossip_received, counts.gossip_accepted, counts.gossip_dropped), (3, 2, 0));
+    assert_eq!((counts.gossip_received, counts.gossip_accepted, counts.gossip_dropped), (4, 3, 0));
     middle.host.stop().unwrap();
 }
 
