@@ -31,6 +31,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("pubsub",),
         ("storage",),
         ("log",),
+        ("types",),
         ("net",),
         ("dashboard",),
         ("testnet",),
@@ -75,6 +76,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("log_routers",),
         ("__init__",),
     ),
+    "types": (("objects",), ("counters", "lists", "registers", "sets"), ("__init__",)),
     "net": (
         ("arguments", "garbage", "rate_limited_log", "service", "timers"),
         ("transport",),

@@ -8,6 +8,7 @@ Python lists what each inherits.
 - what its methods return: Arrivals, Info, Written, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
   VerifyResult, Fork
 - tables in step with a log: Apply, Setup, ApplyTransaction, Rows
+- data types over a log, in `gossiplog.types`: Counter, List, Map, Register, Set, and Objects, of several on one log
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
 - who may use a hub, and how much: Access, Token, TLS, Limits

@@ -41,21 +41,35 @@ class History:
         return [message.value for message in self.messages]
 
 
+def numbered(draw: st.DrawFn, before: Sequence[SignedMessage]) -> Any:
+    """The payload of a message after others: its number."""
+    return {"n": len(before)}
+
+
 @st.composite
-def histories(draw: st.DrawFn, largest: int = 24) -> History:
-    """At least one message; some are further encodings of earlier ones, and others may name any encoding."""
+def histories(
+    draw: st.DrawFn, largest: int = 24, payload: Callable[[st.DrawFn, Sequence[SignedMessage]], Any] = numbered
+) -> History:
+    """At least one message; some are further encodings of earlier ones, and others may name any encoding.
+
+    Args:
+        draw: of Hypothesis.
+        largest: the most messages.
+        payload: draws that of a message, given those before.
+    """
     made: list[SignedMessage] = []
     recent = draw(st.integers(1, 8))
     for number in range(draw(st.integers(1, largest))):
         before = draw(st.sampled_from(made)) if made else None
         if before is not None and before.canonical and draw(st.integers(0, 4)) == 0:
-            encode = draw(st.sampled_from([alternative, longer_author]))
+            is_map = isinstance(before.payload, dict)
+            encode = draw(st.sampled_from([alternative, longer_author])) if is_map else longer_author
             message = core.verify(encode(before.value), TOPIC)
-            if all(message.id != other.id for other in made):
-                made.append(message)
-            continue
-        parents = draw(st.lists(st.sampled_from(made[-recent:]), max_size=3)) if made else []
-        made.append(signed([*{parent.id for parent in parents}], {"n": number}, number % 3))
+        else:
+            parents = draw(st.lists(st.sampled_from(made[-recent:]), max_size=3)) if made else []
+            message = signed([*{parent.id for parent in parents}], payload(draw, made), number % 3)
+        if all(message.id != other.id for other in made):
+            made.append(message)
     return History(draw(arrivals(made)))
 
 

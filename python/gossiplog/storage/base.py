@@ -339,7 +339,14 @@ class Rows(Protocol):
 
 
 class ApplyTransaction(Protocol):
-    """What `apply` is given: the transaction that stores the message."""
+    """What `apply` is given: the transaction that stores the message.
+
+    Attributes:
+        paramstyle: how `execute` takes parameters, as PEP 249 names it: "qmark" (`?`) in SQLite, "format" (`%s`) in
+            Postgres.
+    """
+
+    paramstyle: str
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
@@ -391,6 +398,7 @@ class ApplyTransaction(Protocol):
 class Transaction(Reader, ApplyTransaction):
     """A state that is being changed: the only one at a time, over all threads and processes."""
 
+    paramstyle = "qmark"
     _planned: Mapping[bytes, bytes] = MappingProxyType({})
     _find_stored: Callable[[bytes], str | None] = staticmethod(lambda key: None)
     _search: Callable[[bytes, bytes], bool] = staticmethod(lambda ancestor, descendant: False)

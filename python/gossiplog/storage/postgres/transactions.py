@@ -142,6 +142,8 @@ class PostgresTransaction(PostgresReader, Transaction):
         messages: that it writes, as rows (sequence, value, links).
     """
 
+    paramstyle = "format"
+
     def __init__(
         self,
         session: Session,

@@ -1,0 +1,165 @@
+"""What all types have in common: a table, operations in payloads, and functions to be given to `gossiplog.open`.
+
+What `apply` makes of a message follows from the message, from those that it follows, and from rows that do not depend
+on the order of others. Strangers' payloads may be anything: what is no operation of an object is passed over, and by
+the message alone, so that no replica takes what another passes over. So texts that are keys have a limit (an index of
+Postgres has one), and none may hold U+0000, which Postgres does not store.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from gossiplog import core
+from gossiplog.errors import EncodeError
+from gossiplog.message import SignedMessage
+from gossiplog.storage.base import ApplyTransaction
+
+MAX_KEY_BYTES = 1000
+"""Bytes of UTF-8 in a key, and in an element of a set as dag-json."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_TAKEN = ("gossiplog_", "sqlite_", "pg_")
+
+
+class Database(Protocol):
+    """What tables are read from: a connection of `sqlite3` or psycopg, or the transaction of `apply`."""
+
+    def execute(self, query: Any, parameters: Any = ..., /) -> Any: ...
+
+
+def run(database: Database, sql: str, *parameters: object) -> Any:
+    """Run a statement whose parameters are marked as SQLite has them; return the driver's cursor."""
+    style = getattr(database, "paramstyle", "qmark" if isinstance(database, sqlite3.Connection) else "format")
+    return database.execute(sql if style == "qmark" else sql.replace("?", "%s"), parameters)
+
+
+def key_text(value: object) -> str | None:
+    """Return a key of a payload, None if it is none."""
+    if not isinstance(value, str) or "\0" in value:
+        return None
+    try:
+        return value if len(value.encode()) <= MAX_KEY_BYTES else None
+    except UnicodeEncodeError:
+        return None
+
+
+def value_text(value: object, limit: int | None = None) -> str | None:
+    """Return a value of a payload as dag-json, in which equal values are equal texts; None if it has no such form.
+
+    Args:
+        value: as a payload has it.
+        limit: the most bytes.
+    """
+    try:
+        encoded = core.json_encode(value)
+    except EncodeError:
+        return None
+    return None if limit is not None and len(encoded) > limit else encoded.decode()
+
+
+def value_of(text: str) -> Any:
+    """Return the value that `value_text` gave the text of."""
+    return core.json_decode(text.encode())
+
+
+def checked_key(key: str) -> str:
+    """Return a key that a program has given.
+
+    Raises:
+        ValueError: it is too long, or holds U+0000 or half a surrogate pair.
+        TypeError: it is no text.
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"a key is {key!r}: expected text")
+    if key_text(key) is None:
+        raise ValueError(f"a key of {len(key)} characters: expected {MAX_KEY_BYTES} bytes of UTF-8 at most, no U+0000")
+    return key
+
+
+class Object(ABC):
+    """A replicated value, in a table of its name.
+
+    Args:
+        name: of the object in payloads, and of its table: lower-case letters, digits and underscores, which begin with
+            a letter.
+
+    Raises:
+        ValueError: no such name, or one that the database or the log takes.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not _NAME.fullmatch(name) or name.startswith(_TAKEN):
+            raise ValueError(
+                f"{name!r} is no name of an object: expected up to 48 lower-case letters, digits and underscores, a"
+                f" letter first, and none of {', '.join(_TAKEN)} at the beginning"
+            )
+        self.name = name
+
+    @property
+    def table(self) -> str:
+        """The name of the table as statements have it."""
+        return f'"{self.name}"'
+
+    @abstractmethod
+    def tables(self) -> Mapping[str, Sequence[str]]:
+        """Return the names of the tables, as statements have them, and their columns; TEXT compares by bytes."""
+
+    @abstractmethod
+    def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
+        """Take over an operation of the object; do nothing if it is none.
+
+        Args:
+            operation: the payload, in which anything may stand.
+            message: that has the payload.
+            transaction: that stores the message.
+        """
+
+    def setup(self, transaction: ApplyTransaction) -> None:
+        """Make the tables, as `setup=` of `gossiplog.open`."""
+        text = "TEXT" if transaction.paramstyle == "qmark" else 'TEXT COLLATE "C"'
+        for table, columns in self.tables().items():
+            transaction.execute(f"DROP TABLE IF EXISTS {table}")
+            transaction.execute(f"CREATE TABLE {table} ({', '.join(columns)})".replace("TEXT", text))
+
+    def apply(self, message: SignedMessage, transaction: ApplyTransaction) -> None:
+        """Take over a message, as `apply=` of `gossiplog.open`; one that is not for the object does nothing."""
+        payload = message.raw_payload
+        if isinstance(payload, dict) and payload.get("object") == self.name:
+            self.run(payload, message, transaction)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class Objects:
+    """Several objects on one log.
+
+    Args:
+        objects: of different names.
+
+    Raises:
+        ValueError: two use one table.
+    """
+
+    def __init__(self, *objects: Object) -> None:
+        tables = [table for each in objects for table in each.tables()]
+        if twice := sorted(table for table in {*tables} if tables.count(table) > 1):
+            raise ValueError(f"several objects use the table {', '.join(twice)}: give them different names")
+        self._objects = {each.name: each for each in objects}
+
+    def setup(self, transaction: ApplyTransaction) -> None:
+        """Make the tables of all, as `setup=` of `gossiplog.open`."""
+        for each in self._objects.values():
+            each.setup(transaction)
+
+    def apply(self, message: SignedMessage, transaction: ApplyTransaction) -> None:
+        """Take over a message, as `apply=` of `gossiplog.open`; one that is for none of them does nothing."""
+        payload = message.raw_payload
+        name = payload.get("object") if isinstance(payload, dict) else None
+        if isinstance(name, str) and (found := self._objects.get(name)) is not None:
+            found.run(payload, message, transaction)

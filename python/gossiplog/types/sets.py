@@ -1,0 +1,86 @@
+"""Sets in which an add wins over a concurrent removal: a removal takes away the adds that its author had seen.
+
+This is the observed-remove set of Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", 2011.
+What was seen is in the graph: the ancestors of the message that removes. So a removal names no adds, and nothing stays
+of what was removed: an add that comes later is no ancestor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gossiplog.message import SignedMessage
+from gossiplog.storage.base import ApplyTransaction
+from gossiplog.types.objects import (
+    MAX_KEY_BYTES,
+    Database,
+    Object,
+    checked_key,
+    key_text,
+    run,
+    value_of,
+    value_text,
+)
+
+
+class Set(Object):
+    """A set for each key; its elements are values of the IPLD data model, of up to 1,000 bytes as dag-json.
+
+    Its table has the columns key, element (dag-json) and id: of each add that counts. Of several, none follows another.
+    """
+
+    def tables(self) -> Mapping[str, Sequence[str]]:
+        return {self.table: ("key TEXT", "element TEXT", "id TEXT", "PRIMARY KEY (key, element, id)")}
+
+    def add(self, element: Any, *, key: str = "") -> dict[str, Any]:
+        """Return the payload that adds an element.
+
+        Raises:
+            ValueError: an element or a key that is too long, or cannot be encoded.
+        """
+        return self._payload("add", element, key)
+
+    def remove(self, element: Any, *, key: str = "") -> dict[str, Any]:
+        """Return the payload that removes an element: what its author has seen of adds when it is appended.
+
+        Raises:
+            ValueError: an element or a key that is too long, or cannot be encoded.
+        """
+        return self._payload("remove", element, key)
+
+    def _payload(self, action: str, element: Any, key: str) -> dict[str, Any]:
+        if value_text(element, MAX_KEY_BYTES) is None:
+            raise ValueError(f"the element has no dag-json form of up to {MAX_KEY_BYTES} bytes: put it into a Map")
+        return {"object": self.name, "key": checked_key(key), action: element}
+
+    def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
+        key = key_text(operation.get("key"))
+        actions = [action for action in ("add", "remove") if action in operation]
+        if key is None or len(actions) != 1:
+            return
+        element = value_text(operation[actions[0]], MAX_KEY_BYTES)
+        if element is None:
+            return
+        rows = run(transaction, f"SELECT id FROM {self.table} WHERE key = ? AND element = ?", key, element).fetchall()
+        for (id,) in rows:
+            # An add stands for those that it follows: who has seen it has seen them.
+            if transaction.is_ancestor(id, message.id):
+                run(transaction, f"DELETE FROM {self.table} WHERE key = ? AND element = ? AND id = ?", key, element, id)
+        if actions == ["add"]:
+            run(transaction, f"INSERT INTO {self.table} VALUES (?, ?, ?)", key, element, message.content_id)
+
+    def elements(self, database: Database, *, key: str = "") -> list[Any]:
+        """Return the elements of a set, in the order of their dag-json."""
+        rows = run(database, f"SELECT DISTINCT element FROM {self.table} WHERE key = ? ORDER BY element", key)
+        return [value_of(element) for (element,) in rows]
+
+    def contains(self, database: Database, element: Any, *, key: str = "") -> bool:
+        """Return whether a set has an element."""
+        text = value_text(element, MAX_KEY_BYTES)
+        sql = f"SELECT 1 FROM {self.table} WHERE key = ? AND element = ? LIMIT 1"
+        return text is not None and run(database, sql, key, text).fetchone() is not None
+
+    def keys(self, database: Database) -> list[str]:
+        """Return the keys, ascending, of the sets that have elements."""
+        return [key for (key,) in run(database, f"SELECT DISTINCT key FROM {self.table} ORDER BY key")]

@@ -1,0 +1,207 @@
+"""Convergence of all types: replicas with the same messages have the same tables, whatever came in which order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.core import SignedMessage
+from gossiplog.types import Counter, List, Map, Object, Objects, Register, Set
+from tests.conftest import POSTGRES
+from tests.log.histories import SIGNERS, History, arrivals, histories
+from tests.places import Place
+from tests.strategies import TOPIC, repeatable
+from tests.types.histories import (
+    ALL,
+    OBJECTS,
+    SETTINGS,
+    TEXT,
+    TITLE,
+    TODO,
+    VOTES,
+    connected,
+    operation,
+    payload,
+    rows,
+    state,
+)
+
+
+@pytest.fixture(params=["sqlite", POSTGRES])
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]:
+    """Returns places for logs, each a new one."""
+    if request.param == "postgres":
+        new_url = request.getfixturevalue("new_postgres_url")
+        return lambda: Place(new_url())
+    numbers = itertools.count()
+    return lambda: Place(tmp_path / f"{next(numbers)}.db")
+
+
+def property_of(examples: int) -> Callable[[Any], Any]:
+    """Settings of a property that makes its own logs."""
+    return settings(repeatable(examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def replica(place: Place, order: list[SignedMessage], cuts: list[int]) -> None:
+    """Insert messages in batches, the first of which was stored before the program had `apply`."""
+    with gossiplog.open(place.location, TOPIC) as log:
+        log.insert_many(order[: cuts[0]])
+    with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup) as log:
+        for start, end in itertools.pairwise([*cuts, len(order)]):
+            result = log.insert_many(order[start:end])
+            assert result.refused == ()
+        assert len(log) == len(order)
+
+
+def model(history: History) -> list[Any]:
+    """What all types but the list say of operations, by their definitions, from all messages and their ancestors."""
+    contents = {message.id: message.content_id for message in history.messages}
+    payloads = {message.content_id: message.payload for message in sorted(history.messages, key=lambda one: one.id)}
+    past: dict[str, set[str]] = {content: set() for content in payloads}
+    for id, ancestors in history.past.items():
+        past[contents[id]] |= {contents[one] for one in ancestors}
+    title: Any = "none"
+    entries: dict[str, Any] = {}
+    votes: dict[str, int] = {}
+    elements: dict[str, set[str]] = {}
+    for content, found in sorted(payloads.items()):
+        key = found.get("key")
+        if found["object"] == "title":
+            title = found["set"]
+        elif found["object"] == "settings":
+            entries.pop(key, None)
+            entries |= {key: found["set"]} if "set" in found else {}
+        elif found["object"] == "votes":
+            votes[key] = votes.get(key, 0) + found["add"]
+        elif found["object"] == "order" and "add" in found:
+            removals = [
+                other
+                for other, removal in payloads.items()
+                if removal["object"] == "order"
+                and removal["key"] == key
+                and "remove" in removal
+                # 1 and True are equal in Python.
+                and repr(removal["remove"]) == repr(found["add"])
+            ]
+            if not any(content in past[other] for other in removals):
+                elements.setdefault(key, set()).add(repr(found["add"]))
+    return [title, entries, votes, elements]
+
+
+@pytest.mark.slow
+@given(histories(30, payload), st.data())
+@property_of(60)
+def test_replicas_converge(new_place: Callable[[], Place], history: History, data: st.DataObject) -> None:
+    found = []
+    for _ in range(2):
+        order = data.draw(arrivals(history.messages))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(order)), min_size=1, max_size=4)))
+        place = new_place()
+        replica(place, order, cuts)
+        found.append((rows(place), state(place)))
+    assert found[0] == found[1]
+    # All is built anew, in batches.
+    with gossiplog.open(place.location, TOPIC, apply=ALL.apply, apply_version=2, setup=ALL.setup) as log:
+        log.verify()
+    assert (rows(place), state(place)) == found[0]
+
+
+@pytest.mark.slow
+@given(histories(30, operation), st.data())
+@property_of(60)
+def test_types_are_as_they_are_defined(new_place: Callable[[], Place], history: History, data: st.DataObject) -> None:
+    place = new_place()
+    replica(place, data.draw(arrivals(history.messages)), [0])
+    with connected(place) as database:
+        elements = {key: {repr(element) for element in TODO.elements(database, key=key)} for key in TODO.keys(database)}
+        found = [TITLE.get(database, "none"), SETTINGS.items(database), VOTES.values(database), elements]
+        for key, texts in elements.items():
+            assert [TODO.contains(database, element, key=key) for element in ("x", 1, True)] == [
+                repr(element) in texts for element in ("x", 1, True)
+            ]
+    assert found == model(history)
+
+
+def test_replicas_that_write_and_pull(tmp_path: Path) -> None:
+    places = [Place(tmp_path / f"{number}.db") for number in range(3)]
+    logs = [
+        gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup, signer=signer)
+        for place, signer in zip(places, SIGNERS, strict=True)
+    ]
+    try:
+        for turn in range(3):
+            for number, (log, place) in enumerate(zip(logs, places, strict=True)):
+                with connected(place) as database:
+                    log.append(TITLE.set(f"{turn} of {number}"))
+                    log.append(VOTES.add(1))
+                    log.append(TODO.add(turn))
+                    log.append(TODO.remove(turn - 1))
+                    log.append(TEXT.insert(database, len(TEXT.values(database)), f"{turn}{number}"))
+            for log, other in itertools.permutations(logs, 2):
+                assert log.pull(other).refused == ()
+        states = [state(place) for place in places]
+        assert states[0] == states[1] == states[2]
+        assert states[0][2] == {"": 9}
+        assert states[0][5] == [[2], [], []]
+        assert len(states[0][6][0]) == 9
+    finally:
+        for log in logs:
+            log.close()
+
+
+@pytest.mark.parametrize("name", ["", "A", "1a", "a b", 'a"b', "gossiplog_a", "sqlite_x", "pg_x", "a" * 49])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(ValueError, match="is no name of an object"):
+        Register(name)
+
+
+def test_objects_have_tables_of_their_own() -> None:
+    with pytest.raises(ValueError, match='several objects use the table "a"'):
+        Objects(Register("a"), Map("a"))
+    with pytest.raises(ValueError, match='several objects use the table "a_deleted"'):
+        Objects(List("a"), Set("a_deleted"))
+    assert repr(Counter("a")) == "Counter('a')"
+
+
+@pytest.mark.parametrize("each", OBJECTS, ids=lambda each: each.name)
+def test_one_object_alone(each: Object, new_place: Callable[[], Place], signer: Signer) -> None:
+    place = new_place()
+    with gossiplog.open(place.location, TOPIC, apply=each.apply, setup=each.setup, signer=signer) as log:
+        log.append(TITLE.set("title"))
+        log.append(SETTINGS.set("key", "value"))
+        log.append(VOTES.add(2))
+        log.append(TODO.add("x"))
+        log.append({"object": "text", "key": "", "insert": ["a"], "parent": "", "side": "right"})
+        log.append("nothing")
+    with connected(place) as database:
+        for table in each.tables():
+            (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+            assert count == (0 if table.endswith('_deleted"') else 1)
+        others = [table for other in OBJECTS if other is not each for table in other.tables()]
+        (known,) = database.execute(
+            "SELECT count(*) FROM information_schema.tables WHERE table_schema = current_schema()"
+            " AND table_name IN ('title', 'settings', 'votes', 'order', 'text')"
+            if place.is_postgres
+            else "SELECT count(*) FROM sqlite_schema WHERE name IN ('title', 'settings', 'votes', 'order', 'text')"
+        ).fetchone()
+        assert (known, len(others)) == (1, 6 - len(each.tables()))
+
+
+def test_a_type_of_payloads_beside_objects(tmp_path: Path) -> None:
+    """An application has messages of its own, and calls the objects from its `apply`."""
+    path = tmp_path / "log.db"
+    with gossiplog.open(
+        path, TOPIC, payload=dict[str, Any], apply=ALL.apply, setup=ALL.setup, signer=SIGNERS[0]
+    ) as log:
+        log.append({"text": "a note"})
+        log.append(VOTES.add(3))
+    with connected(Place(path)) as database:
+        assert VOTES.value(database) == 3
