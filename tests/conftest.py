@@ -18,6 +18,7 @@ from hypothesis import settings
 
 import gossiplog
 from gossiplog import Log, MemoryStorage, Signer
+from gossiplog.log import blocking
 from gossiplog.storage.sqlite import files
 from tests import postgres
 from tests.asyncio_run import without_library
@@ -106,6 +107,12 @@ def _interruptible() -> None:
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def _each_test_is_warned() -> None:
+    """Warn of a blocking call on an event loop in each test, which is an error there, and not in the first alone."""
+    blocking._warned.clear()
 
 
 @pytest.fixture(params=[pytest.param("trio", marks=pytest.mark.second_loop), "asyncio"])

@@ -21,7 +21,7 @@ Python lists what each inherits.
       UnknownMessage
     - of a log and its storage: StorageError (ApplicationMismatch, CorruptLog, CorruptSource, CursorOutdated, LogClosed,
       LogReplaced, LogWentBack, NewerSchema, NotALog, OlderSchema, TopicMismatch), RebaseError, TreeError, and the
-      warnings LossWarning and TopicWarning
+      warnings BlockingCallWarning, LossWarning and TopicWarning
     - of networks: NetworkError (ConnectionLost, RefusedByPeer, StreamRefused, StreamReset), ProtocolError
     - of keys: KeyFileError
 """
@@ -37,6 +37,7 @@ try:
     from gossiplog.core import CID, Node
     from gossiplog.errors import (
         ApplicationMismatch,
+        BlockingCallWarning,
         ConnectionLost,
         CorruptLog,
         CorruptSource,
@@ -198,6 +199,7 @@ __all__ = [
     "AsyncLog",
     "AsyncLogOpening",
     "AsyncSubscription",
+    "BlockingCallWarning",
     "BroadcastConfig",
     "Client",
     "Committed",

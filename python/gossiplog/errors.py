@@ -473,6 +473,14 @@ class LossWarning(UserWarning):
     """
 
 
+class BlockingCallWarning(RuntimeWarning):
+    """A call of a Log that waits for a disk, a server or messages, on the thread of an event loop.
+
+    Once in a process for each method. Logs in memory, which wait for neither, are only warned of where a subscription
+    waits. Functions that are given to `on_event` and `on_message` may call what they like.
+    """
+
+
 class TopicWarning(UserWarning):
     """A topic that peers of version 0.13.14 of canvas-js refuse; those at its repository's head take it."""
 

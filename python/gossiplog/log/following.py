@@ -12,6 +12,7 @@ from typing import Any, Generic, NoReturn, Self, TypeAlias
 
 from gossiplog.core import SignedMessage, WritePlan
 from gossiplog.errors import CursorOutdated, LogClosed, LogWentBack
+from gossiplog.log.blocking import warn_on_event_loop
 from gossiplog.log.payloads import P, Payloads
 from gossiplog.log.reading import read, read_arrivals
 from gossiplog.log.results import Arrivals
@@ -214,6 +215,7 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
                 with self._notifier.listening(self._wakings.put):
                     if (messages := self._look()) is not None:
                         return messages
+                    warn_on_event_loop("iterating over Log.subscribe()", "`async for messages in log.subscribe()`")
                     with suppress(Empty):
                         self._wakings.get(timeout=self._notifier.poll_seconds)
                 while not self._wakings.empty() and not self._is_closed:

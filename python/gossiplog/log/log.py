@@ -20,6 +20,7 @@ from gossiplog.errors import (
 )
 from gossiplog.log.appending import Wanted, append_each, check_payloads, prepared_run
 from gossiplog.log.applying import Application, Applier
+from gossiplog.log.blocking import warn_on_event_loop
 from gossiplog.log.callbacks import check_runs
 from gossiplog.log.following import CommitNotifier, Subscription, check_subscription
 from gossiplog.log.heads import Heads
@@ -90,6 +91,8 @@ class Log(Generic[P]):
         self._is_closed = False
         self._payloads = payloads(payload)
         self._application = application
+        # For a disk, or a server; a log that no other process finds is in memory.
+        self._waits = bool(storage.argument)
         self._begin(progress)
 
     def _begin(self, progress: Progress | None) -> None:
@@ -120,6 +123,8 @@ class Log(Generic[P]):
             ValueError: neither the call nor the log has a signer.
             TypeError: a signer that is no Signer, such as a path.
         """
+        if self._waits:
+            warn_on_event_loop("Log.append", "`await log.append(...)`")
         return self._append([payload], signer, codec)[0]
 
     def append_many(
@@ -135,6 +140,8 @@ class Log(Generic[P]):
         Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay. TypeError also for one
             payload in place of an iterable of them: a dict, str or bytes.
         """
+        if self._waits:
+            warn_on_event_loop("Log.append_many", "`await log.append_many(...)`")
         return self._append(check_payloads(payloads), signer, codec)
 
     def _append(self, wanted: Sequence[P], signer: Signer | None, codec: str) -> list[SignedMessage[P]]:
@@ -169,7 +176,9 @@ class Log(Generic[P]):
             RefusedMessage: this log's application refuses it, or `apply` a stored one that it had not seen; the
                 application's exception is the cause.
         """
-        result = self.insert_many([message])
+        if self._waits:
+            warn_on_event_loop("Log.insert", "`await log.insert(...)`")
+        result = self._insert_many([message], None)
         for _, error in result.refused:
             raise error
         return result.inserted == 1
@@ -190,6 +199,11 @@ class Log(Generic[P]):
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
+        if self._waits:
+            warn_on_event_loop("Log.insert_many", "`await log.insert_many(...)`")
+        return self._insert_many(messages, most_refused)
+
+    def _insert_many(self, messages: Iterable[SignedMessage | bytes], most_refused: int | None) -> InsertResult:
         # Here, because those who only read and append would wait for the modules of its threads and files.
         from gossiplog.log.insertion import insert_many
 
@@ -214,6 +228,8 @@ class Log(Generic[P]):
             ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
         """
+        if self._waits:
+            warn_on_event_loop("Log.pull", "`await log.pull(...)`")
         return self._pull(source, sync_server, None)
 
     def _pull(
@@ -566,6 +582,8 @@ class Log(Generic[P]):
         Args:
             progress: called with the number of messages read since it was called before.
         """
+        if self._waits:
+            warn_on_event_loop("Log.info", "`await log.info(...)`")
         state = self._states.current()
         position = self._replica.position()
         written: dict[str, Written] = {}
@@ -602,6 +620,8 @@ class Log(Generic[P]):
         Raises:
             CorruptLog: something is wrong; it lists what. `gossiplog.repair` takes sound values from a replica.
         """
+        if self._waits:
+            warn_on_event_loop("Log.verify", "`await log.verify(...)`")
         # Here, because it imports the reference implementation.
         from gossiplog.log.audit import Audit
 
@@ -623,6 +643,8 @@ class Log(Generic[P]):
         Raises:
             StorageError: there is a file of the name, or it cannot be written; or the log is a MemoryStorage.
         """
+        if self._waits:
+            warn_on_event_loop("Log.backup", "`await log.backup(...)`")
         target = text_path(path)
         check_is_file(target)
         return self._storage.backup(target, progress)
@@ -646,6 +668,8 @@ class Log(Generic[P]):
             StorageError: the log is read-only.
             Exception: whatever `setup` raises. The rebuild stays requested.
         """
+        if self._waits:
+            warn_on_event_loop("Log.rebuild", "`await log.rebuild(...)`")
         self._applier.rebuild(progress)
 
     @property

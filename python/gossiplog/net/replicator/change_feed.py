@@ -16,6 +16,7 @@ import anyio
 from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, InvalidPayload, LogClosed, StorageError
 from gossiplog.event_loop import caller
+from gossiplog.log.blocking import calling_back
 from gossiplog.log.following import BY_OTHERS
 from gossiplog.log.replica import Replica
 from gossiplog.log.state import State
@@ -249,7 +250,8 @@ class ChangeFeed:
 
     def _hand_over(self, on_message: Callable[[SignedMessage], object], message: SignedMessage) -> None:
         try:
-            on_message(self._replica.typed(message))
+            with calling_back():
+                on_message(self._replica.typed(message))
         except InvalidPayload as error:
             # A program without the log's type for payloads stored it: that must not end the context.
             if error.id != message.id:

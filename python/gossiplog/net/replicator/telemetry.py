@@ -16,6 +16,7 @@ import anyio
 
 from gossiplog.core import encode_id
 from gossiplog.errors import CorruptLog, RefusedMessage
+from gossiplog.log.blocking import calling_back
 from gossiplog.net import events
 from gossiplog.net.event_stream import EventStream
 from gossiplog.net.rate_limited_log import RateLimitedLog, keep_latest, one_line
@@ -429,7 +430,8 @@ class Telemetry:
         while self._waiting and self._on_event is not None:
             event = self._waiting.popleft()
             try:
-                self._on_event(event)
+                with calling_back():
+                    self._on_event(event)
             except BaseException:
                 # It is not called again after it failed.
                 self._on_event = None
