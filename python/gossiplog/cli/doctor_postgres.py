@@ -42,7 +42,10 @@ def find_in_postgres(url: PostgresURL, quick: bool) -> Iterator[Finding]:
         finding = f"it cannot be written: {server.write_refusal}. docs/postgres.md has the GRANTs of a writer"
         yield Finding("permissions", Severity.NOTE, finding)
     for former in server.formers:
-        finding = f"the schema {former} is a log that a rebase or a repair has kept: DROP SCHEMA … CASCADE removes it"
+        name = former.replace('"', '""')
+        finding = (
+            f'the schema {former} is a log that a rebase or a repair has kept: DROP SCHEMA "{name}" CASCADE removes it'
+        )
         yield Finding("leftovers", Severity.NOTE, finding)
     yield from _contents(url, quick)
 

@@ -269,10 +269,15 @@ def test_a_role_without_rights_is_told_which(postgres_server: Server, postgres_u
     location = postgres_url.replace(f"//{postgres.USER}@", f"//{role}@")
     schema = PostgresStorage(postgres_url).url.schema
     try:
-        with pytest.raises(StorageError, match=r"the role lacks a right: .*CREATE SCHEMA"):
+        with pytest.raises(StorageError, match=rf"the role lacks a right: .*CREATE SCHEMA .* AUTHORIZATION {role}"):
+            opened(location)
+        postgres_server.run(f"CREATE SCHEMA {schema}", user=postgres.USER)
+        with pytest.raises(StorageError, match=rf"GRANT USAGE, CREATE ON SCHEMA .* TO {role}"):
             opened(location)
         storage = opened(postgres_url)
-        with pytest.raises(StorageError, match=r"GRANT USAGE ON SCHEMA .* GRANT SELECT ON ALL TABLES"):
+        with pytest.raises(
+            StorageError, match=rf"GRANT USAGE ON .* TO {role}; GRANT SELECT ON ALL TABLES .* TO {role}"
+        ):
             reopen(location)
         postgres_server.run(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
         with pytest.raises(StorageError, match="GRANT SELECT"):

@@ -50,7 +50,8 @@ _RELATIONS = """
 # Of a superuser, Postgres says that he is a member of every role.
 _OWNER = """
     SELECT o.rolname::pg_catalog.text, n.nspowner = me.oid OR n.nspowner = d.datdba OR o.rolsuper
-      OR o.rolname = 'pg_database_owner' OR (NOT me.rolsuper AND pg_catalog.pg_has_role(n.nspowner, 'MEMBER'))
+      OR o.rolname = 'pg_database_owner' OR (NOT me.rolsuper AND pg_catalog.pg_has_role(n.nspowner, 'MEMBER')),
+      pg_catalog.quote_ident(me.rolname)
     FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner
       JOIN pg_catalog.pg_roles AS me ON me.rolname = CURRENT_USER
       JOIN pg_catalog.pg_database AS d ON d.datname = pg_catalog.current_database()
@@ -268,14 +269,14 @@ class Opening:
                 yield f"the trigger {GUARD} of the table {table} is off: ALTER TABLE {table} ENABLE TRIGGER {GUARD}"
         yield from (f"the table {table} lacks the trigger {GUARD}" for table in COLUMNS if table in missing)
 
-    def _check_owners(self, owners: Iterable[tuple[str, bool]]) -> None:
+    def _check_owners(self, owners: Iterable[tuple[str, bool, str]]) -> None:
         """Refuse to make a log in a schema that a stranger has made before: its owner could do everything to it."""
-        for owner, is_trusted in owners:
+        for owner, is_trusted, role in owners:
             if not is_trusted:
                 raise StorageError(
                     f"cannot make a log in {self.url.place}: the schema {self.url.schema} belongs to {owner}, of whom"
-                    " the role is no member: make the log as that role, or, if it is not to have the log, in another"
-                    f" schema, or ALTER SCHEMA {quoted(self.url.schema)} OWNER TO the role"
+                    f" the role {role} is no member: make the log as {owner}, or, if {owner} is not to have it, in"
+                    f" another schema, or ALTER SCHEMA {quoted(self.url.schema)} OWNER TO {role}"
                 )
 
     def _create(self, session: Session, topic: str) -> Found:
@@ -305,10 +306,12 @@ class Opening:
         except psycopg.Error as error:
             if error_code(error) == DENIED:
                 (role,) = session.one(_ROLE)
-                raise StorageError(
-                    f"cannot make a log in {place}: the role lacks a right: as the owner of the database, CREATE SCHEMA"
-                    f" {quoted(schema)} AUTHORIZATION {role}"
-                ) from error
+                advice = (
+                    f"as the owner of the schema, GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {role}"
+                    if session.rows(_SPACE, (schema,))
+                    else f"as the owner of the database, CREATE SCHEMA {quoted(schema)} AUTHORIZATION {role}"
+                )
+                raise StorageError(f"cannot make a log in {place}: the role lacks a right: {advice}") from error
             if error_code(error) == READ_ONLY:
                 raise StorageError(
                     f"there is no log in {place}, and none can be made: the server takes no writes, as a standby"

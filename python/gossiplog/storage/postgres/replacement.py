@@ -265,7 +265,8 @@ class SchemaReplacement:
             if isinstance(error.__cause__, psycopg.Error) and error_code(error.__cause__) == DENIED:
                 raise StorageError(
                     f"cannot replace the log {self.path}: it takes the owner of its schema {schema} and of its tables,"
-                    f" who may also make a schema in the database (GRANT CREATE ON DATABASE); {error}"
+                    " who may also make a schema in the database (GRANT CREATE ON DATABASE):"
+                    f" {error.__cause__.diag.message_primary} ({DENIED})"
                 ) from error
             raise
         return str(replace(self.path, schema=former))
