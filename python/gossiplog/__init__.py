@@ -4,7 +4,7 @@ The names of this package by what they are for. `help(gossiplog.Log)` shows one 
 Python lists what each inherits.
 
 - a log: open, rebase, repair, recover, Log, LogView, Subscription, SignedMessage, Signer, default_key_path, CID, Node
-- a log in coroutines: open_async, AsyncLog, AsyncLogOpening, AsyncSubscription
+- a log in coroutines: open_async, AsyncLog, AsyncLogOpening, AsyncLogView, AsyncSubscription
 - what its methods return: Arrivals, Info, Written, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
   VerifyResult, Fork
 - tables in step with a log: Apply, Setup, ApplyTransaction, Rows
@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from gossiplog.log.asynchronous.iteration import AsyncSubscription
     from gossiplog.log.asynchronous.log import AsyncLog
     from gossiplog.log.asynchronous.opening import AsyncLogOpening, open_async
+    from gossiplog.log.asynchronous.view import AsyncLogView
     from gossiplog.log.recovery import recover
     from gossiplog.net.client import Client, connect
     from gossiplog.net.event_stream import EventStream
@@ -143,6 +144,7 @@ else:
     _MODULES = {
         "gossiplog.log.asynchronous.iteration": ("AsyncSubscription",),
         "gossiplog.log.asynchronous.log": ("AsyncLog",),
+        "gossiplog.log.asynchronous.view": ("AsyncLogView",),
         "gossiplog.log.asynchronous.opening": ("AsyncLogOpening", "open_async"),
         "gossiplog.log.recovery": ("recover",),
         "gossiplog.net.http.access": ("Access", "Token"),
@@ -198,6 +200,7 @@ __all__ = [
     "Arrivals",
     "AsyncLog",
     "AsyncLogOpening",
+    "AsyncLogView",
     "AsyncSubscription",
     "BlockingCallWarning",
     "BroadcastConfig",

@@ -17,7 +17,7 @@ from gossiplog import AsyncLog, CorruptLog, Log, LogClosed, Signer, UnknownMessa
 pytestmark = pytest.mark.anyio
 
 # What a Log has for threads and drivers alone.
-BLOCKING_ONLY = {"at", "replay"}
+BLOCKING_ONLY = {"replay"}
 
 
 @pytest.fixture

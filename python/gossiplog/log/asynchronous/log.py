@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, TypeVarTuple
 
@@ -13,7 +13,8 @@ from gossiplog.core import Node, SignedMessage
 from gossiplog.log.appending import check_payloads
 from gossiplog.log.asynchronous.appends import AppendQueue
 from gossiplog.log.asynchronous.calls import run_stoppable
-from gossiplog.log.asynchronous.iteration import AsyncPages, AsyncSubscription
+from gossiplog.log.asynchronous.iteration import AsyncSubscription
+from gossiplog.log.asynchronous.view import AsyncLogView, paged
 from gossiplog.log.following import check_subscription
 from gossiplog.log.log import Log
 from gossiplog.log.payloads import P
@@ -151,7 +152,7 @@ class AsyncLog(Generic[P]):
         A worker thread reads 256 of them in each turn, or fewer long ones.
         """
         log = self.blocking
-        return _paged(lambda: log.messages(after=after, before=before, reverse=reverse, limit=limit, author=author))
+        return paged(lambda: log.messages(after=after, before=before, reverse=reverse, limit=limit, author=author))
 
     def __aiter__(self) -> AsyncIterator[SignedMessage[P]]:
         """All messages in the order of their ids."""
@@ -201,11 +202,15 @@ class AsyncLog(Generic[P]):
 
     def ancestors(self, id: str) -> AsyncIterator[SignedMessage[P]]:
         """Return what a message follows, for `async for`: see `Log.ancestors`."""
-        return _paged(lambda: self.blocking.ancestors(id))
+        return paged(lambda: self.blocking.ancestors(id))
 
     def descendants(self, id: str) -> AsyncIterator[SignedMessage[P]]:
         """Return what follows a message, for `async for`: see `Log.descendants`."""
-        return _paged(lambda: self.blocking.descendants(id))
+        return paged(lambda: self.blocking.descendants(id))
+
+    async def at(self, point: int | str | Iterable[str]) -> AsyncLogView[P]:
+        """Return a read-only view of what some messages had seen, or of the log as it was: see `Log.at`."""
+        return AsyncLogView(await self._run(self.blocking.at, point))
 
     # The log as a whole
 
@@ -280,7 +285,3 @@ class AsyncLog(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<Async{repr(self.blocking).removeprefix('<')}"
-
-
-def _paged(begin: Callable[[], Iterator[SignedMessage[P]]]) -> AsyncPages[SignedMessage[P]]:
-    return AsyncPages(begin, lambda message: len(message.value))
