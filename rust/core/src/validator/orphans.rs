@@ -48,7 +48,7 @@ struct Orphan {
 pub struct Orphans {
     waiting: HashMap<Key, Orphan>,
     /// By parent, those that wait for it.
-    children: HashMap<Key, Vec<Key>>,
+    children: HashMap<Key, HashSet<Key>>,
     /// Since when each waits, and its key.
     order: BTreeSet<(Duration, Key)>,
     /// Those that wait for no parent.
@@ -78,7 +78,7 @@ impl Orphans {
         }
         let key = candidate.key;
         for parent in &missing {
-            self.children.entry(*parent).or_default().push(key);
+            self.children.entry(*parent).or_default().insert(key);
         }
         self.order.insert((candidate.since, key));
         self.waiting.insert(key, Orphan { candidate, missing });
@@ -136,7 +136,7 @@ impl Orphans {
         self.order.remove(&(candidate.since, *key));
         for parent in missing {
             if let Some(siblings) = self.children.get_mut(&parent) {
-                siblings.retain(|sibling| sibling != key);
+                siblings.remove(key);
                 if siblings.is_empty() {
                     self.children.remove(&parent);
                 }

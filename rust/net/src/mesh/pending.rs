@@ -219,11 +219,12 @@ impl PendingMessages {
         {
             let ticket = *ticket;
             expire.extend(state.answer(ticket));
-            let State { unvalidated, unread, .. } = &mut *state;
+        }
+        if !expire.is_empty() {
+            // What a validator had wait is deferred behind younger ones: tickets do not ascend.
+            let State { unvalidated, unread, unanswered, .. } = &mut *state;
             for queue in [unvalidated, unread] {
-                if queue.front().is_some_and(|(front, _)| *front == ticket) {
-                    queue.pop_front();
-                }
+                queue.retain(|(ticket, _)| unanswered.contains_key(ticket));
             }
         }
         expire
@@ -287,6 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_deferred_late_expires_too() {
+        let (pending, start) = (PendingMessages::new(true), Instant::now());
+        for name in ["a", "b", "c"] {
+            pending.push(origin(name), b"data".to_vec(), start);
+        }
+        pending.take_unvalidated(None).unwrap();
+        for ticket in [2, 3, 1] {
+            pending.defer([(ticket, b"data".to_vec())]);
+        }
+        assert_eq!(pending.expire(start + ANSWER_TIMEOUT).len(), 3);
+        assert!(!pending.has_unread() && lock(&pending.state).bytes == 0);
+    }
+
+    #[test]
     fn is_validated_before_the_caller_gets_it() {
         let (pending, start) = (PendingMessages::new(true), Instant::now());
         let origins = [origin("a"), origin("b"), origin("c"), origin("d")];
@@ -306,6 +321,7 @@ mod tests {
         pending.push(origins[3].clone(), b"data".to_vec(), start);
         assert_eq!(pending.expire(start + ANSWER_TIMEOUT).len(), 3);
         pending.defer([(4, b"data".to_vec())]);
+        assert!(!pending.has_unread());
         pending.push(origins[0].clone(), vec![0; MAX_BATCH_BYTES], start);
         pending.push(origins[1].clone(), b"data".to_vec(), start);
         let taken = |pending: &PendingMessages| pending.take_unvalidated(None).map(|taken| taken[0].0);
