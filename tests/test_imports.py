@@ -33,6 +33,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("log",),
         ("types",),
         ("net",),
+        ("lowlevel",),
         ("dashboard",),
         ("testnet",),
         ("__init__",),

@@ -12,6 +12,8 @@ Python lists what each inherits.
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
 - who may use a hub, and how much: Access, Token, TLS, Limits
+- for annotations: Address, Counters, Fate, Identity, Latency, Location, Progress, Rebased, RouterName, Synchronous,
+  SyncStatistics, Tokens
 - settings of the protocols: BroadcastConfig, GossipConfig, SyncServerConfig
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
   Pruned, RefusalsReported, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
@@ -24,6 +26,8 @@ Python lists what each inherits.
       warnings BlockingCallWarning, LossWarning and TopicWarning
     - of networks: NetworkError (ConnectionLost, RefusedByPeer, StreamRefused, StreamReset), ProtocolError
     - of keys: KeyFileError
+
+`gossiplog.lowlevel` has what programs need that build on the parts of this package.
 """
 
 from __future__ import annotations
@@ -90,6 +94,8 @@ try:
     from gossiplog.message import SignedMessage
     from gossiplog.signer import Signer, default_key_path
     from gossiplog.storage import ApplyTransaction, MemoryStorage, Rows, SQLiteStorage, Storage
+    from gossiplog.storage.base import Progress, Synchronous
+    from gossiplog.storage.location import Location
 except ImportError as error:
     # The command line, which lies behind this module, says in one line that the core is missing; a library that
     # imports a name from here, or uses one, gets the exception.
@@ -102,6 +108,7 @@ if TYPE_CHECKING:
     from gossiplog.log.asynchronous.log import AsyncLog
     from gossiplog.log.asynchronous.opening import AsyncLogOpening, open_async
     from gossiplog.log.asynchronous.view import AsyncLogView
+    from gossiplog.log.rebasing import Fate, Rebased
     from gossiplog.log.recovery import recover
     from gossiplog.net.client import Client, connect
     from gossiplog.net.event_stream import EventStream
@@ -126,14 +133,19 @@ if TYPE_CHECKING:
         SyncStarted,
         Unsubscribed,
     )
-    from gossiplog.net.http.access import Access, Token
+    from gossiplog.net.host_service import Identity
+    from gossiplog.net.http.access import Access, Token, Tokens
+    from gossiplog.net.http.listener import Address
     from gossiplog.net.http.server import serve
     from gossiplog.net.http.tls import TLS
     from gossiplog.net.hub import Hub
     from gossiplog.net.maintenance import rebase, repair
     from gossiplog.net.peer import Peer
+    from gossiplog.net.replicator.telemetry import Counters, Latency
+    from gossiplog.net.routing.kinds import RouterName
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
+    from gossiplog.protocol.sync.events import SyncStatistics
     from gossiplog.protocol.sync.server import SyncServerConfig
     from gossiplog.pubsub.gossipsub.config import GossipConfig
 
@@ -146,8 +158,13 @@ else:
         "gossiplog.log.asynchronous.log": ("AsyncLog",),
         "gossiplog.log.asynchronous.view": ("AsyncLogView",),
         "gossiplog.log.asynchronous.opening": ("AsyncLogOpening", "open_async"),
+        "gossiplog.log.rebasing": ("Fate", "Rebased"),
         "gossiplog.log.recovery": ("recover",),
-        "gossiplog.net.http.access": ("Access", "Token"),
+        "gossiplog.net.host_service": ("Identity",),
+        "gossiplog.net.http.access": ("Access", "Token", "Tokens"),
+        "gossiplog.net.http.listener": ("Address",),
+        "gossiplog.net.replicator.telemetry": ("Counters", "Latency"),
+        "gossiplog.net.routing.kinds": ("RouterName",),
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (
             *("Committed", "Connected", "Defect", "Disconnected", "Event", "EventsDropped", "Failed", "Grafted"),
@@ -162,6 +179,7 @@ else:
         "gossiplog.net.http.server": ("serve",),
         "gossiplog.net.http.tls": ("TLS",),
         "gossiplog.protocol.broadcast.config": ("BroadcastConfig",),
+        "gossiplog.protocol.sync.events": ("SyncStatistics",),
         "gossiplog.protocol.sync.server": ("SyncServerConfig",),
         "gossiplog.pubsub.gossipsub.config": ("GossipConfig",),
     }
@@ -194,6 +212,7 @@ __all__ = [
     "CID",
     "TLS",
     "Access",
+    "Address",
     "ApplicationMismatch",
     "Apply",
     "ApplyTransaction",
@@ -210,6 +229,7 @@ __all__ = [
     "ConnectionLost",
     "CorruptLog",
     "CorruptSource",
+    "Counters",
     "CursorOutdated",
     "DecodeError",
     "Defect",
@@ -219,17 +239,21 @@ __all__ = [
     "EventStream",
     "EventsDropped",
     "Failed",
+    "Fate",
     "Fork",
     "GossipConfig",
     "GossipLogError",
     "Grafted",
     "Hub",
+    "Identity",
     "Info",
     "InsertResult",
     "InvalidMessage",
     "InvalidPayload",
     "KeyFileError",
+    "Latency",
     "Limits",
+    "Location",
     "Log",
     "LogClosed",
     "LogReplaced",
@@ -246,17 +270,20 @@ __all__ = [
     "OlderSchema",
     "Peer",
     "PeerInfo",
+    "Progress",
     "ProtocolError",
     "Pruned",
     "PullResult",
     "RebaseError",
     "RebaseResult",
+    "Rebased",
     "RecoverResult",
     "RefusalsReported",
     "RefusedByPeer",
     "RefusedMessage",
     "Rejected",
     "RepairResult",
+    "RouterName",
     "Rows",
     "SQLiteStorage",
     "Served",
@@ -273,7 +300,10 @@ __all__ = [
     "SyncProgressed",
     "SyncServerConfig",
     "SyncStarted",
+    "SyncStatistics",
+    "Synchronous",
     "Token",
+    "Tokens",
     "TopicMismatch",
     "TopicWarning",
     "TreeError",

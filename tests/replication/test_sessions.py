@@ -10,7 +10,7 @@ from gossiplog import core
 from gossiplog.core import Node, Nodes, Tree
 from gossiplog.errors import ProtocolError
 from gossiplog.protocol.broadcast.events import StartSync, SyncEnded, SyncResult
-from gossiplog.protocol.sync import Aborted, Client, Finished, Statistics, SyncClientConfig
+from gossiplog.protocol.sync import Aborted, Client, Finished, SyncClientConfig, SyncStatistics
 from gossiplog.replication.batches import VerifiedBatch
 from gossiplog.replication.sessions import _MOST_WALKS, Resumptions, SyncSession
 from tests.conftest import TOPIC
@@ -40,7 +40,7 @@ def batch(violation: str | None = None) -> VerifiedBatch:
 
 @pytest.mark.parametrize(
     ("event", "result", "cooldown"),
-    [(Aborted(1500), SyncResult.ABORTED, 1.5), (Finished(Statistics()), SyncResult.FINISHED, 0.0)],
+    [(Aborted(1500), SyncResult.ABORTED, 1.5), (Finished(SyncStatistics()), SyncResult.FINISHED, 0.0)],
 )
 def test_a_walk_ends_once(event: Aborted | Finished, result: SyncResult, cooldown: float) -> None:
     sync, stops = session()
@@ -48,7 +48,7 @@ def test_a_walk_ends_once(event: Aborted | Finished, result: SyncResult, cooldow
     sync.note_end(event)
     sync.end(SyncResult.FAILED, "the stream broke")
     assert (sync.result, len(stops)) == (result, 1)
-    assert sync.conclude(client(), (b"held",)) == SyncEnded(7, result, (b"held",), Statistics(), cooldown)
+    assert sync.conclude(client(), (b"held",)) == SyncEnded(7, result, (b"held",), SyncStatistics(), cooldown)
 
 
 def test_what_was_asked_for_and_not_answered_is_named() -> None:

@@ -13,7 +13,7 @@ from gossiplog import Log, MemoryStorage, SignedMessage, Signer
 from gossiplog.dashboard import events as dashboard_events
 from gossiplog.errors import NetworkError, RefusedMessage
 from gossiplog.net import events
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 from gossiplog.testnet.translation import MOST_MESSAGES, Translator, payload_of
 
 NAME, OTHER = "12D3KooWone", "12D3KooWother"
@@ -68,7 +68,7 @@ def taken(translator: Translator, kind: type[Any]) -> list[Any]:
         (events.Pruned(OTHER), dashboard_events.LinkChanged(1.0, NAME, OTHER, "none")),
         (events.SyncStarted(OTHER), dashboard_events.SyncStarted(1.0, NAME, OTHER)),
         (
-            events.SyncEnded(OTHER, False, 3, 0, Statistics(), "it was cut off"),
+            events.SyncEnded(OTHER, False, 3, 0, SyncStatistics(), "it was cut off"),
             dashboard_events.SyncEnded(1.0, NAME, OTHER, 3, "it was cut off"),
         ),
         (events.Rejected(OTHER, "it lies"), dashboard_events.Refused(1.0, NAME, "it lies", source=OTHER)),

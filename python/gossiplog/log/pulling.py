@@ -19,7 +19,7 @@ from gossiplog.errors import CorruptSource, GossipLogError, MissingParents, Prot
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import PullResult
 from gossiplog.message import ids_of
-from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, Statistics, SyncClientConfig
+from gossiplog.protocol.sync import Aborted, Client, Finished, Received, Send, SyncClientConfig, SyncStatistics
 from gossiplog.protocol.sync.events import SkippedMessages
 from gossiplog.replication.batches import VerifiedBatch, verify_received
 
@@ -59,7 +59,7 @@ class _Work:
         self.refused: dict[bytes, GossipLogError] = {}
         self._skipped = SkippedMessages()
         self.writing: deque[Future[None]] = deque()
-        self._streams: list[Statistics] = []
+        self._streams: list[SyncStatistics] = []
 
     def make_room(self) -> None:
         """Wait until there is room for another batch, and raise what went wrong with one."""

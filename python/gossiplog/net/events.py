@@ -12,7 +12,7 @@ from typing import Literal, Self, TypeAlias
 from gossiplog import _core
 from gossiplog.core import Node
 from gossiplog.errors import RefusedMessage
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 from gossiplog.reprs import frozen
 
 MOST_IN_EVENT = 64
@@ -159,7 +159,7 @@ class SyncProgressed:
 
     peer: str
     inserted: int
-    statistics: Statistics
+    statistics: SyncStatistics
 
 
 @frozen
@@ -182,7 +182,7 @@ class SyncEnded:
     complete: bool
     inserted: int
     refused: int
-    statistics: Statistics
+    statistics: SyncStatistics
     error: str
     reasons: tuple[tuple[str, str], ...] = ()
 

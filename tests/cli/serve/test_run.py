@@ -12,7 +12,7 @@ from gossiplog.cli.serve.run import _exposure, _show_event, _timed
 from gossiplog.core import Node
 from gossiplog.errors import RefusedMessage
 from gossiplog.net import events
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 
 
 def test_a_key_of_tls_that_others_can_read_is_said(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_refusals_are_shown_with_ids_and_reasons() -> None:
 
     _show_event(show, events.MessagesRefused((("a", RefusedMessage("no text", "a")),), "192.0.2.7:1", 2))
     _show_event(show, events.RefusalsReported("ws://hub", tuple((str(number), "ugly") for number in range(7)), 0))
-    _show_event(show, events.SyncEnded("ws://hub", True, 0, 2, Statistics(), "", (("a", "no text"),)))
+    _show_event(show, events.SyncEnded("ws://hub", True, 0, 2, SyncStatistics(), "", (("a", "no text"),)))
     assert shown[0] == (
         "3 messages of 192.0.2.7:1 were refused: message a: no text",
         {"event": "refused", "peer": "192.0.2.7:1", "refused": [{"id": "a", "reason": "no text"}], "more": 2},

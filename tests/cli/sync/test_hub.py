@@ -23,7 +23,7 @@ from gossiplog.event_loop import caller
 from gossiplog.net import events
 from gossiplog.net.client import Client
 from gossiplog.net.transport.stream import Signal
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 from tests.net.support import serving
 
 READ = "a-read-token-0123456789"
@@ -60,7 +60,7 @@ async def wait(hub: Hub, heard: Listener, *, give_up: bool = True) -> None:
 
 STEPS: dict[str, Callable[[Hub, Listener, int], None]] = {
     "messages go": lambda hub, heard, step: heard(events.Served("hub", 1, 100, 1)),
-    "messages come": lambda hub, heard, step: heard(events.SyncProgressed("hub", 0, Statistics(values=step))),
+    "messages come": lambda hub, heard, step: heard(events.SyncProgressed("hub", 0, SyncStatistics(values=step))),
     "the hub's root changes": lambda hub, heard, step: setattr(hub, "hub_root", root(step)),
 }
 
@@ -193,7 +193,7 @@ async def test_who_follows_ends_where_the_token_is_refused_later(
             "ws://hub answered with HTTP status 503",
         ),
         (events.Disconnected("hub", "the peer closed it", False), "the connection ended: the peer closed it"),
-        (events.SyncEnded("hub", False, 0, 0, Statistics(), "no bytes came"), "no bytes came"),
+        (events.SyncEnded("hub", False, 0, 0, SyncStatistics(), "no bytes came"), "no bytes came"),
     ],
 )
 def test_who_follows_is_told_what_really_went_wrong(
@@ -217,7 +217,7 @@ def test_who_follows_is_told_what_really_went_wrong(
 
 def test_syncs_that_fail_again_and_again_are_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
     async def fail(heard: Listener) -> None:
-        cost = Statistics(requests=3, bytes_received=500)
+        cost = SyncStatistics(requests=3, bytes_received=500)
         while True:
             await anyio.sleep(5)
             heard(events.SyncStarted("hub"))
@@ -255,11 +255,11 @@ def test_who_follows_is_told_once_and_waits_on(capfd: pytest.CaptureFixture[str]
 def test_both_directions_are_counted_and_shown() -> None:
     shown: list[tuple[int, int]] = []
     heard = Listener(lambda received, sent, _: shown.append((received, sent)), lambda: 10**6, aloud=False)
-    heard(events.SyncProgressed("hub", 10, Statistics(values=12)))
+    heard(events.SyncProgressed("hub", 10, SyncStatistics(values=12)))
     heard(events.Served("hub", 3, 1000, 1))
-    heard(events.SyncEnded("hub", True, 20, 1, Statistics(4, 50, 6000, 3, 22), ""))
+    heard(events.SyncEnded("hub", True, 20, 1, SyncStatistics(4, 50, 6000, 3, 22), ""))
     heard(events.Served("hub", 5, 2000, 1))
-    heard(events.SyncProgressed("hub", 1, Statistics(values=1)))
+    heard(events.SyncProgressed("hub", 1, SyncStatistics(values=1)))
     assert shown == [(10, 0), (10, 3), (20, 3), (20, 8), (21, 8)]
     sums = heard.sums
     assert (sums.inserted, sums.sent, sums.refused, sums.requests, sums.round_trips) == (20, 8, 1, 4, 3)

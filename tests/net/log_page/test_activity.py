@@ -12,7 +12,7 @@ from gossiplog.core import Node
 from gossiplog.errors import RefusedMessage
 from gossiplog.net import events
 from gossiplog.net.log_page.activity import MOST_OF_EVENT, MOST_SYNCS, MOST_TEXT, MOST_TROUBLES, Activity, nonzero
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def activity() -> Activity:
 
 
 def ended(peer: str, inserted: int, *, refused: int = 0, error: str = "") -> events.SyncEnded:
-    return events.SyncEnded(peer, not error, inserted, refused, Statistics(), error)
+    return events.SyncEnded(peer, not error, inserted, refused, SyncStatistics(), error)
 
 
 def test_a_sync_from_its_start_to_its_end(activity: Activity) -> None:
     sync = {"at": 1.0, "peer": "a", "direction": "in", "messages": 0, "state": "running", "error": ""}
     activity.note(events.SyncStarted("a"))
     assert activity.syncs == [sync]
-    activity.note(events.SyncProgressed("a", 5, Statistics()))
+    activity.note(events.SyncProgressed("a", 5, SyncStatistics()))
     assert activity.syncs == [sync | {"at": 2.0, "messages": 5}]
     activity.note(ended("a", 7))
     assert activity.syncs == [sync | {"at": 3.0, "messages": 7, "state": "complete"}]

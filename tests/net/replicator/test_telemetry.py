@@ -14,7 +14,7 @@ from gossiplog.net import events
 from gossiplog.net.event_stream import EventStream
 from gossiplog.net.rate_limited_log import LINES
 from gossiplog.net.replicator.telemetry import BOUNDS, Counters, Histogram, Latency, Telemetry, log_level_of
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 from tests.net.support import Heard
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ async def test_counters_are_those_of_one_moment() -> None:
     telemetry.emit(events.Connected("a peer"))
     telemetry.emit(events.Connected("another"))
     telemetry.emit(events.Disconnected("a peer", "it left", False))
-    telemetry.emit(events.SyncEnded("another", False, 3, 0, Statistics(), "it broke off"))
+    telemetry.emit(events.SyncEnded("another", False, 3, 0, SyncStatistics(), "it broke off"))
     telemetry.emit(events.Failed("storing", StorageError("the disk is full")))
     telemetry.inserted("push", 2)
     telemetry.count(invalid=1)
@@ -60,7 +60,7 @@ async def test_what_fails_again_and_again_makes_one_line_of_each_text(caplog: py
         for doing in ("storing", "answering a request"):
             telemetry.emit(events.Failed(doing, StorageError("the disk is full")))
         for peer in ("a peer", "another"):
-            telemetry.emit(events.SyncEnded(peer, False, 0, 0, Statistics(), "the disk is full"))
+            telemetry.emit(events.SyncEnded(peer, False, 0, 0, SyncStatistics(), "the disk is full"))
     assert caplog.messages == [
         "storing: the disk is full",
         "answering a request: the disk is full",
@@ -173,8 +173,8 @@ def test_the_more_peers_there_are_the_fewer_messages_are_passed_on_at_once() -> 
     [
         events.Connected("a"),
         events.Disconnected("a", "it left", False),
-        events.SyncEnded("a", False, 3, 0, Statistics(), "it broke off"),
-        events.SyncEnded("a", True, 3, 0, Statistics(), ""),
+        events.SyncEnded("a", False, 3, 0, SyncStatistics(), "it broke off"),
+        events.SyncEnded("a", True, 3, 0, SyncStatistics(), ""),
         events.SyncStarted("a"),
         events.Failed("storing", StorageError("the disk is full")),
     ],
@@ -192,7 +192,7 @@ async def test_what_a_peer_is_dropped_for_is_one_line(caplog: pytest.LogCaptureF
     caplog.set_level(logging.DEBUG)
     telemetry = Telemetry(None)
     reason = "it broke the sync protocol: a frame of 5 MiB"
-    telemetry.emit(events.SyncEnded("a", False, 3, 0, Statistics(), "a frame of 5 MiB"), logged=True)
+    telemetry.emit(events.SyncEnded("a", False, 3, 0, SyncStatistics(), "a frame of 5 MiB"), logged=True)
     telemetry.dropped("a", reason)
     dropped = (events.Disconnected("a", reason, True), events.Rejected("a", reason))
     for event in dropped:

@@ -49,7 +49,7 @@ from gossiplog.protocol.broadcast.events import (
     Verdict,
 )
 from gossiplog.protocol.broadcast.machine import Broadcast
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 from tests.protocol.bench import Bench, key, timers
 from tests.strategies import repeatable
 
@@ -346,7 +346,7 @@ def test_what_strangers_send_is_ignored() -> None:
         PeerCaughtUp("x"),
         ServingAborted("x"),
         SyncBrought(7, [], 1),
-        SyncAdvanced(7, Statistics()),
+        SyncAdvanced(7, SyncStatistics()),
         SyncEnded(7, SyncResult.FINISHED),
         TimerExpired(SyncDue("x")),
         TimerExpired(SyncCheck(7)),

@@ -34,7 +34,7 @@ from gossiplog.protocol.broadcast.events import (
     TimerExpired,
     Verdict,
 )
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 from tests.protocol.bench import Bench, key, only, timers
 
 # Rule 4: syncs
@@ -222,7 +222,7 @@ def test_a_sync_that_has_had_its_turn_is_stopped_for_one_that_gossip_reaches() -
     sync = bench.sync("g", 1)
     for number, bench.now in enumerate((10.0, 20.0)):
         bench.tell(HeadsReceived("h", [key(2)]))
-        bench.tell(SyncAdvanced(sync, Statistics()))
+        bench.tell(SyncAdvanced(sync, SyncStatistics()))
         assert bench.tell(TimerExpired(SyncCheck(sync))) == number * [StopSync(sync)]
 
 
@@ -249,7 +249,7 @@ def test_a_peer_does_not_wait_for_its_own_sync(waiting: str) -> None:
     assert only(StartSync, bench.tell(SyncEnded(first, SyncResult.FINISHED, [key(9)]))).peer == "a"
     bench.tell(HeadsReceived("a", [key(8)]))
     for bench.now in (10.0, 20.0, 30.0):
-        bench.tell(SyncAdvanced(2, Statistics()))
+        bench.tell(SyncAdvanced(2, SyncStatistics()))
         assert bench.tell(TimerExpired(SyncCheck(2))) == []
 
 
@@ -321,7 +321,7 @@ def test_an_aborted_sync_that_found_nothing_missing_below_some_nodes_goes_on_at_
     """Broadcast, 5."""
     bench = Bench("a")
     sync = bench.sync("a", 9)
-    ended = SyncEnded(sync, SyncResult.ABORTED, statistics=Statistics(complete=1))
+    ended = SyncEnded(sync, SyncResult.ABORTED, statistics=SyncStatistics(complete=1))
     assert bench.tell(ended) == [StartSync(2, "a", (key(9),), frozenset())]
 
 
@@ -377,7 +377,7 @@ def test_heads_that_the_peer_has_not_got_back_off() -> None:
     sync = bench.sync("a", 1)
     over = only(SyncOver, bench.all(SyncEnded(sync, SyncResult.FINISHED)))
     assert over == SyncOver(
-        "a", True, 0, frozenset(), Statistics(), "the peer advertised 1 message that it does not have"
+        "a", True, 0, frozenset(), SyncStatistics(), "the peer advertised 1 message that it does not have"
     )
     assert SyncDue("a") in timers(bench.all(HeadsReceived("a", [key(2)])))
 
@@ -438,7 +438,7 @@ def test_a_sync_without_bytes_is_stopped(unanswered: str, error: str) -> None:
     bench = Bench("a", config=BroadcastConfig(stall=10.0))
     outs = bench.all(HeadsReceived("a", [key(1)]))
     assert timers(outs) == {SyncCheck(1): 10.0}
-    bench.tell(SyncAdvanced(1, Statistics()))
+    bench.tell(SyncAdvanced(1, SyncStatistics()))
     bench.now = 10.0
     assert timers(bench.all(TimerExpired(SyncCheck(1)))) == {SyncCheck(1): 20.0}
     bench.now = 20.0
@@ -457,7 +457,7 @@ def test_a_sync_that_had_its_turn_makes_room_for_others_and_goes_on_later() -> N
         bench.tell(SyncBrought(1, [key(int(bench.now))], 1))
         assert bench.tell(TimerExpired(SyncCheck(1))) == []
     bench.now = 30.0
-    bench.tell(SyncAdvanced(1, Statistics()))
+    bench.tell(SyncAdvanced(1, SyncStatistics()))
     assert bench.tell(TimerExpired(SyncCheck(1))) == [StopSync(1)]
     outs = bench.tell(SyncEnded(1, SyncResult.ABORTED))
     assert outs == [SendUpdate(("b",)), StartSync(2, "b", (key(8),), frozenset())]
@@ -469,7 +469,7 @@ def test_a_sync_keeps_its_turn_while_nobody_waits() -> None:
     bench = Bench("a", "b", config=BroadcastConfig(stall=10.0, turn=25.0))
     bench.sync("a", 9)
     for bench.now in (10.0, 20.0, 30.0, 40.0):
-        bench.tell(SyncAdvanced(1, Statistics()))
+        bench.tell(SyncAdvanced(1, SyncStatistics()))
         assert bench.tell(TimerExpired(SyncCheck(1))) == []
 
 
@@ -477,7 +477,7 @@ def test_the_application_is_notified_of_syncs() -> None:
     bench = Bench("a")
     assert SyncStarted("a") in bench.all(HeadsReceived("a", [key(1)]))
     bench.all(SyncBrought(1, [key(1)], 1))
-    cost = Statistics(3, 100, 200, 2, 1)
+    cost = SyncStatistics(3, 100, 200, 2, 1)
     assert bench.all(SyncAdvanced(1, cost)) == [SyncProgress("a", 1, cost)]
     assert SyncOver("a", True, 1, frozenset(), cost, "") in bench.all(SyncEnded(1, SyncResult.FINISHED, [key(1)], cost))
     assert bench.all(SyncEnded(1, SyncResult.FINISHED)) == []

@@ -68,7 +68,7 @@ from gossiplog.protocol.broadcast.events import (
     Verdict,
 )
 from gossiplog.protocol.broadcast.machine import Broadcast
-from gossiplog.protocol.sync import Statistics
+from gossiplog.protocol.sync import SyncStatistics
 from gossiplog.replication.verdicts import report_sync
 from gossiplog.sim.whole.peer import insert
 from tests.sim import broken
@@ -360,7 +360,7 @@ class Peers(RuleBasedStateMachine):
         peer, number = sync.order.peer, sync.order.sync
         assert isinstance(peer, int)
         if advances:
-            self.tell(SyncAdvanced(number, Statistics()))
+            self.tell(SyncAdvanced(number, SyncStatistics()))
         if peer in HONEST:
             found = sorted((item for item in self.lacking(peer) if item.key not in sync.order.skip), key=key_first)
             found = found[: len(chosen)]

@@ -10,7 +10,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Final, TypeAlias
 
-from gossiplog.protocol.sync.events import Statistics
+from gossiplog.protocol.sync.events import SyncStatistics
 from gossiplog.reprs import frozen
 
 PeerId: TypeAlias = Hashable
@@ -153,7 +153,7 @@ class SyncAdvanced:
     """Bytes came in on a sync stream. Said now and then, more often than every `BroadcastConfig.stall` seconds."""
 
     sync: int
-    statistics: Statistics
+    statistics: SyncStatistics
 
 
 @frozen
@@ -194,7 +194,7 @@ class SyncEnded:
     sync: int
     result: SyncResult
     held: Sequence[bytes] = ()
-    statistics: Statistics = field(default_factory=Statistics)
+    statistics: SyncStatistics = field(default_factory=SyncStatistics)
     cooldown: float = 0.0
     reason: str = ""
     unanswered: str = ""
@@ -376,7 +376,7 @@ class SyncProgress:
 
     peer: PeerId
     inserted: int
-    statistics: Statistics
+    statistics: SyncStatistics
 
 
 @frozen
@@ -398,7 +398,7 @@ class SyncOver:
     complete: bool
     inserted: int
     refused: Collection[bytes]
-    statistics: Statistics
+    statistics: SyncStatistics
     error: str
     blamed: bool = False
 

@@ -8,8 +8,8 @@ from gossiplog.protocol.sync.events import (
     Local,
     Received,
     Send,
-    Statistics,
     SyncClientConfig,
+    SyncStatistics,
 )
 from gossiplog.protocol.sync.server import Served, Server, SyncServerConfig
 
@@ -23,7 +23,7 @@ __all__ = [
     "Send",
     "Served",
     "Server",
-    "Statistics",
     "SyncClientConfig",
     "SyncServerConfig",
+    "SyncStatistics",
 ]

@@ -70,8 +70,8 @@ from gossiplog.protocol.sync.events import (
     Local,
     Received,
     Send,
-    Statistics,
     SyncClientConfig,
+    SyncStatistics,
 )
 from gossiplog.protocol.sync.hints import hints
 from gossiplog.protocol.sync.server import PART
@@ -176,9 +176,9 @@ class Client:
         self._batch_bytes = 0
 
     @property
-    def statistics(self) -> Statistics:
+    def statistics(self) -> SyncStatistics:
         """What the sync has cost so far."""
-        return Statistics(
+        return SyncStatistics(
             self._requests,
             self._bytes_sent,
             self._bytes_received,

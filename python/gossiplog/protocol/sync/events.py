@@ -67,7 +67,7 @@ class SyncClientConfig:
 
 
 @frozen
-class Statistics:
+class SyncStatistics:
     """What a sync cost.
 
     Attributes:
@@ -139,7 +139,7 @@ class Aborted:
 class Finished:
     """Everything that the server had and the local log lacked was handed out. Close the stream."""
 
-    statistics: Statistics
+    statistics: SyncStatistics
 
 
 Event: TypeAlias = Send | Received | Aborted | Finished
