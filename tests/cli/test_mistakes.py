@@ -62,7 +62,7 @@ FAILS = [
         "sync notes.db missing.db",
         "SOURCE: there is no log missing.db: expected the file of another log, a hub",
     ),
-    ("sync notes.db tcp://a:1", "SOURCE: there is no log tcp://a:1: expected the file of another log"),
+    ("sync notes.db tcp://a:1", "a log is no tcp:// URL: expected the path of a file, or postgresql://"),
     ("sync notes.db 127.0.0.1:8000", "SOURCE: there is no log 127.0.0.1:8000: a hub's address begins with ws://"),
     ("sync notes.db about.db", "notes.db is a log of the topic 'notes', not 'about'"),
     ("sync notes.db folder", "folder is a folder: expected the file of a log"),

@@ -231,7 +231,7 @@ def test_a_transaction_that_idles_in_apply_is_ended_by_the_server(
 
 @pytest.mark.integration
 def test_a_wait_for_a_standby_that_is_cancelled_is_in_doubt(own: Server, signer: Signer, opened: Open) -> None:
-    log = opened(own.url("followed"), TOPIC, signer=signer)
+    log = opened(own.url("cancelled"), TOPIC, signer=signer)
     log.append("before")
     own.configure(synchronous_standby_names="nobody")
     failures: list[StorageError] = []
