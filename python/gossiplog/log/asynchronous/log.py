@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import anyio
 
@@ -14,7 +14,8 @@ from gossiplog.log.appending import check_payloads
 from gossiplog.log.asynchronous.appends import AppendQueue
 from gossiplog.log.asynchronous.calls import run_stoppable
 from gossiplog.log.asynchronous.iteration import AsyncSubscription
-from gossiplog.log.asynchronous.view import AsyncLogView, paged
+from gossiplog.log.asynchronous.reading import AsyncReading
+from gossiplog.log.asynchronous.view import AsyncLogView
 from gossiplog.log.following import check_subscription
 from gossiplog.log.log import Log
 from gossiplog.log.payloads import P
@@ -27,13 +28,10 @@ from gossiplog.threads import run_in_thread
 if TYPE_CHECKING:
     from gossiplog.protocol.sync import SyncServerConfig
 
-_Arguments = TypeVarTuple("_Arguments")
-_Result = TypeVar("_Result")
-
 _PAGE = 256
 
 
-class AsyncLog(Generic[P]):
+class AsyncLog(AsyncReading[Log[P], P]):
     """A log for coroutines on asyncio and trio. `gossiplog.open_async` opens one; `AsyncLog(log)` shares a `Log`.
 
     As `Log` it is generic in the type of its payloads.
@@ -56,7 +54,7 @@ class AsyncLog(Generic[P]):
     def __init__(self, log: Log[P]) -> None:
         if not isinstance(log, Log):
             raise TypeError(f"log is {log!r}: expected a gossiplog.Log; gossiplog.open_async opens one by its path")
-        self.blocking = log
+        super().__init__(log)
         self._appends = AppendQueue(log._append_each)
 
     @property
@@ -126,42 +124,6 @@ class AsyncLog(Generic[P]):
 
     # Reading
 
-    async def get(self, id: str) -> SignedMessage[P]:
-        """Return the message with an id: see `Log.get`."""
-        return await self._run(self.blocking.get, id)
-
-    async def content_id(self, id: str) -> str:
-        """Return the id that all encodings of a message have in common: see `Log.content_id`."""
-        return await self._run(self.blocking.content_id, id)
-
-    async def contains(self, id: str | SignedMessage) -> bool:
-        """Return whether a message is in the log, as `id in log` does for a `Log`."""
-        return await self._run(self.blocking.__contains__, id)
-
-    def messages(
-        self,
-        *,
-        after: str | None = None,
-        before: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-        author: str | None = None,
-    ) -> AsyncIterator[SignedMessage[P]]:
-        """Return the messages in the order of their ids, for `async for`, as of the first step: see `Log.messages`.
-
-        A worker thread reads 256 of them in each turn, or fewer long ones.
-        """
-        log = self.blocking
-        return paged(lambda: log.messages(after=after, before=before, reverse=reverse, limit=limit, author=author))
-
-    def __aiter__(self) -> AsyncIterator[SignedMessage[P]]:
-        """All messages in the order of their ids."""
-        return self.messages()
-
-    async def count(self, *, after: str | None = None, before: str | None = None) -> int:
-        """Return how many messages have ids in a range, by default how many there are: see `Log.count`."""
-        return await self._run(lambda: self.blocking.count(after=after, before=before))
-
     def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> AsyncSubscription[P]:
         """Follow the log: return lists of messages as they arrive, for `async for`: see `Log.subscribe`.
 
@@ -176,21 +138,9 @@ class AsyncLog(Generic[P]):
         check_subscription(after, batch)
         return AsyncSubscription(self.blocking._notifier, after, batch)
 
-    async def heads(self) -> tuple[str, ...]:
-        """Return the ids, ascending, of the messages that no other names as a parent."""
-        return await self._run(lambda: self.blocking.heads)
-
-    async def clock(self) -> int:
-        """Return the next message's clock: 1 + the largest in the log, 1 in an empty one."""
-        return await self._run(lambda: self.blocking.clock)
-
     async def root(self) -> Node:
         """Return the root of the tree: equal in two logs exactly when they hold the same messages."""
         return await self._run(lambda: self.blocking.root)
-
-    async def is_ancestor(self, ancestor: str, descendant: str) -> bool:
-        """Return whether one message is a proper ancestor of another: see `Log.is_ancestor`."""
-        return await self._run(self.blocking.is_ancestor, ancestor, descendant)
 
     async def frontier(self, id: str, clock: int) -> tuple[str, ...]:
         """Return the ids, ascending, of the latest ancestors of a message at or before a clock: see `Log.frontier`."""
@@ -199,14 +149,6 @@ class AsyncLog(Generic[P]):
     async def children(self, id: str, *, limit: int | None = None) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages that name this one as a parent: see `Log.children`."""
         return await self._run(lambda: self.blocking.children(id, limit=limit))
-
-    def ancestors(self, id: str) -> AsyncIterator[SignedMessage[P]]:
-        """Return what a message follows, for `async for`: see `Log.ancestors`."""
-        return paged(lambda: self.blocking.ancestors(id))
-
-    def descendants(self, id: str) -> AsyncIterator[SignedMessage[P]]:
-        """Return what follows a message, for `async for`: see `Log.descendants`."""
-        return paged(lambda: self.blocking.descendants(id))
 
     async def at(self, point: int | str | Iterable[str]) -> AsyncLogView[P]:
         """Return a read-only view of what some messages had seen, or of the log as it was: see `Log.at`."""
@@ -261,9 +203,6 @@ class AsyncLog(Generic[P]):
     ) -> None:
         await self.close()
 
-    async def _run(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        return await run_in_thread(call, *arguments)
-
     def __enter__(self) -> NoReturn:
         raise TypeError("an AsyncLog is an asynchronous context: async with gossiplog.open_async(...) as log")
 
@@ -282,6 +221,3 @@ class AsyncLog(Generic[P]):
 
     def __contains__(self, id: object) -> NoReturn:
         raise TypeError("an AsyncLog is asked by `await log.contains(id)`")
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.blocking).removeprefix('<')}"
