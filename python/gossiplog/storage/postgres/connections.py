@@ -365,10 +365,8 @@ class Session:
         forgets them when it is told to drop all.
         """
         self._text.execute(statement.encode())
-        if self._has_failed:
+        if self._has_failed or self._planned:
             self._drop_plans()
-        else:
-            self.follow("ROLLBACK")
 
     def follow(self, status: str) -> None:
         """Drop all plans if the driver has dropped its own, and with them those of `planned`, after a statement.
