@@ -32,7 +32,7 @@ from gossiplog.log.log import Log, replica_of
 from gossiplog.log.opening import open
 from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
-from gossiplog.reprs import listed
+from gossiplog.reprs import frozen, listed
 from gossiplog.signer import Signer
 from gossiplog.storage.location import Location, replacement_at
 from gossiplog.storage.sqlite.storage import SQLiteStorage
@@ -54,7 +54,7 @@ class Fate(Enum):
     """The target has another encoding of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rebased:
     """A message that the target lacks, and what becomes of it.
 

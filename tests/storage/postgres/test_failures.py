@@ -232,28 +232,36 @@ def test_a_transaction_that_idles_in_apply_is_ended_by_the_server(
 @pytest.mark.integration
 def test_a_wait_for_a_standby_that_is_cancelled_is_in_doubt(own: Server, signer: Signer, opened: Open) -> None:
     log = opened(own.url("cancelled"), TOPIC, signer=signer)
+    stored = ["before"]
     log.append("before")
-    own.configure(synchronous_standby_names="nobody")
     failures: list[StorageError] = []
 
     def append() -> None:
-        try:
-            log.append("perhaps on no standby")
-        except StorageError as error:
-            failures.append(error)
+        # Processes of the server read its settings some time after they were changed; until then nobody waits.
+        while not failures:
+            stored.append(f"perhaps on no standby {len(stored)}")
+            try:
+                log.append(stored[-1])
+            except StorageError as error:
+                failures.append(error)
 
-    writer = threading.Thread(target=append)
-    writer.start()
     cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    with own.connect() as connection:
-        while not connection.execute(cancel).fetchall():
-            connection.execute("SELECT pg_sleep(0.01)")
-    writer.join()
+    own.configure(synchronous_standby_names="nobody")
+    try:
+        writer = threading.Thread(target=append)
+        writer.start()
+        with own.connect() as connection:
+            while writer.is_alive():
+                connection.execute(cancel)
+                connection.execute("SELECT pg_sleep(0.01)")
+        writer.join()
+    finally:
+        # All who wait go on, those of other tests too.
+        own.configure(synchronous_standby_names="")
     (failure,) = failures
     assert "a synchronous standby was cancelled: the messages are stored on this server" in str(failure)
-    own.configure(synchronous_standby_names="")
     log.append("after")
-    assert [message.payload for message in log] == ["before", "perhaps on no standby", "after"]
+    assert [message.payload for message in log] == [*stored, "after"]
 
 
 def wait_for_end(server: Server, process: int) -> None:
@@ -285,6 +293,9 @@ def test_a_deadlock_with_an_applications_own_transaction_is_tried_again(
 
     def apply(message: gossiplog.SignedMessage, transaction: Any) -> None:
         calls.append(message.payload)
+        if len(calls) == 2:
+            # The one that is woken first takes the row: this transaction could close the circle anew.
+            other.join()
         transaction.execute(add("a"))
         applying.set()
         holds.wait(60)

@@ -8,12 +8,12 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gossiplog.net.http.connections import ConnectionTable, Handshake
 from gossiplog.net.http.tls import CLIENT_NAME
 from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
+from gossiplog.reprs import frozen
 
 NO_DESCRIPTORS = "the process has no file descriptor left: raise its limit (LimitNOFILE= of systemd, ulimit -n)"
 """Why a connection is dropped that cannot be accepted."""
@@ -31,7 +31,7 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """Where a server listens.
 
