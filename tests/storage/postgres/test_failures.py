@@ -229,39 +229,58 @@ def test_a_transaction_that_idles_in_apply_is_ended_by_the_server(
     log.verify()
 
 
+@contextmanager
+def waits_cancelled(server: Server) -> Iterator[None]:
+    """Have every commit wait for a synchronous standby that there is not, and an operator cancel each such wait."""
+    ended = threading.Event()
+
+    def cancel() -> None:
+        with server.connect() as connection:
+            while not ended.is_set():
+                connection.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+                connection.execute("SELECT pg_sleep(0.01)")
+
+    notices: list[object] = []
+    canceller = threading.Thread(target=cancel)
+    server.configure(synchronous_standby_names="nobody")
+    try:
+        canceller.start()
+        with server.connect() as connection:
+            connection.add_notice_handler(notices.append)
+            # Processes of the server read its settings some time after they were changed; until then nobody waits.
+            while not notices:
+                connection.execute("SELECT pg_logical_emit_message(true, 'waits', 'for a standby')")
+        yield
+    finally:
+        ended.set()
+        canceller.join()
+        # All that wait go on, those of other tests too.
+        server.configure(synchronous_standby_names="")
+
+
 @pytest.mark.integration
 def test_a_wait_for_a_standby_that_is_cancelled_is_in_doubt(own: Server, signer: Signer, opened: Open) -> None:
     log = opened(own.url("cancelled"), TOPIC, signer=signer)
-    stored = ["before"]
     log.append("before")
-    failures: list[StorageError] = []
-
-    def append() -> None:
-        # Processes of the server read its settings some time after they were changed; until then nobody waits.
-        while not failures:
-            stored.append(f"perhaps on no standby {len(stored)}")
-            try:
-                log.append(stored[-1])
-            except StorageError as error:
-                failures.append(error)
-
-    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-    own.configure(synchronous_standby_names="nobody")
-    try:
-        writer = threading.Thread(target=append)
-        writer.start()
-        with own.connect() as connection:
-            while writer.is_alive():
-                connection.execute(cancel)
-                connection.execute("SELECT pg_sleep(0.01)")
-        writer.join()
-    finally:
-        # All who wait go on, those of other tests too.
-        own.configure(synchronous_standby_names="")
-    (failure,) = failures
-    assert "a synchronous standby was cancelled: the messages are stored on this server" in str(failure)
+    said = "a synchronous standby was cancelled: the messages are stored on this server"
+    with waits_cancelled(own), pytest.raises(StorageError, match=said):
+        log.append("perhaps on no standby")
     log.append("after")
-    assert [message.payload for message in log] == [*stored, "after"]
+    assert [message.payload for message in log] == ["before", "perhaps on no standby", "after"]
+
+
+@pytest.mark.integration
+def test_a_log_that_was_replaced_on_no_standby_says_so(own: Server, signer: Signer, opened: Open) -> None:
+    url = own.url("replaced")
+    with gossiplog.open(url, TOPIC, signer=signer) as log:
+        log.append("kept")
+    own.run("DELETE FROM replaced.gossiplog_leaves")
+    with (
+        waits_cancelled(own),
+        pytest.raises(StorageError, match="the log is replaced on this server, and perhaps on no"),
+    ):
+        gossiplog.repair(url)
+    assert [message.payload for message in opened(url, TOPIC)] == ["kept"]
 
 
 def wait_for_end(server: Server, process: int) -> None:

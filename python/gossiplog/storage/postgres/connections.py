@@ -254,9 +254,8 @@ class Session:
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether the server gave up waiting for a synchronous standby since this was asked last: it has committed."""
-        was_unconfirmed, self._is_unconfirmed = self._is_unconfirmed, False
-        return was_unconfirmed
+        """Whether `commit`, or the last of a script, has committed without the wait for a synchronous standby."""
+        return self._is_unconfirmed
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -312,6 +311,7 @@ class Session:
 
     def script(self, *statements: bytes) -> None:
         """Run statements without parameters in one round trip."""
+        self._is_unconfirmed = False
         self._text.execute(b"; ".join(statements), prepare=False)
 
     def script_rows(self, *statements: bytes) -> list[tuple[Any, ...]]:
@@ -389,6 +389,7 @@ class Session:
 
     def commit(self) -> None:
         """Commit, or send that in a pipeline: `ending` then has what the server says."""
+        self._is_unconfirmed = False
         self._text.execute(b"COMMIT")
 
     @property

@@ -233,7 +233,7 @@ class SchemaReplacement:
 
         Raises:
             StorageError: the role lacks a right, or the server failed. Nothing has changed then, unless the error says
-                that this could not be found out.
+                that it has, or that this could not be found out.
         """
         session, schema = self._session, self.path.schema
         try:
@@ -260,7 +260,7 @@ class SchemaReplacement:
                         (str(value), name),
                     )
                 session.run("SELECT pg_catalog.pg_notify(%b, '')", (channel_of(self._space),))
-                self._commit()
+                self._commit(former)
         except StorageError as error:
             if isinstance(error.__cause__, psycopg.Error) and error_code(error.__cause__) == DENIED:
                 raise StorageError(
@@ -271,7 +271,7 @@ class SchemaReplacement:
             raise
         return str(replace(self.path, schema=former))
 
-    def _commit(self) -> None:
+    def _commit(self, former: str) -> None:
         """Commit; where the connection is lost meanwhile, find out whether the new log is in its place."""
         try:
             self._session.commit()
@@ -280,6 +280,11 @@ class SchemaReplacement:
                 raise
             if not self._is_published(error):
                 raise
+        if self._session.is_unconfirmed:
+            raise StorageError(
+                "the wait for a synchronous standby was cancelled: the log is replaced on this server, and perhaps on"
+                f" no standby yet; the former one is in the schema {former}. It need not be replaced again"
+            )
 
     def _is_published(self, failure: psycopg.Error) -> bool:
         # The lock is free once the server has ended the transaction, one way or the other.
