@@ -133,7 +133,10 @@ $(BIN)/pip:
 
 .venv/.runtime: requirements.txt pyproject.toml | $(BIN)/pip
 	@echo 'installing the runtime packages…'
-	@$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], 'maturin', sep='\n')" \
+	@# Of the extras of the command line, whose own reference to others is left out: the package is not on PyPI.
+	@$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+		extras = [line for name in ('hub', 'pydantic', 'cli') for line in project['optional-dependencies'][name]]; \
+		print(*project['dependencies'], *(line for line in extras if 'gossiplog[' not in line), 'maturin', sep='\n')" \
 		> .venv/runtime.txt
 	$(BIN)/python -m pip install --quiet --constraint requirements.txt --requirement .venv/runtime.txt
 	@touch $@

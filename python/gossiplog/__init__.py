@@ -198,9 +198,11 @@ else:
             try:
                 found = getattr(importlib.import_module(_LAZY[name]), name)
             except ImportError as error:
-                if error.name != CORE:
-                    raise
-                raise explain_core(error) from error
+                if error.name == CORE:
+                    raise explain_core(error) from error
+                from gossiplog.extras import explain_extra
+
+                raise explain_extra(error, f"gossiplog.{name}", "hub") from error
         globals()[name] = found
         return found
 

@@ -68,6 +68,7 @@ def _run() -> int:
         sys.stderr.write(f"gossiplog: {error}\n")
         return 1
     from gossiplog.errors import CORE, explain_core
+    from gossiplog.extras import explain_extra
 
     try:
         from gossiplog.cli.main import INTERRUPTED
@@ -78,10 +79,11 @@ def _run() -> int:
         code = run()
         return 128 + interrupt.received if code == INTERRUPTED and interrupt.received else code
     except ImportError as error:
-        # Of a name that commands alone need.
-        if error.name != CORE:
+        # Of a name, or a package, that commands alone need.
+        found = explain_core(error) if error.name == CORE else explain_extra(error, "this command", "cli")
+        if found is error:
             raise
-        sys.stderr.write(f"gossiplog: {explain_core(error)}\n")
+        sys.stderr.write(f"gossiplog: {found}\n")
         return 1
 
 

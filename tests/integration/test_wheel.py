@@ -45,15 +45,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-@pytest.fixture(scope="module")
-def empty(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment(folder: Path, wheel: str) -> Path:
     """The programs of a fresh environment: the wheel and what it needs, installed without a compiler."""
-    folder = tmp_path_factory.mktemp("empty")
     run(sys.executable, "-m", "venv", "venv", cwd=folder)
     programs = folder / "venv" / "bin"
     install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", wheel)
     run(programs / "python", *install, cwd=folder, path=programs)
     return programs
+
+
+@pytest.fixture(scope="module")
+def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("plain"), str(wheel))
+
+
+@pytest.fixture(scope="module")
+def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("full"), f"{wheel}[cli]")
 
 
 def test_it_is_for_every_python_from_3_11_on(wheel: Path) -> None:
@@ -74,9 +82,9 @@ def test_it_has_the_files_of_pages(wheel: Path) -> None:
 
 
 IMPORT_ALL = """
-import importlib, pkgutil, gossiplog
+import importlib, pkgutil, sys, gossiplog
 
-EXTRAS = ("gossiplog.spark", "gossiplog.columns", "gossiplog.storage.postgres")
+EXTRAS = ("gossiplog.spark", "gossiplog.columns", "gossiplog.storage.postgres", *sys.argv[1:])
 found = pkgutil.walk_packages(gossiplog.__path__, "gossiplog.", onerror=lambda name: None)
 names = [module.name for module in found if not module.name.startswith(EXTRAS) and not module.name.endswith("__main__")]
 for name in names:
@@ -84,20 +92,41 @@ for name in names:
 print(len(names))
 """
 
+# What needs an extra that a plain installation lacks.
+BEYOND_PLAIN = ("cli", "dashboard", "net.http", "net.hub", "net.log_page", "testnet")
+NO_COMMAND = """
+import subprocess, sys
+done = subprocess.run([sys.executable, "-m", "gossiplog", "info", "no.db"], capture_output=True, text=True)
+print(done.returncode, done.stderr, end="")
+"""
 
-def test_every_module_finds_what_it_imports(empty: Path, tmp_path: Path) -> None:
+
+def test_every_module_finds_what_it_imports(full: Path, tmp_path: Path) -> None:
     """What tests and tools bring along is not there: a module that imports it would fail on a user's machine alone."""
-    printed = run(empty / "python", "-W", "error", "-c", IMPORT_ALL, cwd=tmp_path, path=empty)
-    assert int(printed) > 100
+    printed = run(full / "python", "-W", "error", "-c", IMPORT_ALL, cwd=tmp_path, path=full)
+    assert int(printed) > 300
 
 
-def test_first_program(empty: Path, tmp_path: Path) -> None:
+def test_a_plain_installation_has_what_logs_clients_and_peers_import(plain: Path, tmp_path: Path) -> None:
+    command = (plain / "python", "-W", "error", "-c", IMPORT_ALL, *(f"gossiplog.{name}" for name in BEYOND_PLAIN))
+    assert int(run(*command, cwd=tmp_path, path=plain)) > 150
+
+
+def test_first_program(plain: Path, tmp_path: Path) -> None:
     program, output = first_program()
-    printed = run(empty / "python", "-W", "error", "-c", program, cwd=tmp_path, path=empty)
+    printed = run(plain / "python", "-W", "error", "-c", program, cwd=tmp_path, path=plain)
     assert printed == output
 
 
-def test_command(empty: Path, tmp_path: Path) -> None:
+def test_command(full: Path, tmp_path: Path) -> None:
     """Without Git and without a repository the demo makes a history up."""
-    printed = run(empty / "gossiplog", "demo", "--json", cwd=tmp_path, path=empty)
+    printed = run(full / "gossiplog", "demo", "--json", cwd=tmp_path, path=full)
     assert '"equal":true' in printed
+
+
+def test_the_command_of_a_plain_installation_says_what_installs_it(plain: Path, tmp_path: Path) -> None:
+    printed = run(plain / "python", "-c", NO_COMMAND, cwd=tmp_path, path=plain)
+    assert (
+        printed
+        == "1 gossiplog: this command needs typer, which is not installed: pip install 'gossiplog[cli]' installs it\n"
+    )

@@ -142,7 +142,12 @@ def payloads(payload: Any) -> Payloads[Any]:
         check_runs("payload", payload, "payload")
         return Payloads(payload)
     # Imported here: pydantic is a sixth of the time of `import gossiplog`, and few logs need it.
-    from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+    try:
+        from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+    except ImportError as error:
+        from gossiplog.extras import explain_extra
+
+        raise explain_extra(error, "a log whose payload= is a type", "pydantic") from error
 
     if isinstance(payload, TypeAdapter):
         return Payloads(adapter=payload)

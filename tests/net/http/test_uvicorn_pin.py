@@ -97,7 +97,7 @@ CALLED: Mapping[Any, frozenset[str]] = {
 def requirement(name: str) -> Requirement:
     """What pyproject.toml asks for."""
     text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
-    found = [Requirement(line) for line in tomllib.loads(text)["project"]["dependencies"]]
+    found = [Requirement(line) for line in tomllib.loads(text)["project"]["optional-dependencies"]["hub"]]
     return next(requirement for requirement in found if requirement.name == name)
 
 

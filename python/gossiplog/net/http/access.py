@@ -28,12 +28,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address, ip_address
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
-
-from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog.errors import KeyFileError
 from gossiplog.net.arguments import check_texts
@@ -48,6 +44,11 @@ from gossiplog.net.http.browser_paths import (
 )
 from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
 from gossiplog.signer import read_secret
+
+if TYPE_CHECKING:
+    # Settings and tokens are made without a web server, by clients, too.
+    from starlette.responses import JSONResponse
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """The names under which a hub is always known."""
@@ -436,6 +437,7 @@ def protect(
             WebSocket is to be limited around this application, where that costs less.
         browser: paths of a page; None where there is none.
     """
+    from starlette.middleware.cors import CORSMiddleware
 
     def current() -> Access:
         return access if isinstance(access, Access) else access()
@@ -535,6 +537,8 @@ class _AccessControl:
 
 def as_response(refusal: Refusal) -> JSONResponse:
     """Return the answer to an address that is to come again later."""
+    from starlette.responses import JSONResponse
+
     return JSONResponse({"error": refusal.reason}, 429, {"Retry-After": str(math.ceil(refusal.seconds))})
 
 
@@ -546,6 +550,8 @@ async def _deny(denied: Denied, scope: Scope, receive: Receive, send: Send) -> N
         return
     headers = {"WWW-Authenticate": "Bearer"} if denied.status == 401 else None
     # The response of a WebSocket's scope takes the form that WebSockets have for it.
+    from starlette.responses import JSONResponse
+
     await JSONResponse({"error": denied.reason}, denied.status, headers)(scope, receive, send)
 
 

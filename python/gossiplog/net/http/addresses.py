@@ -15,13 +15,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
-from starlette.types import Scope
 
 from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.reprs import counted
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 UNIX = "a Unix socket"
 UNKNOWN = "an unknown address"

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from starlette.types import ASGIApp, Scope
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Scope
 
 SAFE_METHODS = ("GET", "HEAD")
 """Those that read."""

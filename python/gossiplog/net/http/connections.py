@@ -12,13 +12,14 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, Self, TypeAlias
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from gossiplog.net.http.addresses import Rates, host_of, is_within, limit_of, read_networks, source_of
 from gossiplog.net.rate_limited_log import RateLimitedLog, client_name
 from gossiplog.net.transport.limits import Limits
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_CONNECTIONS = 64
 """Beyond those of the limits: a hub that is full still says so, and answers requests for its metrics."""
