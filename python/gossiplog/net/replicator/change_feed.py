@@ -35,7 +35,7 @@ _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
 _LOOKED_AT = 32
 """New messages of a commit whose authors `Committed` names."""
-_REPORT_SECONDS = 0.05
+_REPORT_SECONDS = 0.2
 """Between two events that report commits: each has the root, which costs more than a commit."""
 
 _Result = TypeVar("_Result")
