@@ -14,17 +14,15 @@ from typing import Annotated
 
 import typer
 
-import gossiplog.log
 from gossiplog.cli.doctor_postgres import find_in_postgres
-from gossiplog.cli.findings import PROBLEMS, SOURCE, Finding, Severity, find_application
+from gossiplog.cli.findings import SOURCE, Finding, Severity, find_contents
 from gossiplog.cli.logs import LogPath
-from gossiplog.cli.output import Json, Output, printable, progress
-from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
+from gossiplog.cli.output import Json, Output, printable
+from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.files import explain_denial
-from gossiplog.log.log import replica_of
 from gossiplog.log.reassembly import find_repair_source
 from gossiplog.log.remains import count_lacking, count_set_aside
-from gossiplog.reprs import counted, listed, shell_path
+from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.sqlite import salvage
 from gossiplog.storage.sqlite.commit_count import COPY_FROM_SERVER, CommitCount, describe_former, repair_command
@@ -314,27 +312,10 @@ def _contents(path: Path, quick: bool) -> Iterator[Finding]:
     has_count = os.path.exists(CommitCount(str(path)).path)
     is_log = has_count or any(salvage.has_traces(each) for each in (path, wal) if each.is_file())
     try:
-        yield from _schema(path)
-        with gossiplog.log.open(path, read_only=True) as log:
-            if quick:
-                replica_of(log).check_appendable()
-                yield Finding("messages", Severity.NOTE, "not verified (--quick)")
-            else:
-                with progress("Verifying", len(log)) as advance:
-                    verified = log.verify(advance)
-                yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
-        yield find_application(path)
-    except (NewerSchema, OlderSchema) as error:
-        yield Finding("schema", Severity.WRONG, str(error))
-    except (CorruptLog, TreeError) as error:
-        problems = error.problems if isinstance(error, CorruptLog) else [str(error)]
-        finding = listed(problems, PROBLEMS, separator="; ")
-        yield Finding("damage", Severity.WRONG, f"{finding}{SOURCE if quick else ''}", _repair(path, quick))
+        yield from find_contents(path, "schema", _schema(path), lambda: _repair(path, quick), quick=quick)
     except NotALog as error:
         # Of a stranger's file there is nothing to repair.
         yield Finding("damage", Severity.WRONG, error.problem, _repair(path, quick) if is_log else "")
-    except StorageError as error:
-        yield Finding("messages", Severity.WRONG, str(error))
 
 
 def _schema(path: Path) -> Iterator[Finding]:

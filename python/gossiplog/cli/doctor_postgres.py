@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import gossiplog.log
-from gossiplog.cli.findings import PROBLEMS, SOURCE, Finding, Severity, find_application
-from gossiplog.cli.output import progress
-from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
-from gossiplog.log.log import replica_of
-from gossiplog.reprs import counted, listed, shell_path
+from gossiplog.cli.findings import Finding, Severity, find_contents
+from gossiplog.errors import StorageError
+from gossiplog.reprs import shell_path
 from gossiplog.storage.base import SCHEMA
-from gossiplog.storage.location import server_health
+from gossiplog.storage.location import server_health, storage_at
 from gossiplog.storage.postgres.url import PostgresURL
 
 
@@ -47,29 +44,13 @@ def find_in_postgres(url: PostgresURL, quick: bool) -> Iterator[Finding]:
             f'the schema {former} is a log that a rebase or a repair has kept: DROP SCHEMA "{name}" CASCADE removes it'
         )
         yield Finding("leftovers", Severity.NOTE, finding)
-    yield from _contents(url, quick)
+    yield from find_contents(
+        url, "tables", _tables(url), lambda: f"gossiplog repair {shell_path(url.place)} --from SOURCE", quick=quick
+    )
 
 
-def _contents(url: PostgresURL, quick: bool) -> Iterator[Finding]:
-    log = shell_path(url.place)
-    try:
-        with gossiplog.log.open(url, read_only=True) as opened:
-            yield Finding("tables", Severity.FINE, f"version {SCHEMA}")
-            if quick:
-                replica_of(opened).check_appendable()
-                yield Finding("messages", Severity.NOTE, "not verified (--quick)")
-            else:
-                with progress("Verifying", len(opened)) as advance:
-                    verified = opened.verify(advance)
-                yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
-        yield find_application(url)
-    except (NewerSchema, OlderSchema) as error:
-        yield Finding("tables", Severity.WRONG, str(error))
-    except (CorruptLog, TreeError) as error:
-        found = error.problems if isinstance(error, CorruptLog) else [str(error)]
-        finding = f"{listed(found, PROBLEMS, separator='; ')}{SOURCE if quick else ''}"
-        yield Finding("damage", Severity.WRONG, finding, f"gossiplog repair {log} --from SOURCE")
-    except NotALog:
-        raise
-    except StorageError as error:
-        yield Finding("messages", Severity.WRONG, str(error))
+def _tables(url: PostgresURL) -> Iterator[Finding]:
+    storage = storage_at(url, read_only=True)
+    storage.open(None, create=False)
+    storage.close()
+    yield Finding("tables", Severity.FINE, f"version {SCHEMA}")

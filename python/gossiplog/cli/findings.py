@@ -1,15 +1,20 @@
-"""What `gossiplog doctor` finds: the lines, and those about an application."""
+"""What `gossiplog doctor` finds: the lines, and those about what any log has, wherever it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from gossiplog.reprs import counted
+import gossiplog.log
+from gossiplog.cli.output import progress
+from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
+from gossiplog.log.log import replica_of
+from gossiplog.reprs import counted, listed
 from gossiplog.storage.base import REBUILD_REQUESTED
 from gossiplog.storage.location import Location, storage_at
 
-PROBLEMS = 5
+_PROBLEMS = 5
 """Named of what is damaged."""
 SOURCE = ". Without --quick, it also says whether a repair needs a source"
 """A sentence where nothing was verified."""
@@ -41,7 +46,45 @@ class Finding:
     run: str = ""
 
 
-def find_application(location: Location) -> Finding:
+def find_contents(
+    location: Location, about: str, tables: Iterable[Finding], repair: Callable[[], str], *, quick: bool
+) -> Iterator[Finding]:
+    """Yield what is found of a log's tables and messages, and of its application.
+
+    Args:
+        location: of the log.
+        about: what findings about its tables are about.
+        tables: those findings; looked for first.
+        repair: returns the command that repairs the log.
+        quick: do not verify the messages.
+
+    Raises:
+        NotALog: there is none.
+    """
+    try:
+        yield from tables
+        with gossiplog.log.open(location, read_only=True) as log:
+            if quick:
+                replica_of(log).check_appendable()
+                yield Finding("messages", Severity.NOTE, "not verified (--quick)")
+            else:
+                with progress("Verifying", len(log)) as advance:
+                    verified = log.verify(advance)
+                yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
+        yield _find_application(location)
+    except (NewerSchema, OlderSchema) as error:
+        yield Finding(about, Severity.WRONG, str(error))
+    except (CorruptLog, TreeError) as error:
+        problems = error.problems if isinstance(error, CorruptLog) else [str(error)]
+        finding = f"{listed(problems, _PROBLEMS, separator='; ')}{SOURCE if quick else ''}"
+        yield Finding("damage", Severity.WRONG, finding, repair())
+    except NotALog:
+        raise
+    except StorageError as error:
+        yield Finding("messages", Severity.WRONG, str(error))
+
+
+def _find_application(location: Location) -> Finding:
     """Say whether an application's tables are behind the log, which is sound."""
     storage = storage_at(location, read_only=True)
     storage.open(None, create=False)
