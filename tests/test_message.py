@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gossiplog import EncodeError, Log, Signer, TopicWarning, core
-from gossiplog.message import check_topic, ids_of, stored_value
+from gossiplog.message import check_topic, ids_of, key_asked_for, stored_value
 
 
 @pytest.mark.parametrize("topic", ["a", "org.example.chat", "A-9.", "chat#room1"])
@@ -37,6 +37,15 @@ def test_ids_and_keys() -> None:
     (id,) = ids_of([key])
     assert id == core.encode_id(key)
     assert core.decode_id(id) == key
+
+
+def test_what_in_is_asked_for(log: Log, signer: Signer) -> None:
+    message = log.append(1, signer=signer)
+    assert key_asked_for(message) == key_asked_for(message.id) == message.key
+    for other in (message.id[:-1], message.id.upper(), "", message.key, None, 7):
+        assert key_asked_for(other) is None
+        assert other not in log
+        assert other not in log.at(message.id)
 
 
 def test_the_stored_value(log: Log, signer: Signer) -> None:

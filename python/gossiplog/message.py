@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 
 from gossiplog.core import KEY_LENGTH, SignedMessage, decode_id, encode_id
-from gossiplog.errors import EncodeError, TopicWarning
+from gossiplog.errors import DecodeError, EncodeError, TopicWarning
 
 ID_LENGTH = 32
 """Characters of an id: its key in base 32."""
@@ -67,6 +67,16 @@ def key_of(id: str) -> bytes:
     if not isinstance(id, str):
         raise TypeError(f"expected the id of a message, as message.id, not {type(id).__name__}")
     return decode_id(id)
+
+
+def key_asked_for(id: object) -> bytes | None:
+    """Return the key of what `in` is asked for, a message or its id; None for anything else, which no log has."""
+    if isinstance(id, SignedMessage):
+        return id.key
+    try:
+        return decode_id(id) if isinstance(id, str) else None
+    except DecodeError:
+        return None
 
 
 def stored_value(message: SignedMessage | bytes) -> bytes:

@@ -9,18 +9,33 @@ from tests.strategies import TOPIC, alternative
 from tests.types.histories import ALL, TODO, connected, rows
 
 
-def test_an_add_wins_over_a_concurrent_removal(place: Place) -> None:
+@pytest.mark.parametrize("arrives_first", ["removal", "add"])
+def test_an_add_wins_over_a_concurrent_removal(place: Place, arrives_first: str) -> None:
     first = signed([], TODO.add("milk"))
     removal = signed([first.id], TODO.remove("milk"), 1)
     again = signed([first.id], TODO.add("milk"), 2)
     later = signed([again.id, removal.id], TODO.remove("milk"))
+    concurrent = (removal, again) if arrives_first == "removal" else (again, removal)
     with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup) as log, connected(place) as database:
         found = []
-        for message in (first, removal, again, later):
+        for message in (first, *concurrent, later):
             log.insert(message)
             found.append(TODO.elements(database))
-        assert found == [["milk"], [], ["milk"], []]
+        assert found == [["milk"], [] if arrives_first == "removal" else ["milk"], ["milk"], []]
         assert rows(place, TODO) == {'"order"': []}
+
+
+def test_a_removal_takes_only_what_it_saw_of_concurrent_adds(place: Place) -> None:
+    """It arrives after two adds, of which it follows one; and after adds of other elements and keys, which stay."""
+    seen, unseen = signed([], TODO.add("milk")), signed([], TODO.add("milk"), 1)
+    others = [signed([seen.id], TODO.add("eggs")), signed([seen.id], TODO.add("milk", key="b"))]
+    removal = signed([seen.id, *(other.id for other in others)], TODO.remove("milk"), 2)
+    with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup) as log, connected(place) as database:
+        for message in (seen, unseen, *others, removal):
+            log.insert(message)
+        ids = {(key, element): id for key, element, id in rows(place, TODO)['"order"']}
+        assert ids == {("", '"milk"'): unseen.id, ("", '"eggs"'): others[0].id, ("b", '"milk"'): others[1].id}
+        assert TODO.elements(database) == ["eggs", "milk"]
 
 
 def test_a_removal_that_saw_another_encoding(place: Place) -> None:

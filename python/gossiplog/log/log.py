@@ -13,7 +13,6 @@ from gossiplog import core
 from gossiplog.errors import (
     CorruptLog,
     CorruptSource,
-    DecodeError,
     StorageError,
     TopicMismatch,
     UnknownMessage,
@@ -41,7 +40,7 @@ from gossiplog.log.state import States, unindexed
 from gossiplog.log.view import LogView
 from gossiplog.log.walks import walk_back, walk_forward
 from gossiplog.log.writing import MOST_SIGNED, Run, Writer
-from gossiplog.message import SignedMessage, ids_of, key_of
+from gossiplog.message import SignedMessage, ids_of, key_asked_for, key_of
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
@@ -279,12 +278,8 @@ class Log(Generic[P]):
 
     def __contains__(self, id: object) -> bool:
         """Return whether a message is in the log, given as its id or itself."""
-        if isinstance(id, SignedMessage):
-            id = id.id
-        try:
-            keys = [core.decode_id(id)] if isinstance(id, str) else []
-        except DecodeError:
-            keys = []
+        key = key_asked_for(id)
+        keys = [] if key is None else [key]
         is_found = read(self._storage, lambda reader: bool(reader.sequences(keys)))
         if not is_found:
             self._replica.snapshot().check_absent(keys)

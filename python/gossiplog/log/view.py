@@ -9,7 +9,7 @@ from typing import Generic, Protocol
 
 from gossiplog import core
 from gossiplog.core import SignedMessage
-from gossiplog.errors import CorruptLog, DecodeError, UnknownMessage
+from gossiplog.errors import CorruptLog, UnknownMessage
 from gossiplog.log.paging import (
     Bounds,
     Source,
@@ -24,7 +24,7 @@ from gossiplog.log.payloads import P
 from gossiplog.log.reading import ids_of_sequences, raise_damage, read
 from gossiplog.log.replica import Replica
 from gossiplog.log.walks import walk_back, walk_forward
-from gossiplog.message import key_of
+from gossiplog.message import key_asked_for, key_of
 from gossiplog.reprs import counted
 from gossiplog.storage.base import Reader
 
@@ -85,12 +85,7 @@ class LogView(Generic[P]):
 
     def __contains__(self, id: object) -> bool:
         """Return whether a message is in the view, given as its id or itself."""
-        if isinstance(id, SignedMessage):
-            id = id.id
-        try:
-            key = core.decode_id(id) if isinstance(id, str) else None
-        except DecodeError:
-            key = None
+        key = key_asked_for(id)
         if key is None or id not in self._log:
             return False
         return self._is_in(read(self._source.storage, lambda reader: self._sequence(reader, key)))

@@ -1,10 +1,13 @@
-"""Lists whose elements stay where they were put between others, and runs of which do not interleave: Fugue.
+"""Lists whose elements stay where they were put between others, and runs of which hardly ever interleave: Fugue.
 
 Weidner and Kleppmann, "The Art of the Fugue: Minimizing Interleaving in Collaborative Text Editing", 2023
-(arXiv:2305.00583), Algorithm 1. The elements are nodes of a tree, each a left or a right child of another or of the
-root; the list is their order from left to right: the left children of a node, the node, its right ones, siblings by id.
-A deleted one stays as a node without a value. Both tables only grow, by rows that depend on nothing else, so that any
-order gives the same; a node whose parent never comes is not in the tree.
+(arXiv:2305.00583), Algorithm 1. Runs that are typed forwards never interleave (Definition 2), and those that are typed
+backwards only where siblings to the right were inserted before different elements (figure 7).
+
+The elements are nodes of a tree, each a left or a right child of another, or a right one of the root; the list is their
+order from left to right: the left children of a node, the node, its right ones, siblings by id. A deleted one stays as
+a node without a value. Both tables only grow, by rows that depend on nothing else, so that any order gives the same; a
+node whose parent never comes is not in the tree.
 """
 
 from __future__ import annotations
@@ -102,7 +105,8 @@ class List(Object):
         match operation:
             case {"insert": list(values), "parent": str(parent), "side": "left" | "right" as side}:
                 texts = [value_text(value) for value in values[: MAX_ELEMENTS + 1]]
-                is_place = parent == _ROOT or _REFERENCE.fullmatch(parent)
+                # Nothing is left of the root, which would be before an insertion at the index 0.
+                is_place = side == "right" if parent == _ROOT else _REFERENCE.fullmatch(parent)
                 if not is_place or len(texts) > MAX_ELEMENTS or None in texts:
                     return
                 for number, text in enumerate(texts):

@@ -1,6 +1,7 @@
 """Sets in which an add wins over a concurrent removal: a removal takes away the adds that its author had seen.
 
-This is the observed-remove set of Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", 2011.
+This is the observed-remove set of Shapiro, Preguiça, Baquero and Zawirski, "A comprehensive study of Convergent and
+Commutative Replicated Data Types", 2011, section 3.3.5.
 What was seen is in the graph: the ancestors of the message that removes. So a removal names no adds, and nothing stays
 of what was removed: an add that comes later is no ancestor.
 """
