@@ -24,6 +24,10 @@ TARGET ?= cbor json message answer frames ledger websocket
 # Processes that run tests: three more than there are cores, because tests wait for two fifths of their time.
 MORE_WORKERS = 3
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + $(MORE_WORKERS))
+# Modules that nobody imports are not compiled: pip takes a third of its time for that.
+PIP_OPTIONS := --quiet --no-compile
+# $(call develop,PROFILE): compile the core
+develop = $(BIN)/maturin develop --profile $(1) $(if $(filter dev,$(1)),--features paused-time) --quiet
 # $(call protoc,FOLDER): what the .proto files generate, under FOLDER
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
 
@@ -32,17 +36,28 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # compile all that it imports anew.
 unexport VIRTUAL_ENV PYTHONPATH GOSSIPLOG_CORE PYTHONDONTWRITEBYTECODE
 
+# What follows it is made at once: pip and mypy keep one core busy, cargo has crates that wait for others. All that a failure
+# says is printed, and the status is that of a failure.
+BESIDE := $(MAKE) --no-print-directory --jobs=2 AT_ONCE=yes
+
 .DEFAULT_GOAL := help
 # Cargo and pytest use the cores themselves.
+ifneq ($(AT_ONCE),yes)
 .NOTPARALLEL:
-.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz kills rot mutants fuzz-rust interleavings bench lint format protobuf lock system missing-extension
+endif
+.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz kills rot mutants fuzz-rust interleavings bench lint lint-python lint-rust \
+	lint-generated format protobuf lock system missing-extension
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: .venv/.requirements $(CORE) ## .venv with everything in it, and the compiled core
+setup: ## .venv with everything in it, and the compiled core
+	@$(BESIDE) --silent .venv/.requirements $(CORE)
+	@$(MAKE) --no-print-directory --silent .venv/.installed
 
-demo: .venv/.runtime $(CORE) ## import this repository's history into a log, part three peers, sync them
+demo: ## import this repository's history into a log, part three peers, sync them
+	@$(BESIDE) --silent .venv/.runtime $(CORE)
+	@$(MAKE) --no-print-directory --silent .venv/.installed
 	@if [ -t 1 ]; then $(BIN)/gossiplog demo; else FORCE_COLOR=1 COLUMNS=120 $(BIN)/gossiplog demo; fi
 
 check: setup ## the quick loop: the fast tests, in a minute
@@ -96,16 +111,26 @@ rot: setup ## bits flipped in logs: harmless, named or refused, and repaired? FL
 mutants: setup ## every rule broken in turn: does a test that cites it fail? MUTANTS='Seed 001, 12' for some
 	$(BIN)/python -m tests.mutation --only '$(MUTANTS)'
 
-bench: .venv/.requirements .venv/.core-release ## the benchmarks; results go to benches/RESULTS.md
+bench: ## the benchmarks; results go to benches/RESULTS.md
+	@$(BESIDE) --silent .venv/.requirements .venv/.core-release
+	@$(MAKE) --no-print-directory --silent .venv/.installed
 	$(BIN)/pytest --timeout 0 benches
 
 lint: setup ## style, types, the stub against the core, generated files
+	@$(BESIDE) --output-sync=target lint-python lint-rust
+
+lint-python: lint-generated
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowed --ignore-positional-only gossiplog._core
+
+# Without what make says of its jobs, by which cargo would take fewer cores.
+lint-rust:
 	cargo fmt --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	MAKEFLAGS= cargo clippy --workspace --all-targets -- -D warnings
+
+lint-generated:
 	@mkdir -p .venv/generated && $(call protoc,.venv/generated)
 	@for file in $(foreach protocol,$(PROTOCOLS),$(protocol)_pb2.py $(protocol)_pb2.pyi); do \
 		diff -u python/$$file .venv/generated/$$file || { echo "$$file is out of date: run make protobuf" >&2; exit 1; }; done
@@ -131,25 +156,34 @@ $(BIN)/pip:
 	@$(PYTHON) -m venv --clear .venv || \
 		{ echo '$(PYTHON) cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)' >&2; exit 1; }
 
-.venv/.runtime: requirements.txt pyproject.toml | $(BIN)/pip
+.venv/.maturin: requirements.txt pyproject.toml | $(BIN)/pip
+	@$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint requirements.txt maturin
+	@touch $@
+
+.venv/.runtime: .venv/.maturin
 	@echo 'installing the runtime packages…'
 	@# Of the extras of the command line, whose own reference to others is left out: the package is not on PyPI.
 	@$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 		extras = [line for name in ('hub', 'pydantic', 'cli') for line in project['optional-dependencies'][name]]; \
-		print(*project['dependencies'], *(line for line in extras if 'gossiplog[' not in line), 'maturin', sep='\n')" \
-		> .venv/runtime.txt
-	$(BIN)/python -m pip install --quiet --constraint requirements.txt --requirement .venv/runtime.txt
+		print(*project['dependencies'], *(line for line in extras if 'gossiplog[' not in line), sep='\n')" > .venv/runtime.txt
+	@$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint requirements.txt --requirement .venv/runtime.txt
 	@touch $@
 
-.venv/.requirements: requirements.txt .venv/.runtime
+.venv/.requirements: .venv/.runtime
 	@echo 'installing the packages for development…'
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	@$(BIN)/python -m pip install $(PIP_OPTIONS) --requirement requirements.txt
 	@touch $@
 
-.venv/.core-%: .venv/.runtime $(RUST) $(if $(wildcard $(EXTENSION)),,missing-extension)
+# Next to the sources, beside pip's work: this needs maturin alone.
+.venv/.core-%: .venv/.maturin $(RUST) $(if $(wildcard $(EXTENSION)),,missing-extension)
 	@echo 'compiling the core, which takes some minutes the first time…'
 	@rm -f .venv/.core-*
-	PIP_QUIET=1 $(BIN)/maturin develop --profile $* $(if $(filter dev,$*),--features paused-time) --quiet
+	@MAKEFLAGS= $(call develop,$*) --skip-install
+	@touch $@
+
+# With the profile that was compiled: cargo has nothing left to do.
+.venv/.installed: .venv/.runtime pyproject.toml Cargo.toml rust/python/Cargo.toml
+	@PIP_QUIET=1 $(call develop,$(patsubst .venv/.core-%,%,$(wildcard .venv/.core-*)))
 	@touch $@
 
 missing-extension:
