@@ -81,6 +81,8 @@ def test_a_network_ends_with_ctrl_c(program: Program) -> None:
     while len(workers) < 2:
         text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         workers = [pid for pid in map(int, text.split()) if b"testnet.worker" in command_of(pid)]
+        assert process.poll() is None
+        time.sleep(0.02)
     # As a terminal does it: to all of the group.
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -102,6 +104,7 @@ def test_browsers_end_with_a_network_that_is_killed(tmp_path: Path) -> None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         running = [pid for pid in map(int, children) if b"--remote-debugging-pipe" in command_of(pid)]
         assert process.poll() is None
+        time.sleep(0.05)
     process.kill()
     process.wait()
     while any(map(command_of, running)):
