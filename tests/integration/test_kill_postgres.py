@@ -73,6 +73,12 @@ class Program:
             self._changed.wait_for(lambda: len(self.good) >= count or self._has_ended, 120)
             assert len(self.good) >= count, f"{kind} hangs, or has ended: {self.lines[-5:]}"
 
+    def go_on(self) -> None:
+        """Have a writer write for another turn."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
     @property
     def good(self) -> list[str]:
         return [line for line in self.lines if not line.startswith("failed")]
@@ -137,8 +143,14 @@ class Setting:
             self._server.kill()
             self._server.start()
 
+    def go_on(self) -> None:
+        """Have the writers write, who otherwise stop after a turn."""
+        for writer in self._writers:
+            writer.go_on()
+
     def wait(self) -> None:
         """Wait until each of the writers has written again."""
+        self.go_on()
         for writer in self._writers:
             writer.wait_for(len(writer.good) + 2, "a writer")
 
@@ -176,6 +188,7 @@ async def test_kills_lose_nothing_that_was_acknowledged(
             async with gossiplog.connect(log, f"ws://127.0.0.1:{port}", broadcast=QUICK) as client:
                 for number in range(KILLS):
                     own.append(log.append(["the client", number]).id)
+                    setting.go_on()
                     await anyio.sleep(choice.uniform(0, _LATEST))
                     killed.append(kinds[number % len(kinds)])
                     began = time.monotonic()
