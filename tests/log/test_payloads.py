@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
+    AliasChoices,
+    AliasPath,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,11 +27,13 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     computed_field,
+    field_serializer,
 )
+from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
 
 import gossiplog
-from gossiplog import CID, EncodeError, InvalidPayload, Log, MemoryStorage, RefusedMessage, Signer, core
+from gossiplog import CID, EncodeError, InvalidPayload, Log, MemoryStorage, RefusedMessage, SignedMessage, Signer, core
 from gossiplog.log.payloads import payloads
 from tests.strategies import repeatable
 
@@ -97,7 +101,7 @@ def test_an_adapter_is_as_good_as_its_type(opened: Callable[..., Log], signer: S
 
 
 def test_none_checks_nothing() -> None:
-    assert not payloads(None).checks
+    assert not payloads(None).checks_own
 
 
 def test_received_messages_are_checked(opened: Callable[..., Log], signer: Signer) -> None:
@@ -267,6 +271,172 @@ def test_values_of_the_type_are_appended_and_read(signer: Signer, payload: Any, 
         (read,) = log
         assert (message.payload, read.payload, log.get(message.id).payload) == (value, value, value)
         assert type(read.payload) is type(value)
+
+
+class Camel(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid")
+    due_date: date
+    sub_tasks: list[Aliased] = []
+    left_out: int = 7
+
+
+class ReadByName(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, extra="forbid")
+    kind: str = Field(serialization_alias="type")
+
+
+class ReadByEither(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    kind: str = Field(validation_alias=AliasChoices("type", "sort"))
+
+
+class OneForBoth(BaseModel):
+    kind: str = Field(validation_alias="type", serialization_alias="type")
+
+
+class WrittenOtherwise(BaseModel):
+    kind: str = Field("none", serialization_alias="type")
+
+
+class ReadOtherwise(BaseModel):
+    kind: str = Field(validation_alias=AliasPath("type", 0))
+
+
+class Doubling(BaseModel):
+    number: int
+
+    @field_serializer("number")
+    def doubled(self, number: int) -> int:
+        return 2 * number
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    kind: str = Field(alias="type")
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"] = "cat"
+    name: str
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"] = "dog"
+    name: str
+
+
+class Bird(BaseModel):
+    name: str
+
+
+class Fish(BaseModel):
+    name: str
+
+
+class Tame(Bird):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("payload", "value", "stored"),
+    [
+        (
+            Camel,
+            Camel(dueDate=date(2026, 11, 27), subTasks=[Aliased(type="a")]),
+            {"dueDate": "2026-11-27", "subTasks": [{"type": "a"}], "leftOut": 7},
+        ),
+        (Camel, {"dueDate": "2026-11-27"}, {"dueDate": "2026-11-27"}),
+        (ReadByName, ReadByName(kind="a"), {"kind": "a"}),
+        (ReadByEither, ReadByEither(kind="a"), {"kind": "a"}),
+        (ReadByEither, {"sort": "a"}, {"sort": "a"}),
+        (OneForBoth, OneForBoth(type="a"), {"type": "a"}),
+        (WrittenOtherwise, WrittenOtherwise(kind="none"), {"kind": "none"}),
+        (WrittenOtherwise, WrittenOtherwise(kind="a"), {"kind": "a"}),
+        (Open, Open.model_validate({"type": "a", "more": [1]}), {"type": "a", "more": [1]}),
+        (Cat | Dog, Dog(name="a"), {"kind": "dog", "name": "a"}),
+        (list[Cat | Dog], [Dog(name="a"), Cat(name="b")], [{"kind": "dog", "name": "a"}, {"kind": "cat", "name": "b"}]),
+        (Bird | Fish, Bird(name="a"), {"name": "a"}),
+        (Bird, Tame(name="a"), {"name": "a"}),
+    ],
+    ids=lambda value: "",
+)
+def test_names_are_written_as_they_are_read(
+    opened: Callable[..., Log], signer: Signer, payload: Any, value: Any, stored: Any
+) -> None:
+    log = opened(payload=payload, signer=signer)
+    message = log.append(value)
+    assert message.raw_payload == stored
+    adapter = TypeAdapter(payload)
+    assert adapter.dump_python(log.get(message.id).payload) == adapter.dump_python(adapter.validate_python(value))
+
+
+@pytest.mark.parametrize(
+    ("payload", "value", "words"),
+    [
+        (Doubling, Doubling(number=2), "would be read as another: its type does not read all that it writes"),
+        (ReadOtherwise, ReadOtherwise(type=["a"]), "does not read the names or values that it writes: .*validation"),
+        (Bird | Fish, Fish(name="a"), "it is read as a Bird: give the types of a union a field that tells them apart"),
+    ],
+    ids=lambda value: "",
+)
+def test_what_would_be_read_as_another_value_is_not_written(
+    opened: Callable[..., Log], signer: Signer, payload: Any, value: Any, words: str
+) -> None:
+    log = opened(payload=payload, signer=signer)
+    with pytest.raises(EncodeError, match=f"a payload of type {type(value).__name__} (?s:.*){words}"):
+        log.append(value)
+    assert len(log) == 0
+
+
+def test_messages_of_others_that_are_not_of_the_type_come_in_where_nothing_is_refused(
+    opened: Callable[..., Log], signer: Signer
+) -> None:
+    """What is appended here is checked all the same."""
+    theirs = opened(signer=signer)
+    theirs.append_many([{"text": "a"}, {"txet": "b"}, {"text": "c"}])
+    applied: list[str] = []
+    log = opened(
+        payload=Note,
+        refuse_payloads=False,
+        signer=signer,
+        apply=lambda message, _: applied.append(message.payload.text),
+    )
+    assert log.insert_many(theirs).refused == ()
+    assert (log.root, applied) == (theirs.root, ["a", "c"])
+    with pytest.raises(InvalidPayload):
+        _ = [message.payload for message in log]
+    wrong: list[Any] = [{"txet": "d"}, Bird(name="e")]
+    for value in wrong:
+        with pytest.raises(RefusedMessage):
+            log.append(value)
+    assert opened(payload=Note, signer=signer).insert_many(theirs).inserted == 1
+
+
+def test_a_function_that_refuses_nothing_of_others(opened: Callable[..., Log], signer: Signer) -> None:
+    theirs, log = opened(signer=signer), opened(payload=refuse_all, refuse_payloads=False, signer=signer)
+    log.insert(theirs.append(1))
+    with pytest.raises(RefusedMessage, match="no payload is good enough"):
+        log.append(2)
+    assert len(log) == 1
+
+
+def test_apply_may_refuse_where_payloads_are_not(opened: Callable[..., Log], signer: Signer) -> None:
+    """Its own exceptions are no InvalidPayload of the message."""
+    theirs = opened(signer=signer)
+    first = theirs.append({"txet": "a"})
+
+    def apply(message: SignedMessage[Note], transaction: gossiplog.ApplyTransaction) -> None:
+        try:
+            _ = message.payload
+        except InvalidPayload as error:
+            raise ValueError("not here") from error
+
+    (_, refused), *_ = opened(payload=Note, refuse_payloads=False, apply=apply).insert_many([first]).refused
+    assert "not here" in str(refused)
+
+
+def refuse_all(payload: Any) -> None:
+    raise ValueError("no payload is good enough")
 
 
 def test_stored_bytes_are_those_of_the_dumped_value(opened: Callable[..., Log], signer: Signer) -> None:

@@ -68,7 +68,7 @@ def prepared_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic
         raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
     check_signer(signer)
     # A single one is encoded when it is signed, and needs no look before.
-    if len(wanted) > 1 or payloads.checks:
+    if len(wanted) > 1 or payloads.checks_own:
         count = len(wanted)
         wanted = [
             _checked(payload, index, count, signer, codec, topic, payloads) for index, payload in enumerate(wanted)
@@ -94,7 +94,7 @@ def _checked(
         if count == 1:
             raise
         raise EncodeError(f"payload {index} of {count:,}, from 0: {error}") from error
-    if payloads.checks:
+    if payloads.checks_own:
         payloads.check(as_peers_read(encoded))
     return plain
 

@@ -7,6 +7,7 @@ The rules of `apply`:
 - If it raises, the message is not stored here, and what descends from it waits as for a missing parent.
 - Where it lets the InvalidPayload of a stored message through, it counts as having returned, and what it wrote for the
   message is undone: the log's type for payloads does not read what a program without it stored, or an earlier version.
+  So it does for new messages where the log does not refuse payloads of other types.
 - A cursor in the database says how far it has run; a process without `apply` leaves the cursor where it is. So a
   process with `apply` first runs it over the messages that the cursor has not passed. They are stored: an exception
   then ends the call, and the next one tries again.
@@ -38,7 +39,7 @@ from gossiplog.errors import (
 from gossiplog.log import encodings
 from gossiplog.log.application_ancestry import ApplicationAncestry
 from gossiplog.log.callbacks import check_runs
-from gossiplog.log.payloads import P
+from gossiplog.log.payloads import P, Payloads
 from gossiplog.log.reading import read, read_arrivals, read_message, write
 from gossiplog.message import SignedMessage
 from gossiplog.reprs import counted
@@ -121,20 +122,14 @@ class Applier:
 
     Args:
         application: None has nothing run.
-        typed: returns a message whose payload is read by the log's type for payloads.
+        payloads: of the log, whose type messages' payloads are read by.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        topic: str,
-        application: Application | None,
-        typed: Callable[[SignedMessage], SignedMessage],
-    ) -> None:
+    def __init__(self, storage: Storage, topic: str, application: Application | None, payloads: Payloads[Any]) -> None:
         self._storage = storage
         self._topic = topic
         self._application = application
-        self._typed = typed
+        self._payloads = payloads
 
     @property
     def is_given(self) -> bool:
@@ -298,7 +293,7 @@ class Applier:
             content = contents[position] if contents else message.key
             try:
                 if seen is None or content not in seen:
-                    _run(self._application.apply, self._typed(message), transaction)
+                    self._run(message, transaction, passes_over=not self._payloads.refuses)
             except RefusedMessage as error:
                 failed[index] = error
                 lost.add(message.id)
@@ -327,7 +322,8 @@ class Applier:
                 duplicates = self._duplicates(transaction, position, messages)
                 for sequence, message in messages:
                     if sequence not in duplicates:
-                        self._run_stored(apply, message, transaction)
+                        # Else whoever appends by a program without the type would keep the log from being opened.
+                        self._run(message, transaction, passes_over=True)
                     applied = sequence
                     is_late = time.monotonic() > deadline
                     if is_late:
@@ -345,13 +341,18 @@ class Applier:
             transaction.set_applied(applied)
         return applied, failure
 
-    def _run_stored(self, apply: _Apply, message: SignedMessage, transaction: Transaction) -> None:
+    def _run(self, message: SignedMessage, transaction: Transaction, *, passes_over: bool) -> None:
+        """Run `apply` for a message; where its own InvalidPayload is passed over, nothing of what was written stays."""
+        assert self._application is not None
         try:
-            _run(apply, self._typed(message), transaction)
-        except RefusedMessage as error:
-            # Without this, whoever appends by a program without the type would keep the log from being opened with it.
-            if not isinstance(error.__cause__, InvalidPayload) or error.__cause__.id != message.id:
-                raise
+            with transaction.savepoint():
+                self._application.apply(self._payloads.typed(message), transaction)
+        except StorageError:
+            raise
+        except Exception as error:
+            if passes_over and isinstance(error, InvalidPayload) and error.id == message.id:
+                return
+            raise RefusedMessage(f"`apply` raised {type(error).__name__}: {error}", message.id) from error
 
     def _set_up(self, transaction: Transaction, planned: Mapping[bytes, bytes], plan: core.WritePlan | None) -> None:
         """Let a transaction answer what an application asks of messages."""
@@ -381,16 +382,6 @@ def _check_version(application: Application, position: Position) -> None:
             f" the newer program. To go back to the older code, give it an apply_version above {above}"
             f" (--apply-version {above + 1}): the tables are then built anew"
         )
-
-
-def _run(apply: _Apply, message: SignedMessage, transaction: Transaction) -> None:
-    try:
-        with transaction.savepoint():
-            apply(message, transaction)
-    except StorageError:
-        raise
-    except Exception as error:
-        raise RefusedMessage(f"`apply` raised {type(error).__name__}: {error}", message.id) from error
 
 
 def valid(verdict: SignedMessage | InvalidMessage) -> SignedMessage:

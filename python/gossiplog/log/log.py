@@ -79,6 +79,7 @@ class Log(Generic[P]):
         *,
         application: Application | None = None,
         payload: Any = None,
+        refuse_payloads: bool = True,
         signer: Signer | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -88,7 +89,7 @@ class Log(Generic[P]):
         self.signer = signer
         self._storage = storage
         self._is_closed = False
-        self._payloads = payloads(payload)
+        self._payloads = payloads(payload, refuses=refuse_payloads)
         self._application = application
         # For a disk, or a server; a log that no other process finds is in memory.
         self._waits = bool(storage.argument)
@@ -99,7 +100,7 @@ class Log(Generic[P]):
         storage, topic = self._storage, self.topic
         self._states = States(storage, topic)
         self._notifier = CommitNotifier(storage, topic, self._states.position, self._payloads)
-        self._applier = Applier(storage, topic, self._application, self._payloads.typed)
+        self._applier = Applier(storage, topic, self._application, self._payloads)
         self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
         self._source = Source(storage, topic, self._states, self._payloads)
         self._replica = Replica(storage, self._states, topic, self._payloads, self._writer, self._notifier)

@@ -30,6 +30,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: None = None,
+    refuse_payloads: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -46,6 +47,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: type[P] | TypeAdapter[P],
+    refuse_payloads: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -62,6 +64,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: TypeForm[P],
+    refuse_payloads: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -78,6 +81,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: Callable[[Any], object],
+    refuse_payloads: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -93,6 +97,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: Any = None,
+    refuse_payloads: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -127,6 +132,10 @@ def open(
             threads, several at a time where several threads use the log. A type is also what payloads are read as, and
             `append` takes its values: the log is a `Log[Note]` with `payload=Note`. What others have stored never
             changes, and where it is not of the type, `SignedMessage.payload` raises InvalidPayload.
+        refuse_payloads: whether messages of others are refused whose payloads `payload` refuses, and with them all that
+            descends from them. With False they come in, and only what is appended here is checked: their `payload`
+            raises InvalidPayload where that is a type, and `apply` passes over those whose InvalidPayload it lets
+            through.
         signer: what `append` signs with when it is given none.
         create: whether a log is made where there is none.
         read_only: whether nothing is written to the log, even if others write to it: none is made, one of an earlier
@@ -173,7 +182,15 @@ def open(
     try:
         for loss in storage.losses:
             warnings.warn(loss, LossWarning, stacklevel=2)
-        return Log(storage, stored, application=given, payload=payload, signer=signer, progress=progress)
+        return Log(
+            storage,
+            stored,
+            application=given,
+            payload=payload,
+            refuse_payloads=refuse_payloads,
+            signer=signer,
+            progress=progress,
+        )
     except BaseException:
         storage.close()
         raise

@@ -9,6 +9,10 @@ A function only accepts or refuses. A type, of those that pydantic knows, does t
 
 What is stored was not always validated by this type: another program may have appended it without one, or an earlier
 version of the type took it. Looking at its payload then raises InvalidPayload, and everything else of it can be read.
+With `refuse_payloads=False` messages of others come in so, too, and the check is for what is appended here alone.
+
+Names are written by their aliases, and by the names of the fields where the type reads those alone. What would be read
+as another value is not written: a type whose fields have an alias for writing only, or a union of types with one form.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, InvalidPayload, RefusedMessage
@@ -43,17 +47,33 @@ class Payloads(Generic[P]):
     Args:
         check: raises to refuse a payload; one that returns False refuses, too. None takes all.
         adapter: of the type that they are validated by; None where they have none.
+        refuses: whether what others wrote otherwise is refused.
+
+    Attributes:
+        refuses: the same.
     """
 
-    def __init__(self, check: Callable[[Any], object] | None = None, adapter: TypeAdapter[P] | None = None) -> None:
+    def __init__(
+        self,
+        check: Callable[[Any], object] | None = None,
+        adapter: TypeAdapter[P] | None = None,
+        *,
+        refuses: bool = True,
+    ) -> None:
         self._check = check
         self._adapter = adapter
         self._reader = self._read
+        self.refuses = refuses
 
     @property
-    def checks(self) -> bool:
-        """Whether any payload may be refused."""
+    def checks_own(self) -> bool:
+        """Whether a payload that is appended here may be refused."""
         return self._check is not None or self._adapter is not None
+
+    @property
+    def checks_others(self) -> bool:
+        """Whether a message of others may be refused for its payload."""
+        return self.refuses and self.checks_own
 
     def check(self, payload: Any, id: str | None = None) -> None:
         """Run the application's check.
@@ -114,19 +134,53 @@ class Payloads(Generic[P]):
             valid = adapter.validate_python(payload)
         except Exception as error:
             raise RefusedMessage(f"its payload is refused: {_text(error)}") from error
+        difference: str | None = None
+        # Aliases first, unless the type reads the names of its fields alone: it must know each name, and where it
+        # takes names that it does not know, read the same value.
+        extras: tuple[Literal["forbid"] | None, ...] = ("forbid", None)
+        for extra in extras:
+            for by_alias in (True, False):
+                dumped = self._dumped(valid, by_alias)
+                found = self._difference(valid, dumped, by_alias, extra)
+                if found is None:
+                    return dumped
+                difference = difference or found
+        raise EncodeError(f"a payload of type {type(payload).__name__} would be read as another: {difference}")
+
+    def _dumped(self, valid: P, by_alias: bool) -> Any:
+        assert self._adapter is not None
         try:
-            dumped = adapter.dump_python(valid, by_alias=True, round_trip=True, warnings="error")
+            dumped = self._adapter.dump_python(valid, by_alias=by_alias, round_trip=True, warnings="error")
         except Exception as error:
-            raise EncodeError(f"a payload of type {type(payload).__name__} cannot be dumped: {_text(error)}") from error
+            raise EncodeError(f"a payload of type {type(valid).__name__} cannot be dumped: {_text(error)}") from error
         return _without_types(dumped)
 
+    def _difference(self, valid: P, dumped: Any, by_alias: bool, extra: Literal["forbid"] | None) -> str | None:
+        """Return how a value differs from what its dump is read as; None if they are alike."""
+        assert self._adapter is not None
+        try:
+            read = self._adapter.validate_python(dumped, extra=extra)
+        except Exception as error:  # noqa: BLE001 - said to who appends
+            return f"its type does not read the names or values that it writes: {_text(error)}"
+        # A subclass may be read as its base.
+        if not isinstance(valid, type(read)):
+            return f"it is read as a {type(read).__name__}: give the types of a union a field that tells them apart"
+        try:
+            # As they are stored, since not all values have an equality.
+            is_same = core.cbor_encode(self._dumped(read, by_alias)) == core.cbor_encode(dumped)
+        except EncodeError:
+            # The core says what is wrong with it, and where it stands.
+            return None
+        return None if is_same else "its type does not read all that it writes: give a field one `alias` for both"
 
-def payloads(payload: Any) -> Payloads[Any]:
+
+def payloads(payload: Any, *, refuses: bool = True) -> Payloads[Any]:
     """Return what `open` was given.
 
     Args:
         payload: a function, which raises to refuse (one that returns False refuses, too); a type that pydantic
             validates, or a TypeAdapter; or None.
+        refuses: whether what others wrote otherwise is refused.
 
     Raises:
         TypeError: nothing of these, or a coroutine or generator function, whose exceptions nobody would see.
@@ -140,7 +194,7 @@ def payloads(payload: Any) -> Payloads[Any]:
     is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:
         check_runs("payload", payload, "payload")
-        return Payloads(payload)
+        return Payloads(payload, refuses=refuses)
     # Imported here: pydantic is a sixth of the time of `import gossiplog`, and few logs need it.
     try:
         from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
@@ -150,9 +204,9 @@ def payloads(payload: Any) -> Payloads[Any]:
         raise explain_extra(error, "a log whose payload= is a type", "pydantic") from error
 
     if isinstance(payload, TypeAdapter):
-        return Payloads(adapter=payload)
+        return Payloads(adapter=payload, refuses=refuses)
     try:
-        return Payloads(adapter=TypeAdapter(payload))
+        return Payloads(adapter=TypeAdapter(payload), refuses=refuses)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise TypeError(
             f"payload is {payload!r}: expected a function or a type that pydantic validates ({error.message})"

@@ -316,7 +316,7 @@ class Replica:
     @property
     def checks(self) -> bool:
         """Whether the application checks payloads, which may take any time."""
-        return self._payloads.checks
+        return self._payloads.checks_others
 
     def check(self, batch: VerifiedBatch) -> VerifiedBatch:
         """Run the application's payload check over a batch, and nothing else."""
