@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from typing import Generic, Protocol, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, TypeVarTuple, cast
 
-import anyio
 import anyio.lowlevel
+
+if TYPE_CHECKING:
+    import trio
 
 try:
     import sniffio
@@ -83,24 +86,26 @@ def current_loop() -> object:
 class Outcome(Generic[_Result]):
     """What a task waits for, and somebody on the same loop gives: a result or an error.
 
-    On asyncio a future, whose waiter wakes in half the time that an `anyio.Event` takes.
+    On asyncio a future, on trio the task itself: both wake in half the time that an `anyio.Event` takes.
     """
 
-    __slots__ = ("_error", "_event", "_future", "_result")
+    __slots__ = ("_error", "_future", "_is_given", "_result", "_task")
 
     def __init__(self) -> None:
         loop = asyncio_loop()
         self._future: asyncio.Future[_Result] | None = None if loop is None else loop.create_future()
-        self._event = anyio.Event() if loop is None else None
         self._result: _Result | None = None
         self._error: BaseException | None = None
+        self._is_given = False
+        # Of trio's, while it waits.
+        self._task: trio.lowlevel.Task | None = None
 
     def succeed(self, result: _Result) -> None:
         """Give a result; nobody may wait any more."""
-        if self._event is not None:
+        if self._future is None:
             self._result = result
-            self._event.set()
-        elif self._future is not None and not self._future.done():
+            self._wake()
+        elif not self._future.done():
             self._future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
@@ -109,11 +114,17 @@ class Outcome(Generic[_Result]):
             # No future can hold one.
             cause, error = error, RuntimeError("StopIteration was raised")
             error.__cause__ = cause
-        if self._event is not None:
+        if self._future is None:
             self._error = error
-            self._event.set()
-        elif self._future is not None and not self._future.done():
+            self._wake()
+        elif not self._future.done():
             self._future.set_exception(error)
+
+    def _wake(self) -> None:
+        self._is_given = True
+        task, self._task = self._task, None
+        if task is not None:
+            sys.modules["trio"].lowlevel.reschedule(task)
 
     async def wait(self) -> _Result:
         """Wait for the result.
@@ -123,8 +134,14 @@ class Outcome(Generic[_Result]):
         """
         if self._future is not None:
             return await self._future
-        if self._event is not None:
-            await self._event.wait()
+        if not self._is_given:
+            lowlevel = sys.modules["trio"].lowlevel
+            self._task = lowlevel.current_task()
+            await lowlevel.wait_task_rescheduled(self._abandon)
         if self._error is not None:
             raise self._error
         return cast(_Result, self._result)
+
+    def _abandon(self, raise_cancel: object) -> object:
+        self._task = None
+        return sys.modules["trio"].lowlevel.Abort.SUCCEEDED

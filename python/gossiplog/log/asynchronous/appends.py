@@ -30,7 +30,8 @@ class _Append(Generic[P]):
     def __init__(self, wanted: Wanted, call_soon: Caller) -> None:
         self.wanted = wanted
         self.call_soon = call_soon
-        self.outcome = Outcome[list[SignedMessage[P]]]()
+        # No `Outcome[...]()`: a call of a subscripted class takes some microseconds.
+        self.outcome: Outcome[list[SignedMessage[P]]] = Outcome()
 
 
 class AppendQueue(Generic[P]):
@@ -55,7 +56,7 @@ class AppendQueue(Generic[P]):
 
         Raises: as `Log.append_many`.
         """
-        append = _Append[P]((payloads, signer, codec), self._call_soon())
+        append: _Append[P] = _Append((payloads, signer, codec), self._call_soon())
         with self._lock:
             self._waiting[append] = None
             is_first, self._is_running = not self._is_running, True
