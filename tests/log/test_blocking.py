@@ -6,14 +6,16 @@ import asyncio
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 import gossiplog
-from gossiplog import BlockingCallWarning, Log, Signer
+from gossiplog import BlockingCallWarning, Log, Signer, StorageError
 from gossiplog.log import blocking, following
 from gossiplog.log.blocking import calling_back
 from gossiplog.net.replicator.telemetry import Telemetry
@@ -62,6 +64,39 @@ async def test_a_rebuild_warns(tmp_path: Path, opened: Callable[..., Log]) -> No
     log = opened(tmp_path / "log.db", apply=lambda *_: None, setup=lambda _: None)
     with pytest.warns(BlockingCallWarning, match=r"^Log\.rebuild waits"):
         log.rebuild()
+
+
+async def test_functions_that_take_a_log_warn_and_name_a_thread(tmp_path: Path, signer: Signer) -> None:
+    path = tmp_path / "log.db"
+    with await anyio.to_thread.run_sync(lambda: gossiplog.open(path, "topic", signer=signer)):
+        pass
+    calls: dict[str, Callable[[], object]] = {
+        "repair": lambda: gossiplog.repair(path),
+        "rebase": lambda: gossiplog.rebase(path, path, signer=signer),
+        "recover": lambda: gossiplog.recover(path, tmp_path / "new.db"),
+    }
+    for name, call in calls.items():
+        advice = rf"^gossiplog\.{name} waits, .* write `await anyio\.to_thread\.run_sync\(lambda: gossiplog\.{name}\("
+        with pytest.warns(BlockingCallWarning, match=advice) as warned, suppress(StorageError):
+            call()
+        assert [each.filename for each in warned] == [__file__]
+
+
+async def test_fetching_on_an_event_loop_is_refused_before_anything_changes(tmp_path: Path, signer: Signer) -> None:
+    path = tmp_path / "log.db"
+    for source in (
+        "ws://127.0.0.1:9",
+        "/ip4/127.0.0.1/tcp/9/ws/p2p/12D3KooWQfRuXfkEVnDTHxtNLZsrvcpVyAbMsA1v8xH2QDMZo1pP",
+    ):
+        for call in (
+            lambda source=source: gossiplog.repair(path, source),
+            lambda source=source: gossiplog.rebase(path, source, signer=signer),
+        ):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", BlockingCallWarning)
+                with pytest.raises(RuntimeError, match=r"one runs on this thread: .*anyio\.to_thread"):
+                    call()
+    assert [*tmp_path.iterdir()] == []
 
 
 async def test_a_subscription_warns_where_it_waits(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

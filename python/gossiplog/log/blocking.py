@@ -22,7 +22,7 @@ _callbacks = _Callbacks()
 
 @contextmanager
 def calling_back() -> Iterator[None]:
-    """Warn of nothing within a block: it calls an application's function, which cannot await anything."""
+    """Warn of nothing within a block: it calls a function that cannot await, or has warned already."""
     _callbacks.depth += 1
     try:
         yield
@@ -38,18 +38,39 @@ def warn_on_event_loop(call: str, instead: str, *, stacklevel: int = 3) -> None:
         instead: what to write in a coroutine.
         stacklevel: as `warnings.warn` takes it: of the caller's caller by default.
     """
-    if call in _warned or not _is_on_event_loop() or _callbacks.depth:
+    if call in _warned or not is_on_event_loop() or _callbacks.depth:
         return
+    advice = f"write {instead} with a log of `async with gossiplog.open_async(...) as log`, or gossiplog.AsyncLog(log)"
+    _warn(call, advice, stacklevel + 1)
+
+
+def warn_of_whole_log(call: str) -> None:
+    """Warn, once in a process, where an event loop runs on this thread: of a function that takes a log's file.
+
+    Args:
+        call: of the function, as `gossiplog.repair`, whose caller calls this.
+    """
+    if call in _warned or not is_on_event_loop() or _callbacks.depth:
+        return
+    _warn(call, f"write {on_thread(call)}", 4)
+
+
+def on_thread(call: str) -> str:
+    """Return what to write in a coroutine for a function that has no asynchronous form."""
+    return f"`await anyio.to_thread.run_sync(lambda: {call}(...))`"
+
+
+def _warn(call: str, advice: str, stacklevel: int) -> None:
     _warned.add(call)
     warnings.warn(
-        f"{call} waits, and holds up the event loop that runs on this thread: in a coroutine, write {instead} with a"
-        " log of `async with gossiplog.open_async(...) as log`, or gossiplog.AsyncLog(log)",
+        f"{call} waits, and holds up the event loop that runs on this thread: in a coroutine, {advice}",
         BlockingCallWarning,
         stacklevel=stacklevel,
     )
 
 
-def _is_on_event_loop() -> bool:
+def is_on_event_loop() -> bool:
+    """Return whether an event loop, asyncio's or trio's, runs on this thread."""
     # What nobody has imported does not run. Looked up in some 100 ns; sniffio would take microseconds.
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, OlderSchema, StorageError
 from gossiplog.files import explain_denial, publish, sync
+from gossiplog.log.blocking import warn_of_whole_log
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log, replica_of
 from gossiplog.log.opening import open
@@ -60,6 +61,7 @@ def recover(
         StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
             messages are in the new log, if it was there before.
     """
+    warn_of_whole_log("gossiplog.recover")
     path = find_damaged(damaged)
     target = storage_at(new)
     is_new = not isinstance(new, Storage) and target.file is not None and _is_missing_or_empty(target.file)

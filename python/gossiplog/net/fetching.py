@@ -10,6 +10,7 @@ import anyio
 
 from gossiplog.errors import NetworkError, RefusedByPeer
 from gossiplog.log import Log
+from gossiplog.log.blocking import is_on_event_loop, on_thread
 from gossiplog.net import events
 from gossiplog.net.arguments import SourceKind, kind_of_source
 from gossiplog.net.client import connect
@@ -37,6 +38,10 @@ def fetch_from(
         token: the text of the hub's bearer token, if it asks for one.
         token_file: the file that has it, instead of `token`.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
+
+    Raises:
+        ValueError: the source begins with http:// or https://.
+        RuntimeError: it is a hub or a peer, and an event loop runs on this thread.
     """
 
     async def from_hub(log: Log, url: str) -> None:
@@ -53,7 +58,13 @@ def fetch_from(
 
     if not isinstance(source, str):
         return None
-    match kind_of_source(source):
+    kind = kind_of_source(source)
+    if kind is not SourceKind.FILE and is_on_event_loop():
+        raise RuntimeError(
+            f"fetching from {source} runs an event loop of its own, and one runs on this thread: in a coroutine, write"
+            f" {on_thread('gossiplog.repair')}, or the same of gossiplog.rebase"
+        )
+    match kind:
         case SourceKind.HUB:
             return lambda log: anyio.run(from_hub, log, source)
         case SourceKind.PEER:

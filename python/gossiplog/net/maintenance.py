@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from gossiplog.log import Log
+from gossiplog.log.blocking import calling_back, warn_of_whole_log
 from gossiplog.log.rebasing import Rebased, rebase_file
 from gossiplog.log.repair import repair_log
 from gossiplog.log.results import RebaseResult, RepairResult
@@ -53,6 +54,7 @@ def repair(
             The log is as it was.
         TopicMismatch: the source is a log or a file of another topic.
         ValueError: the source begins with http:// or https://.
+        RuntimeError: an event loop runs on this thread, and the source is a hub or a peer. Nothing has changed.
         NotALog: there is no log; or only its count is left, and the source, a hub or a peer, is asked by topic.
         StorageError: another program has the log open, or a file cannot be read or written.
         KeyFileError: the token's file is missing, holds no token, or is open to others than its owner.
@@ -61,8 +63,10 @@ def repair(
         ProtocolError: the source broke a rule of the protocols.
     """
     check_callbacks(progress=progress)
+    warn_of_whole_log("gossiplog.repair")
     fetch = fetch_from(source, token, token_file, ca_file)
-    return repair_log(location, fetch or source, progress, accept_loss=accept_loss)
+    with calling_back():
+        return repair_log(location, fetch or source, progress, accept_loss=accept_loss)
 
 
 def rebase(
@@ -109,6 +113,7 @@ def rebase(
             `ids` say which.
         DecodeError: text that is no id.
         ValueError: the target begins with http:// or https://.
+        RuntimeError: an event loop runs on this thread, and the target is a hub or a peer. Nothing has changed.
         UnknownMessage: a message to drop is not in the log.
         NotALog: there is no such file, or it holds no log.
         TopicMismatch: the target is a log or a file of another topic.
@@ -121,15 +126,17 @@ def rebase(
         ProtocolError: the target broke a rule of the protocols.
     """
     check_callbacks(report=report)
+    warn_of_whole_log("gossiplog.rebase")
     signers = [signer] if isinstance(signer, Signer) else list(signer)
     for each in signers:
         check_signer(each)
-    return rebase_file(
-        location,
-        fetch_from(onto, token, token_file, ca_file) or (lambda log: log.pull(onto)),
-        drop,
-        signers,
-        drop_descendants=drop_descendants,
-        dry_run=dry_run,
-        report=report,
-    )
+    with calling_back():
+        return rebase_file(
+            location,
+            fetch_from(onto, token, token_file, ca_file) or (lambda log: log.pull(onto)),
+            drop,
+            signers,
+            drop_descendants=drop_descendants,
+            dry_run=dry_run,
+            report=report,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from gossiplog import AsyncLog, CorruptLog, Log, LogClosed, Signer, UnknownMessa
 
 pytestmark = pytest.mark.anyio
 
-# What a Log has for threads and drivers alone.
+# What a Log has for threads alone.
 BLOCKING_ONLY = {"replay"}
 
 
@@ -38,6 +39,24 @@ def test_it_has_what_a_log_has() -> None:
             assert list(inspect.signature(own).parameters) == list(inspect.signature(other).parameters), name
             own_defaults = [each.default for each in inspect.signature(own).parameters.values()]
             assert own_defaults == [each.default for each in inspect.signature(other).parameters.values()], name
+
+
+def test_the_table_of_the_page_has_all_of_them() -> None:
+    """Each public name of a `Log` and each function that blocks, by what becomes of it in a coroutine."""
+    page = (Path(__file__).parents[3] / "docs" / "applications.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", page.split("| blocking | in a coroutine |")[1], re.MULTILINE)
+    form_of = {name: form for names, form in rows for name in re.findall(r"`([\w.]+)`", names)}
+    public = {name for name in dir(Log) if not name.startswith("_")} | {"signer", "topic"}
+    assert {name for name in form_of if not name.startswith("gossiplog.")} == public
+    assert {name for name in form_of if name.startswith("gossiplog.")} == {
+        f"gossiplog.{each}" for each in ("repair", "rebase", "recover")
+    }
+    for name in public - {"replay", "signer", "topic"}:
+        own, is_property = getattr(AsyncLog, name), isinstance(getattr(Log, name), property)
+        if not inspect.iscoroutinefunction(own):
+            assert form_of[name].startswith("for `async for`"), name
+        else:
+            assert form_of[name].startswith("methods, awaited" if is_property else "the same, awaited"), name
 
 
 async def test_each_method_returns_what_the_log_does(shared: AsyncLog, tmp_path: Path) -> None:
