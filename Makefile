@@ -45,7 +45,7 @@ BESIDE := $(MAKE) --no-print-directory --jobs=2 AT_ONCE=yes
 ifneq ($(AT_ONCE),yes)
 .NOTPARALLEL:
 endif
-.PHONY: help setup demo check test test-rust test-python quic wheel soak fuzz kills rot mutants fuzz-rust interleavings bench lint lint-python lint-rust \
+.PHONY: help setup demo check test test-rust test-python quic wheel reference soak fuzz kills rot mutants fuzz-rust interleavings bench lint lint-python lint-rust \
 	lint-generated format protobuf lock system missing-extension
 
 help: ## this list
@@ -139,6 +139,9 @@ format: setup ## write the style that lint asks for
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 	cargo fmt
+
+reference: setup ## docs/reference, from the docstrings
+	$(BIN)/python -m tests.api
 
 protobuf: .venv/.requirements ## generate the modules of the .proto files
 	$(call protoc,python)

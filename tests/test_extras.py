@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "python" / "gossiplog"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Modules whose names are not those of their packages.
-MODULES = {"protobuf": "google"}
+MODULES = {"griffelib": "griffe", "protobuf": "google"}
 # Where the packages of extras may be imported, and of which, beside those of a plain installation. The first that fits.
 AREAS: Mapping[str, tuple[str, ...]] = {
     "cli/messages/parquet_values.py": ("arrow",),

@@ -35,7 +35,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gossiplog.errors import CORE, explain_core
+from gossiplog.extras import CORE, explain_core, explain_extra
 
 try:
     from gossiplog.core import CID, Node
@@ -200,8 +200,6 @@ else:
             except ImportError as error:
                 if error.name == CORE:
                     raise explain_core(error) from error
-                from gossiplog.extras import explain_extra
-
                 raise explain_extra(error, f"gossiplog.{name}", "hub") from error
         globals()[name] = found
         return found

@@ -67,8 +67,7 @@ def _run() -> int:
     except ImportError as error:
         sys.stderr.write(f"gossiplog: {error}\n")
         return 1
-    from gossiplog.errors import CORE, explain_core
-    from gossiplog.extras import explain_extra
+    from gossiplog.extras import CORE, explain_core, explain_extra
 
     try:
         from gossiplog.cli.main import INTERRUPTED

@@ -42,11 +42,28 @@ def json_decode(data: bytes) -> Any: ...
 
 @final
 class CID:
-    """An IPLD link. Takes the binary form, normalised (wire format, "Links"): a version 0 is a bare multihash."""
+    """An IPLD link. Takes the binary form, normalised (wire format, "Links"): a version 0 is a bare multihash.
+
+    Args:
+        data: the binary form.
+
+    Raises:
+        DecodeError: it is none, or there is more behind it.
+
+    Examples:
+        >>> photo = gossiplog.CID.parse("bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e")
+        >>> log.append({"photo": photo}).payload["photo"] == photo
+        True
+    """
 
     def __new__(cls, data: bytes) -> CID: ...
     @staticmethod
-    def parse(text: str) -> CID: ...
+    def parse(text: str) -> CID:
+        """Read a link from its text.
+
+        Args:
+            text: as base32 or base58btc writes it.
+        """
     def __bytes__(self) -> bytes: ...
     def __str__(self) -> str: ...
     def __eq__(self, value: object, /) -> bool: ...
@@ -90,6 +107,11 @@ class SignedMessage(Generic[_PayloadOut]):
         value: what a log stores and peers exchange: `Log.insert` takes it.
         canonical: whether it is encoded as its author encoded it; False for a relay's other encoding of it.
         content_id: the id that all encodings of the message have in common.
+
+    Examples:
+        >>> message = log.append({"text": "The kettle is on."})
+        >>> message.clock, message.parents, message.payload, message.author == alice.did
+        (1, (), {'text': 'The kettle is on.'}, True)
     """
 
     key: Final[bytes]
@@ -98,7 +120,8 @@ class SignedMessage(Generic[_PayloadOut]):
     clock: Final[int]
     parents: Final[tuple[str, ...]]
     @property
-    def payload(self) -> _PayloadOut: ...
+    def payload(self) -> _PayloadOut:
+        """Return the value that the author gave, as the reader of the log makes it (`with_reader`)."""
     raw_payload: Final[Any]
     author: Final[str]
     codec: Final[str]
@@ -107,7 +130,11 @@ class SignedMessage(Generic[_PayloadOut]):
     canonical: Final[bool]
     content_id: Final[str]
     def with_reader(self, reader: Callable[[SignedMessage], _Payload]) -> SignedMessage[_Payload]:
-        """Return the same message, whose `payload` is what a function returns for it."""
+        """Return the same message, whose `payload` is what a function returns for it.
+
+        Args:
+            reader: is called with the message the first time that `payload` is read.
+        """
 
     def __class_getitem__(cls, key: Any, /) -> GenericAlias: ...
     def __eq__(self, value: object, /) -> bool: ...
@@ -240,7 +267,18 @@ def leaf_hash(key: bytes, value: bytes) -> bytes: ...
 
 @final
 class Node:
-    """A node of the tree: (level, key, hash). The anchor of a level has the key None."""
+    """A node of the tree: (level, key, hash). The anchor of a level has the key None.
+
+    Attributes:
+        level: 0 for a leaf, and one more than that of its children for every other.
+        key: of its first leaf, 20 bytes; None for the anchor.
+        hash: 16 bytes, over its children's, or of the leaf's key and value.
+
+    Examples:
+        >>> message = log.append("hello")
+        >>> log.root.key is None, len(log.root.hash)
+        (True, 16)
+    """
 
     def __new__(cls, level: int, key: bytes | None, hash: bytes) -> Node: ...
     level: Final[int]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gossiplog.errors import explain_core
+from gossiplog.extras import explain_core
 
 _CHOICE = os.environ.get("GOSSIPLOG_CORE", "rust")
 

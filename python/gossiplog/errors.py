@@ -10,15 +10,10 @@ A name that ends with `Error` covers an area (`StorageError`, `NetworkError`) or
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from gossiplog.reprs import counted, listed
-
-CORE = "gossiplog._core"
-"""The compiled core's module, as `ImportError.name` has it."""
 
 Cause: TypeAlias = Literal[
     "local",
@@ -36,7 +31,15 @@ Cause: TypeAlias = Literal[
 
 
 class GossipLogError(Exception):
-    """The base of every error that this package raises on purpose."""
+    """The base of every error that this package raises on purpose.
+
+    Examples:
+        >>> try:
+        ...     log.append({"tags": {"a", "b"}})
+        ... except gossiplog.GossipLogError as error:
+        ...     print(error)
+        $.tags: a value of type set cannot be encoded; ...; in its place write sorted(value)
+    """
 
 
 class DecodeError(GossipLogError, ValueError):
@@ -45,6 +48,13 @@ class DecodeError(GossipLogError, ValueError):
     Attributes:
         reason: what was wrong.
         offset: where, in bytes from the start of the input; None where no single place is to blame.
+
+    Examples:
+        >>> try:
+        ...     log.get("no id")
+        ... except gossiplog.DecodeError as error:
+        ...     print(error.reason)
+        an id has 32 ASCII characters, this has 5 bytes
     """
 
     def __init__(self, reason: str, offset: int | None = None) -> None:
@@ -87,6 +97,13 @@ class EncodeError(GossipLogError, ValueError):
     """A value that cannot be written, or that other peers would read as something else.
 
     Its text says what to write in its place, for the types that programs have most often: dates as text, sets as lists.
+
+    Examples:
+        >>> try:
+        ...     log.append({"tags": {"a", "b"}})
+        ... except gossiplog.EncodeError as error:
+        ...     print(error)
+        $.tags: a value of type set cannot be encoded; ...; in its place write sorted(value)
     """
 
     def __init__(self, reason: str) -> None:
@@ -110,6 +127,15 @@ class InvalidMessage(GossipLogError, ValueError):
     Attributes:
         reason: what was wrong.
         id: the message's id, or None where the value is too broken to have one.
+
+    Examples:
+        >>> message = log.append("one")
+        >>> forged = message.value.replace(b"one", b"two")
+        >>> try:
+        ...     log.insert(forged)
+        ... except gossiplog.InvalidMessage as error:
+        ...     print(error.reason)
+        the Ed25519 signature does not hold over the message in dag-cbor
     """
 
     def __init__(self, reason: str, id: str | None = None) -> None:
@@ -124,6 +150,15 @@ class MissingParents(GossipLogError):
     Attributes:
         id: the message's id.
         parents: the ids of the parents that are missing.
+
+    Examples:
+        >>> with gossiplog.open(":memory:", log.topic, signer=alice) as other:
+        ...     first, second = other.append_many(["one", "two"])
+        >>> try:
+        ...     log.insert(second)
+        ... except gossiplog.MissingParents as error:
+        ...     print(error.parents == (first.id,))
+        True
     """
 
     def __init__(self, id: str, parents: Sequence[str]) -> None:
@@ -140,6 +175,17 @@ class RefusedMessage(GossipLogError):
 
     Attributes:
         id: the message's id, or None for a payload that was refused before it was signed.
+
+    Examples:
+        >>> def payload(value):
+        ...     if not isinstance(value, str):
+        ...         raise TypeError("expected a text")
+        >>> with gossiplog.open(":memory:", "org.example.notes", payload=payload, signer=alice) as notes:
+        ...     try:
+        ...         notes.append(12)
+        ...     except gossiplog.RefusedMessage as error:
+        ...         print(repr(error.__cause__))
+        TypeError('expected a text')
     """
 
     def __init__(self, reason: str, id: str | None = None) -> None:
@@ -157,6 +203,16 @@ class InvalidPayload(GossipLogError, ValueError):
     Attributes:
         reason: what the validation says.
         id: the message's id.
+
+    Examples:
+        >>> message = log.append("no number")
+        >>> with gossiplog.open("notes.db", payload=int, read_only=True) as numbers:
+        ...     message = numbers.get(message.id)
+        ...     try:
+        ...         message.payload
+        ...     except gossiplog.InvalidPayload as error:
+        ...         print(message.raw_payload)
+        no number
     """
 
     def __init__(self, reason: str, id: str) -> None:
@@ -176,6 +232,15 @@ class UnknownMessage(GossipLogError, KeyError):
 
     Attributes:
         id: the id asked for.
+
+    Examples:
+        >>> with gossiplog.open(":memory:", log.topic, signer=alice) as other:
+        ...     elsewhere = other.append("one")
+        >>> try:
+        ...     log.get(elsewhere.id)
+        ... except gossiplog.UnknownMessage as error:
+        ...     print(error.id == elsewhere.id)
+        True
     """
 
     def __init__(self, id: str) -> None:
@@ -192,6 +257,18 @@ class RebaseError(GossipLogError, ValueError):
     Attributes:
         ids: of the messages that prevent it.
         authors: of these messages, where they are others' and descend from dropped ones: their keys would sign them.
+
+    Examples:
+        >>> message = log.append("one")
+        >>> log.close()
+        >>> with gossiplog.open("hub.db", "org.example.notes") as hub:
+        ...     hub.insert(message)
+        ...     try:
+        ...         gossiplog.rebase("notes.db", hub, [message.id], signer=alice)
+        ...     except gossiplog.RebaseError as error:
+        ...         print(error.ids == (message.id,))
+        True
+        True
     """
 
     def __init__(self, reason: str, ids: Sequence[str] = (), authors: Sequence[str] = ()) -> None:
@@ -201,19 +278,49 @@ class RebaseError(GossipLogError, ValueError):
 
 
 class LimitExceeded(GossipLogError):
-    """An answer that would cost more than the limits of who was asked allow."""
+    """An answer that would cost more than the limits of who was asked allow.
+
+    Examples:
+        >>> from gossiplog.errors import LimitExceeded
+        >>> issubclass(LimitExceeded, gossiplog.GossipLogError)
+        True
+    """
 
 
 class TreeError(GossipLogError, ValueError):
-    """A prolly tree was given entries or rows that no tree can hold."""
+    """A prolly tree was given entries or rows that no tree can hold.
+
+    Examples:
+        >>> from gossiplog.core import Tree
+        >>> tree = Tree().insert([(bytes(20), bytes(16))])
+        >>> try:
+        ...     tree.insert([(bytes(20), bytes(range(16)))])
+        ... except gossiplog.TreeError:
+        ...     print("a key has one value")
+        a key has one value
+    """
 
 
 class ColumnError(GossipLogError, ValueError):
-    """Arrow arrays of another type or length than was asked for, damaged ones, or too much for one array."""
+    """Arrow arrays of another type or length than was asked for, damaged ones, or too much for one array.
+
+    Examples:
+        >>> from gossiplog.errors import ColumnError
+        >>> issubclass(ColumnError, ValueError)
+        True
+    """
 
 
 class StorageError(GossipLogError):
-    """The database cannot be read or written: a full disk, a read-only file, a lock that was not released."""
+    """The database cannot be read or written: a full disk, a read-only file, a lock that was not released.
+
+    Examples:
+        >>> try:
+        ...     gossiplog.open("no/such/folder/notes.db", "org.example.notes")
+        ... except gossiplog.StorageError as error:
+        ...     print(error)
+        cannot open no/such/folder/notes.db: there is no folder no/such/folder; make it first
+    """
 
 
 class NotALog(StorageError):
@@ -221,6 +328,13 @@ class NotALog(StorageError):
 
     Attributes:
         problem: what is wrong, without the advice by which the message ends.
+
+    Examples:
+        >>> try:
+        ...     gossiplog.open("missing.db", create=False)
+        ... except gossiplog.NotALog as error:
+        ...     print(error)
+        there is no log missing.db: give a topic to make one
     """
 
     def __init__(self, problem: str, advice: str = "") -> None:
@@ -229,19 +343,52 @@ class NotALog(StorageError):
 
 
 class NewerSchema(StorageError):
-    """The log was written by a newer version of this package."""
+    """The log was written by a newer version of this package.
+
+    Examples:
+        >>> try:
+        ...     notes = gossiplog.open("other.db", "org.example.notes")
+        ... except gossiplog.NewerSchema:
+        ...     raise SystemExit("update gossiplog") from None
+    """
 
 
 class OlderSchema(StorageError):
-    """The log was written by an older version of this package, whose tables are no longer read."""
+    """The log was written by an older version of this package, whose tables are no longer read.
+
+    Examples:
+        >>> try:
+        ...     notes = gossiplog.open("other.db", "org.example.notes")
+        ... except gossiplog.OlderSchema:
+        ...     raise SystemExit("read it with an earlier gossiplog") from None
+    """
 
 
 class TopicMismatch(StorageError, ValueError):
-    """The log belongs to another topic."""
+    """The log belongs to another topic.
+
+    Examples:
+        >>> try:
+        ...     gossiplog.open("notes.db", "org.example.other")
+        ... except gossiplog.TopicMismatch as error:
+        ...     print(error)
+        notes.db is a log of the topic 'org.example.notes', not 'org.example.other': ...
+    """
 
 
 class ApplicationMismatch(StorageError):
-    """The application's `apply`, its version or its `setup` does not fit the tables that were written."""
+    """The application's `apply`, its version or its `setup` does not fit the tables that were written.
+
+    Examples:
+        >>> def apply(message, transaction):
+        ...     pass
+        >>> gossiplog.open("tables.db", "org.example.notes", apply=apply, apply_version=2).close()
+        >>> try:
+        ...     gossiplog.open("tables.db", apply=apply, apply_version=1)
+        ... except gossiplog.ApplicationMismatch as error:
+        ...     print(error)
+        the application's tables were written by version 2 of `apply`, this is version 1: run the newer program. ...
+    """
 
 
 class CursorOutdated(StorageError, ValueError):
@@ -250,6 +397,19 @@ class CursorOutdated(StorageError, ValueError):
     Attributes:
         found: the generation of the cursor.
         expected: that of the log.
+
+    Examples:
+        >>> slip = log.append("a slip")
+        >>> cursor = next(iter(log.subscribe(after=0))).cursor
+        >>> log.close()
+        >>> with gossiplog.open("hub.db", "org.example.notes") as hub:
+        ...     result = gossiplog.rebase("notes.db", hub, [slip.id], signer=alice)
+        >>> with gossiplog.open("notes.db") as log:
+        ...     try:
+        ...         next(iter(log.subscribe(after=cursor)))
+        ...     except gossiplog.CursorOutdated as error:
+        ...         print(error.found, error.expected)
+        0 1
     """
 
     def __init__(self, reason: str, found: int, expected: int) -> None:
@@ -265,6 +425,20 @@ class CorruptLog(StorageError):
         problems: what was found, one sentence each.
         advice: how its message ends.
         run: the command that is the first way back, "" where the advice is general.
+
+    Examples:
+        >>> import sqlite3
+        >>> message = log.append("one")
+        >>> log.close()
+        >>> with sqlite3.connect("notes.db") as database:
+        ...     cursor = database.execute("UPDATE gossiplog_messages SET value = x'00'")
+        ...
+        >>> try:
+        ...     with gossiplog.open("notes.db") as log:
+        ...         log.get(message.id)
+        ... except gossiplog.CorruptLog as error:
+        ...     print(len(error.problems) > 0, "repair" in error.advice)
+        True True
     """
 
     _subject = "the log"
@@ -291,7 +465,22 @@ class CorruptLog(StorageError):
 
 
 class CorruptSource(CorruptLog):
-    """The log that a pull reads from is damaged; the one that is pulled into is not to blame."""
+    """The log that a pull reads from is damaged; the one that is pulled into is not to blame.
+
+    Examples:
+        >>> import sqlite3
+        >>> message = log.append("one")
+        >>> log.close()
+        >>> with sqlite3.connect("notes.db") as database:
+        ...     cursor = database.execute("UPDATE gossiplog_messages SET value = x'00'")
+        ...
+        >>> with gossiplog.open("copy.db", "org.example.notes") as copy:
+        ...     try:
+        ...         copy.pull("notes.db")
+        ...     except gossiplog.CorruptSource as error:
+        ...         print(error.problems[0].startswith("the stored message"), len(copy))
+        True 0
+    """
 
     _subject = "the source's log"
     _advice = ""
@@ -306,6 +495,12 @@ class LogWentBack(CorruptLog):
     Attributes:
         found: how many messages the log has now.
         known: how many this program has seen.
+
+    Examples:
+        >>> try:
+        ...     message = log.append("one")
+        ... except gossiplog.LogWentBack as error:
+        ...     raise SystemExit(f"{error.known - error.found} messages are gone") from error
     """
 
     _state = "has gone back"
@@ -328,6 +523,12 @@ class LogReplaced(CorruptLog):
     """Another log is in the place of the one that was opened: it was rebased or repaired, or is somebody else's.
 
     Nothing is damaged. Whoever opens the log again has the one that is there now.
+
+    Examples:
+        >>> try:
+        ...     message = log.append("one")
+        ... except gossiplog.LogReplaced as error:
+        ...     raise SystemExit(f"open the log again: {error}") from error
     """
 
     _state = "that was opened is not there any more"
@@ -341,17 +542,42 @@ class LogReplaced(CorruptLog):
 
 
 class LogClosed(StorageError):
-    """The log was closed before the call."""
+    """The log was closed before the call.
+
+    Examples:
+        >>> log.close()
+        >>> try:
+        ...     log.append("too late")
+        ... except gossiplog.LogClosed as error:
+        ...     print(error)
+        the log notes.db is closed
+    """
 
 
 class ProtocolError(GossipLogError):
-    """A peer broke the rules of a protocol. The driver of the protocol drops that peer."""
+    """A peer broke the rules of a protocol. The driver of the protocol drops that peer.
+
+    Examples:
+        >>> other = gossiplog.open("other.db", log.topic)
+        >>> try:
+        ...     print(log.pull(other).inserted)
+        ... except gossiplog.ProtocolError as error:
+        ...     print("it broke a rule:", error)
+        0
+    """
 
 
 class NetworkError(GossipLogError):
     """The network cannot do what was asked.
 
     An address is none, a limit is reached, or the network was stopped.
+
+    Examples:
+        >>> async def sync(client: gossiplog.Client) -> None:
+        ...     try:
+        ...         await client.synced()
+        ...     except gossiplog.NetworkError as error:
+        ...         print("offline:", error)
     """
 
 
@@ -379,6 +605,16 @@ class ConnectionLost(NetworkError):
         cause: one of these.
         reason: what happened.
         status: the HTTP status of the answer; None where there was no such answer.
+
+    Examples:
+        >>> async def main():
+        ...     async with gossiplog.connect(log, "ws://127.0.0.1:1", reconnect=False) as client:
+        ...         try:
+        ...             await client.synced()
+        ...         except gossiplog.ConnectionLost as error:
+        ...             print(error.cause)
+        >>> anyio.run(main)
+        transport
     """
 
     def __init__(self, cause: Cause, reason: str, status: int | None = None) -> None:
@@ -393,6 +629,13 @@ class StreamRefused(NetworkError):
 
     Attributes:
         cause: as that of `ConnectionLost`: "refused" where the peer does not offer the protocol.
+
+    Examples:
+        >>> async def sync(client: gossiplog.Client) -> None:
+        ...     try:
+        ...         await client.synced()
+        ...     except gossiplog.StreamRefused as error:
+        ...         print(error.cause)
     """
 
     def __init__(self, cause: Cause, reason: str) -> None:
@@ -401,7 +644,15 @@ class StreamRefused(NetworkError):
 
 
 class StreamReset(NetworkError):
-    """The stream was given up before its end: what was sent may not have arrived, and no more will come."""
+    """The stream was given up before its end: what was sent may not have arrived, and no more will come.
+
+    Examples:
+        >>> async def sync(client: gossiplog.Client) -> None:
+        ...     try:
+        ...         await client.synced()
+        ...     except gossiplog.StreamReset as error:
+        ...         print("given up:", error)
+    """
 
 
 class RefusedByPeer(NetworkError):
@@ -413,6 +664,13 @@ class RefusedByPeer(NetworkError):
         more: how many others it refuses.
         command: the way back, for a shell: it signs the messages that descend from the refused ones anew. "" where the
             log is in no file.
+
+    Examples:
+        >>> async def sync(client: gossiplog.Client) -> None:
+        ...     try:
+        ...         await client.synced()
+        ...     except gossiplog.RefusedByPeer as error:
+        ...         print(dict(error.refused), error.command)
     """
 
     def __init__(self, peer: str, refused: Sequence[tuple[str, str]], more: int = 0, command: str = "") -> None:
@@ -432,19 +690,43 @@ class RefusedByPeer(NetworkError):
 
 
 class OptionError(GossipLogError, ValueError):
-    """An option of the data source for Spark that there is not, or a value that it cannot have."""
+    """An option of the data source for Spark that there is not, or a value that it cannot have.
+
+    Examples:
+        >>> from gossiplog.errors import OptionError
+        >>> issubclass(OptionError, ValueError)
+        True
+    """
 
 
 class ValuesRefused(GossipLogError):
-    """Some of the stored values that were to be added to a log were refused. The others are in the log."""
+    """Some of the stored values that were to be added to a log were refused. The others are in the log.
+
+    Examples:
+        >>> from gossiplog.errors import ValuesRefused
+        >>> issubclass(ValuesRefused, gossiplog.GossipLogError)
+        True
+    """
 
 
 class ScenarioError(GossipLogError, ValueError):
-    """A simulation that cannot be: says which value of it, and what was expected."""
+    """A simulation that cannot be: says which value of it, and what was expected.
+
+    Examples:
+        >>> from gossiplog.errors import ScenarioError
+        >>> issubclass(ScenarioError, ValueError)
+        True
+    """
 
 
 class SparkError(GossipLogError):
-    """Spark cannot run here, or gave up a job; its own exception is the `__cause__`."""
+    """Spark cannot run here, or gave up a job; its own exception is the `__cause__`.
+
+    Examples:
+        >>> from gossiplog.errors import SparkError
+        >>> issubclass(SparkError, gossiplog.GossipLogError)
+        True
+    """
 
 
 class EventsRefused(GossipLogError, ValueError):
@@ -453,6 +735,11 @@ class EventsRefused(GossipLogError, ValueError):
     Attributes:
         problems: what is wrong, and with which event, one sentence each.
         complete: whether these are all.
+
+    Examples:
+        >>> from gossiplog.errors import EventsRefused
+        >>> issubclass(EventsRefused, ValueError)
+        True
     """
 
     def __init__(self, problems: Sequence[str], *, complete: bool = True) -> None:
@@ -462,7 +749,15 @@ class EventsRefused(GossipLogError, ValueError):
 
 
 class KeyFileError(GossipLogError):
-    """A key file that is missing, damaged or readable by others."""
+    """A key file that is missing, damaged or readable by others.
+
+    Examples:
+        >>> try:
+        ...     gossiplog.Signer.load("missing.key")
+        ... except gossiplog.KeyFileError as error:
+        ...     print(error)
+        cannot read the key file missing.key: No such file or directory
+    """
 
 
 class LossWarning(UserWarning):
@@ -470,6 +765,11 @@ class LossWarning(UserWarning):
 
     The latter where SQLite does not read a write-ahead log to its end, and no count says whether that is a loss; the
     text names the copy that was made of it. Or a log was closed that was only read, and whose file was deleted.
+
+    Examples:
+        >>> import warnings
+        >>> warnings.simplefilter("error", gossiplog.LossWarning)
+        >>> gossiplog.open("notes.db", accept_loss=True).close()
     """
 
 
@@ -478,41 +778,21 @@ class BlockingCallWarning(RuntimeWarning):
 
     Once in a process for each method. Logs in memory, which wait for neither, are only warned of where a subscription
     waits. Functions that are given to `on_event` and `on_message` may call what they like.
+
+    Examples:
+        >>> import warnings
+        >>> warnings.simplefilter("error", gossiplog.BlockingCallWarning)
     """
 
 
 class TopicWarning(UserWarning):
-    """A topic that peers of version 0.13.14 of canvas-js refuse; those at its repository's head take it."""
+    """A topic that peers of version 0.13.14 of canvas-js refuse; those at its repository's head take it.
 
-
-def explain_core(error: ImportError) -> ImportError:
-    """Return an error that says why the compiled core cannot be used, and which command is the way back.
-
-    Args:
-        error: of an import from CORE.
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     gossiplog.open(":memory:", "org:example:notes").close()
+        >>> [warning.category.__name__ for warning in caught]
+        ['TopicWarning']
     """
-    # A module whose import fails is not among them: then only a name in it is missing.
-    compiled = sys.modules.get(CORE)
-    if compiled is None and isinstance(error, ModuleNotFoundError):
-        return ImportError(
-            "gossiplog's compiled core is missing: install a wheel with `pip install gossiplog`, or build it in a"
-            " checkout with `make setup`; GOSSIPLOG_CORE=python runs the slow reference implementation instead"
-        )
-    # Neither is needed where all is well, and both take a while to load.
-    import tomllib
-    from importlib import metadata
-
-    manifest = Path(__file__).parents[2] / "Cargo.toml"
-    if manifest.is_file():
-        version = tomllib.loads(manifest.read_text(encoding="utf-8"))["workspace"]["package"]["version"]
-        command = "make setup"
-    else:
-        version = metadata.version("gossiplog")
-        command = "pip install --force-reinstall gossiplog"
-    if compiled is None:
-        return ImportError(f"gossiplog's compiled core cannot be loaded: {error}; `{command}` replaces it")
-    core_version = getattr(compiled, "__version__", "an earlier version")
-    return ImportError(
-        f"gossiplog's compiled core is outdated: it is {core_version}, and the Python sources are {version}: {error};"
-        f" `{command}` replaces it"
-    )

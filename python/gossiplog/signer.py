@@ -39,6 +39,12 @@ class Signer:
     Raises:
         TypeError: text, such as the path of a key file.
         ValueError: a private key of another length.
+
+    Examples:
+        >>> bob = gossiplog.Signer.generate()
+        >>> bob.save("bob.key")
+        >>> gossiplog.Signer.load("bob.key").did == bob.did == log.append("hi", signer=bob).author
+        True
     """
 
     __slots__ = ("_key", "_private_key")
@@ -59,6 +65,9 @@ class Signer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Signer:
         """Read a key file: the private key in hexadecimal.
+
+        Args:
+            path: of the file.
 
         Raises:
             KeyFileError: it is missing, damaged, or open to others than its owner.
@@ -95,6 +104,9 @@ class Signer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a key file that only its owner can read (mode 0600), with the folders on the way (mode 0700).
+
+        Args:
+            path: of the file, which may not be there yet.
 
         Raises:
             KeyFileError: the file cannot be written, or is there already: a key is never overwritten.
@@ -148,6 +160,9 @@ class Signer:
 
     def sign_bytes(self, content: bytes) -> bytes:
         """Sign bytes of another protocol, which say what they are for.
+
+        Args:
+            content: to sign.
 
         Returns:
             The signature, 64 bytes.
@@ -248,6 +263,10 @@ def default_key_path() -> Path:
 
     A key that earlier versions made, on every system in the folder of the XDG Base Directory Specification, stays where
     it is.
+
+    Examples:
+        >>> gossiplog.default_key_path().name
+        'key'
     """
     # Here, because only those who sign with their own key need it.
     import platformdirs

@@ -50,9 +50,28 @@ Apply: TypeAlias = (
     Callable[[SignedMessage[P], ApplyTransaction], object] | Callable[[SignedMessage[P], sqlite3.Connection], object]
 )
 """An application's function for each message. On a log in SQLite it may take the transaction for a connection, as the
-application's other functions do: it has that one's `execute`, and nothing else of it."""
+application's other functions do: it has that one's `execute`, and nothing else of it.
+
+Examples:
+    >>> def apply(message: gossiplog.SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+    ...     print("clock", message.clock, message.payload)
+    >>> with gossiplog.open(":memory:", "org.example.notes", apply=apply, signer=alice) as notes:
+    ...     message = notes.append("one")
+    clock 1 one
+"""
 Setup: TypeAlias = Callable[[ApplyTransaction], object] | Callable[[sqlite3.Connection], object]
-"""An application's function that makes its tables; likewise."""
+"""An application's function that makes its tables; likewise.
+
+Examples:
+    >>> def setup(transaction: gossiplog.ApplyTransaction) -> None:
+    ...     transaction.execute("DROP TABLE IF EXISTS notes")
+    ...     transaction.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, text TEXT)")
+    >>> def apply(message: gossiplog.SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+    ...     transaction.execute("INSERT INTO notes VALUES (?, ?)", (message.content_id, message.payload))
+    >>> with gossiplog.open("tables.db", "org.example.notes", apply=apply, setup=setup, signer=alice) as tables:
+    ...     print(tables.append("one").clock)
+    1
+"""
 # The same as they are called.
 _Apply: TypeAlias = Callable[[SignedMessage, ApplyTransaction], object]
 _Setup: TypeAlias = Callable[[ApplyTransaction], object]

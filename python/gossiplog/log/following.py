@@ -193,6 +193,15 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
         notifier: of the log.
         after: the sequence after which it begins.
         batch: the most messages in a list.
+
+    Examples:
+        >>> log.append_many(["one", "two"])[0].clock
+        1
+        >>> with log.subscribe(after=0) as subscription:
+        ...     for messages in subscription:
+        ...         print([message.payload for message in messages], messages.cursor)
+        ...         subscription.close()
+        ['one', 'two'] 2
     """
 
     def __init__(self, notifier: CommitNotifier, after: int, batch: int) -> None:

@@ -70,6 +70,18 @@ class Log(Generic[P]):
     Attributes:
         topic: what it is about: peers replicate logs of the same topic.
         signer: what `append` signs with when it is given none.
+
+    Examples:
+        >>> first = log.append({"text": "The kettle is on."})
+        >>> log.append_many([{"text": "Milk?"}, {"text": "Sugar?"}])[-1].clock
+        3
+        >>> [message.payload["text"] for message in log.messages(after=first.id)]
+        ['Milk?', 'Sugar?']
+        >>> len(log), first.id in log, log.is_ancestor(first.id, log.heads[0])
+        (3, True, True)
+        >>> with gossiplog.open(":memory:", log.topic) as copy:
+        ...     print(copy.pull(log).inserted, copy.root == log.root)
+        3 True
     """
 
     def __init__(
@@ -137,8 +149,15 @@ class Log(Generic[P]):
         because others wrote meanwhile, so that it follows several heads instead of one. It says which payload cannot be
         encoded, and the place in it.
 
-        Raises: as `append`; if `apply` refuses a message, those of earlier transactions stay. TypeError also for one
-            payload in place of an iterable of them: a dict, str or bytes.
+        Args:
+            payloads: values of dag-cbor, or of the log's type of payloads.
+            signer: who signs; that of the log if it is None.
+            codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
+
+        Raises:
+            EncodeError, ValueError: as `append`.
+            RefusedMessage: as `append`; those of earlier transactions stay.
+            TypeError: as `append`, and for one payload in place of several: a dict, str or bytes.
         """
         if self._waits:
             warn_on_event_loop("Log.append_many", "`await log.append_many(...)`")
@@ -166,6 +185,9 @@ class Log(Generic[P]):
 
     def insert(self, message: SignedMessage | bytes) -> bool:
         """Verify a message and store it.
+
+        Args:
+            message: as another log has it, or its stored value.
 
         Returns:
             Whether it is new to the log.
@@ -253,6 +275,9 @@ class Log(Generic[P]):
     def get(self, id: str) -> SignedMessage[P]:
         """Return the message with an id.
 
+        Args:
+            id: of a message.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the log.
@@ -270,6 +295,9 @@ class Log(Generic[P]):
         `apply` and the tables that it fills see one encoding of each message, and others' messages may name any of them
         as a parent. Within `apply`, use the transaction's `content_id`.
 
+        Args:
+            id: of any encoding of a message.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
@@ -278,7 +306,11 @@ class Log(Generic[P]):
         return self.get(id).content_id
 
     def __contains__(self, id: object) -> bool:
-        """Return whether a message is in the log, given as its id or itself."""
+        """Return whether a message is in the log, given as its id or itself.
+
+        Args:
+            id: of a message, or a SignedMessage.
+        """
         key = key_asked_for(id)
         keys = [] if key is None else [key]
         is_found = read(self._storage, lambda reader: bool(reader.sequences(keys)))
@@ -428,6 +460,10 @@ class Log(Generic[P]):
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Return whether one message is a proper ancestor of another.
 
+        Args:
+            ancestor: the id of the message that may come before.
+            descendant: the id of the other.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: one of them is not in the log.
@@ -444,6 +480,10 @@ class Log(Generic[P]):
         """Return the ids, ascending, of the latest ancestors of a message at or before a clock.
 
         No other ancestor at or before the clock follows them: they are the maximal ones.
+
+        Args:
+            id: of the message whose ancestors are meant.
+            clock: the largest that these may have.
 
         Raises:
             DecodeError: text that is no id.
@@ -505,6 +545,9 @@ class Log(Generic[P]):
         They are read as they are taken, with a page of those before; what is kept in memory is the ids of the parents
         that are yet to come.
 
+        Args:
+            id: of a message.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
@@ -516,6 +559,9 @@ class Log(Generic[P]):
 
         They are those of the time of the call, and are read as they are taken, with a page of those behind; what is
         kept in memory is the ids of the children that are yet to come.
+
+        Args:
+            id: of a message.
 
         Raises:
             DecodeError: text that is no id.
@@ -713,7 +759,17 @@ class Log(Generic[P]):
 
 
 def replica_of(log: Log[Any]) -> Replica:
-    """Return a log as networks, jobs and commands use it. Applications have no need for it, so that it is no method."""
+    """Return a log as networks, jobs and commands use it. Applications have no need for it, so that it is no method.
+
+    Args:
+        log: that is open.
+
+    Examples:
+        >>> from gossiplog.lowlevel import replica_of
+        >>> message = log.append("one")
+        >>> replica_of(log).snapshot().state.count
+        1
+    """
     return log._replica
 
 

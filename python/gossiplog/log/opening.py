@@ -171,6 +171,13 @@ def open(
             SQLite does not read its write-ahead log to the end, and no count says whether that is a loss: where the
             copy of it is.
         TopicWarning: version 0.13.14 of canvas-js refuses the topic.
+
+    Examples:
+        >>> with gossiplog.open("tea.db", "org.example.tea", signer=alice) as tea:
+        ...     message = tea.append({"text": "The kettle is on."})
+        >>> with gossiplog.open("tea.db", read_only=True) as tea:
+        ...     print(tea.topic, [message.payload for message in tea])
+        org.example.tea [{'text': 'The kettle is on.'}]
     """
     if topic is not None:
         check_topic(topic)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, InvalidPayload, RefusedMessage
+from gossiplog.extras import explain_extra
 from gossiplog.log.callbacks import check_runs
 from gossiplog.message import SignedMessage
 
@@ -199,8 +200,6 @@ def payloads(payload: Any, *, refuses: bool = True) -> Payloads[Any]:
     try:
         from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
     except ImportError as error:
-        from gossiplog.extras import explain_extra
-
         raise explain_extra(error, "a log whose payload= is a type", "pydantic") from error
 
     if isinstance(payload, TypeAdapter):

@@ -45,7 +45,12 @@ _SHOWN = 20
 
 
 class Fate(Enum):
-    """What becomes of a message that the target lacks."""
+    """What becomes of a message that the target lacks.
+
+    Examples:
+        >>> [fate.value for fate in gossiplog.Fate]
+        ['dropped', 'signed anew', 'kept', 'held']
+    """
 
     DROPPED = "dropped"
     SIGNED = "signed anew"
@@ -66,6 +71,15 @@ class Rebased:
         parents: of the counterpart, ids; none if it is dropped.
         same_payload: the id of a message of the target's by the same author with the same payload, if this one is
             signed anew. Each of the target's stands for one.
+
+    Examples:
+        >>> slip = log.append("a slip")
+        >>> log.close()
+        >>> hub = gossiplog.open("hub.db", "org.example.notes")
+        >>> def report(rebased):
+        ...     print(rebased.old.payload, rebased.fate.value, rebased.new)
+        >>> result = gossiplog.rebase("notes.db", hub, [slip.id], signer=alice, dry_run=True, report=report)
+        a slip dropped None
     """
 
     old: SignedMessage

@@ -60,6 +60,13 @@ def recover(
             replaced, and a program has the former one open. No new log was made.
         StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
             messages are in the new log, if it was there before.
+
+    Examples:
+        >>> messages = log.append_many(["one", "two"])
+        >>> log.close()
+        >>> result = gossiplog.recover("notes.db", "recovered.db")
+        >>> result.inserted, result.refused
+        (2, ())
     """
     warn_of_whole_log("gossiplog.recover")
     path = find_damaged(damaged)

@@ -40,6 +40,11 @@ class Replica:
 
     Args:
         payloads: what the application says of payloads.
+
+    Examples:
+        >>> from gossiplog.lowlevel import Replica, replica_of
+        >>> isinstance(replica_of(log), Replica)
+        True
     """
 
     def __init__(

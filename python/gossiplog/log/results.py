@@ -26,6 +26,13 @@ class InsertResult:
         refused: (index, error) of every other one, ascending; the error is InvalidMessage, MissingParents or
             RefusedMessage.
         more_refused: how many others there are that `refused` has no room for (`most_refused` of `Log.insert_many`).
+
+    Examples:
+        >>> with gossiplog.open(":memory:", log.topic, signer=alice) as other:
+        ...     messages = other.append_many(["one", "two"])
+        >>> result = log.insert_many([*messages, messages[0]])
+        >>> result.inserted, result.duplicates, result.refused
+        (2, 1, ())
     """
 
     inserted: int
@@ -47,6 +54,13 @@ class PullResult:
         bytes_sent: to the source.
         bytes_received: from the source.
         streams: how many were opened: one more than the source aborted.
+
+    Examples:
+        >>> with gossiplog.open("other.db", log.topic, signer=alice) as other:
+        ...     message = other.append("one")
+        >>> result = log.pull("other.db")
+        >>> result.inserted, result.refused
+        (1, ())
     """
 
     inserted: int = 0
@@ -66,6 +80,11 @@ class Written:
     Attributes:
         messages: how many there are, each encoding of a message counted.
         bytes: of their stored values; indexes take more.
+
+    Examples:
+        >>> message = log.append("one")
+        >>> log.info().by_author[alice.did]
+        Written(messages=1, bytes=...)
     """
 
     messages: int
@@ -90,6 +109,13 @@ class Info:
         applied: how many messages `apply` has run over, in the order of their arrival.
         is_rebuilding: whether a rebuild of the application's tables was requested or has not ended.
         rebuild_requested: whether it has yet to begin: `applied` then counts for the tables as they are.
+
+    Examples:
+        >>> log.append("one").clock
+        1
+        >>> info = log.info()
+        >>> info.topic, info.messages, info.authors, info.by_author[alice.did].messages
+        ('org.example.notes', 1, 1, 1)
     """
 
     topic: str
@@ -122,6 +148,16 @@ class RebaseResult:
         same_payload: of messages that were signed anew, the id of one that the target has already by the same author
             with the same payload, by the old ids. The author wrote the same twice, or this log is a copy of one that
             was rebased before.
+
+    Examples:
+        >>> first, slip, last = log.append_many(["one", "a slip", "two"])
+        >>> log.close()
+        >>> hub = gossiplog.open("hub.db", "org.example.notes")
+        >>> hub.insert(first)
+        True
+        >>> result = gossiplog.rebase("notes.db", hub, [slip.id], signer=alice)
+        >>> result.dropped, result.kept, len(result.signed), result.generation
+        (1, 0, 1, 1)
     """
 
     signed: Mapping[str, str]
@@ -142,6 +178,16 @@ class Fork:
         author: a did:key.
         messages: how many of its messages do not follow the one of it that arrived here before.
         first: the ids of the first two that are concurrent, in the order of their arrival.
+
+    Examples:
+        >>> with gossiplog.open("other.db", log.topic, signer=alice) as other:
+        ...     message = other.append("on another machine")
+        >>> message = log.append("here")
+        >>> log.pull("other.db").inserted
+        1
+        >>> (fork,) = log.verify().forks
+        >>> fork.author == alice.did, fork.messages
+        (True, 1)
     """
 
     author: str
@@ -157,6 +203,12 @@ class VerifyResult:
         messages: how many.
         root: of the tree that was checked.
         forks: the authors that forked. That makes no log unsound.
+
+    Examples:
+        >>> message = log.append("one")
+        >>> result = log.verify()
+        >>> result.messages, result.root == log.root, result.forks
+        (1, True, ())
     """
 
     messages: int
@@ -177,6 +229,13 @@ class RepairResult:
         moved: how many have another sequence than before.
         notes: what the repair could not restore, and what to do about it, one sentence each.
         former: the path of the damaged file, which no program uses; None where the log was sound.
+
+    Examples:
+        >>> message = log.append("one")
+        >>> log.close()
+        >>> result = gossiplog.repair("notes.db")
+        >>> result.damaged, result.fetched, result.former
+        ((), 0, None)
     """
 
     messages: int
@@ -198,6 +257,12 @@ class RecoverResult:
         refused: (sequence, error) of every other one, ascending; the error is InvalidMessage where the message is
             damaged or gone, MissingParents where it descends from such a one.
         lost: how many acknowledged messages the damaged log lacks at its end, as far as the count beside it says.
+
+    Examples:
+        >>> messages = log.append_many(["one", "two"])
+        >>> log.close()
+        >>> gossiplog.recover("notes.db", "recovered.db").lost
+        0
     """
 
     inserted: int
@@ -212,6 +277,13 @@ class Arrivals(list[SignedMessage[P]], Generic[P]):
     Attributes:
         cursor: of the last one: `subscribe(after=cursor)` goes on behind it. It is the sequence, and each generation of
             the log, which `gossiplog.rebase` begins, adds 2**48.
+
+    Examples:
+        >>> log.append_many(["one", "two"])[-1].clock
+        2
+        >>> arrivals = next(iter(log.subscribe(after=0)))
+        >>> len(arrivals), arrivals.cursor, arrivals[0].payload
+        (2, 2, 'one')
     """
 
     def __init__(self, messages: Iterable[SignedMessage[P]], cursor: int) -> None:

@@ -491,6 +491,13 @@ class Snapshot:
     """One state of a log, to be read while writes go on: what a sync server serves and a sync client compares with.
 
     It reads ahead, as files do, and is for one thread at a time.
+
+    Examples:
+        >>> from gossiplog.lowlevel import replica_of
+        >>> snapshot = replica_of(log).snapshot()
+        >>> message = log.append("one")
+        >>> snapshot.state.count, len(log)
+        (0, 1)
     """
 
     def __init__(self, storage: Storage, state: State) -> None:

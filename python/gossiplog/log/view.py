@@ -51,6 +51,13 @@ class LogView(Generic[P]):
     `descendants` and iteration from the smallest id up, first reads the link records of all ancestors where the view is
     of messages: two microseconds each, once, and a byte of memory for each message that had arrived before the last of
     them. A view of a cursor knows them without.
+
+    Examples:
+        >>> first, second = log.append_many(["one", "two"])
+        >>> [message.payload for message in log.at(first.id)]
+        ['one']
+        >>> [message.payload for message in log.at(2)]
+        ['one', 'two']
     """
 
     def __init__(self, log: _Whole, replica: Replica, source: Source[P], extent: Past | int) -> None:
@@ -67,6 +74,9 @@ class LogView(Generic[P]):
     def get(self, id: str) -> SignedMessage[P]:
         """Return the message with an id.
 
+        Args:
+            id: of a message.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: it is not in the view.
@@ -77,6 +87,9 @@ class LogView(Generic[P]):
     def content_id(self, id: str) -> str:
         """Return the id that all encodings of a message have in common: see `Log.content_id`.
 
+        Args:
+            id: of any encoding of a message.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the view.
@@ -84,7 +97,11 @@ class LogView(Generic[P]):
         return self.get(id).content_id
 
     def __contains__(self, id: object) -> bool:
-        """Return whether a message is in the view, given as its id or itself."""
+        """Return whether a message is in the view, given as its id or itself.
+
+        Args:
+            id: of a message, or a SignedMessage.
+        """
         key = key_asked_for(id)
         if key is None or id not in self._log:
             return False
@@ -253,6 +270,10 @@ class LogView(Generic[P]):
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Return whether one message is a proper ancestor of another.
 
+        Args:
+            ancestor: the id of the message that may come before.
+            descendant: the id of the other.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: one of them is not in the view.
@@ -264,6 +285,9 @@ class LogView(Generic[P]):
     def ancestors(self, id: str) -> Iterator[SignedMessage[P]]:
         """Return the messages that a message follows, directly or not: see `Log.ancestors`.
 
+        Args:
+            id: of a message.
+
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the view.
@@ -273,6 +297,9 @@ class LogView(Generic[P]):
 
     def descendants(self, id: str) -> Iterator[SignedMessage[P]]:
         """Return the messages of the view that follow a message, directly or not: see `Log.descendants`.
+
+        Args:
+            id: of a message.
 
         Raises:
             DecodeError: text that is no id.
@@ -285,6 +312,9 @@ class LogView(Generic[P]):
 
     def children(self, id: str) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages of the view that name this one as a parent.
+
+        Args:
+            id: of a message.
 
         Raises:
             DecodeError: text that is no id.

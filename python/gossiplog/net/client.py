@@ -61,6 +61,19 @@ class Client(Service):
         may_write: whether the hub takes messages from this client; None before it said so, as canvas-js never does.
         hub_fault: what the hub said, when this client connected, of its log that may keep the two different; "" if
             nothing.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print(client.peers[0].kind, client.hub_root == log.root)
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        hub True
     """
 
     _ENTERED_AGAIN = "a client runs once: call gossiplog.connect again for another"
@@ -161,6 +174,9 @@ class Client(Service):
 
         The stream ends after the client has ended. While more than `most` events wait, the oldest are dropped, and an
         EventsDropped with their number comes in their place.
+
+        Args:
+            most: how many wait at most.
 
         Raises:
             RuntimeError: the client is not running.
@@ -421,6 +437,19 @@ def connect(
         NetworkError: an address that is none, or the system refuses a thread or a socket.
         CorruptLog: the log is damaged.
         StorageError: the database failed, or the log is closed.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print([message.payload for message in log])
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        ['from the hub']
     """
     check_callbacks(on_event=on_event, on_message=on_message)
     check_settings(broadcast=(broadcast, BroadcastConfig), sync_server=(sync_server, SyncServerConfig))

@@ -30,6 +30,18 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
 
     Args:
         most: events that wait.
+
+    Examples:
+        >>> async def main():
+        ...     async with gossiplog.Peer(log) as peer:
+        ...         events = peer.events()
+        ...         message = log.append("one")
+        ...         async for event in events:
+        ...             if isinstance(event, gossiplog.Committed):
+        ...                 print(event.inserted, "message")
+        ...                 break
+        >>> anyio.run(main)
+        1 message
     """
 
     def __init__(self, most: int) -> None:
@@ -43,7 +55,11 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         self._turn = anyio.ResourceGuard("iterating over these events")
 
     def put(self, event: Event) -> None:
-        """Add an event, in the place of the oldest where too many wait."""
+        """Add an event, in the place of the oldest where too many wait.
+
+        Args:
+            event: what happened.
+        """
         if self._has_ended:
             return
         if len(self._waiting) == self._waiting.maxlen:

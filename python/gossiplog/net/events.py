@@ -37,6 +37,19 @@ class PeerInfo:
         in_mesh: whether it is in the topic's mesh: messages go to it and come from it in full.
         score: how it behaved by gossip: around 0 and more is good, and below -400 it is disconnected from.
         rtt: the last round trip in seconds; None also before the first.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print([(peer.kind, peer.replicates) for peer in client.peers])
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        [('hub', True)]
     """
 
     name: str
@@ -79,7 +92,21 @@ class PeerInfo:
 
 @frozen
 class Connected:
-    """A peer has joined."""
+    """A peer has joined.
+
+    Attributes:
+        peer: its name, as in `PeerInfo.name`.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Connected(peer=peer):
+        ...             print(peer, "connected")
+        >>> on_event(gossiplog.Connected("12D3KooWExample"))
+        12D3KooWExample connected
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
+    """
 
     peer: str
 
@@ -92,6 +119,16 @@ class Disconnected:
         peer: which.
         reason: how the connection ended, or which rule the peer broke.
         blamed: whether it was dropped for breaking a rule.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Disconnected(peer=peer, reason=reason):
+        ...             print(peer, reason)
+        >>> on_event(gossiplog.Disconnected("12D3KooWExample", "it closed the connection", blamed=False))
+        12D3KooWExample it closed the connection
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     peer: str
@@ -106,6 +143,16 @@ class Rejected:
     Attributes:
         peer: which.
         reason: the rule.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Rejected(peer=peer, reason=reason):
+        ...             print(peer, reason)
+        >>> on_event(gossiplog.Rejected("12D3KooWExample", "it sent a frame that is too long"))
+        12D3KooWExample it sent a frame that is too long
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     peer: str
@@ -114,35 +161,105 @@ class Rejected:
 
 @frozen
 class Subscribed:
-    """A peer of the mesh subscribed to the topic: it takes messages by gossip."""
+    """A peer of the mesh subscribed to the topic: it takes messages by gossip.
+
+    Attributes:
+        peer: its name, as in `PeerInfo.name`.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Subscribed(peer=peer):
+        ...             print(peer, "subscribed")
+        >>> on_event(gossiplog.Subscribed("12D3KooWExample"))
+        12D3KooWExample subscribed
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
+    """
 
     peer: str
 
 
 @frozen
 class Unsubscribed:
-    """A peer of the mesh unsubscribed from the topic, or disconnected."""
+    """A peer of the mesh unsubscribed from the topic, or disconnected.
+
+    Attributes:
+        peer: its name, as in `PeerInfo.name`.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Unsubscribed(peer=peer):
+        ...             print(peer, "unsubscribed")
+        >>> on_event(gossiplog.Unsubscribed("12D3KooWExample"))
+        12D3KooWExample unsubscribed
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
+    """
 
     peer: str
 
 
 @frozen
 class Grafted:
-    """A peer joined our gossip mesh: full messages go to it and come from it; others get announcements only."""
+    """A peer joined our gossip mesh: full messages go to it and come from it; others get announcements only.
+
+    Attributes:
+        peer: its name, as in `PeerInfo.name`.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Grafted(peer=peer):
+        ...             print(peer, "in our mesh")
+        >>> on_event(gossiplog.Grafted("12D3KooWExample"))
+        12D3KooWExample in our mesh
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
+    """
 
     peer: str
 
 
 @frozen
 class Pruned:
-    """The peer left our gossip mesh."""
+    """The peer left our gossip mesh.
+
+    Attributes:
+        peer: its name, as in `PeerInfo.name`.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Pruned(peer=peer):
+        ...             print(peer, "left our mesh")
+        >>> on_event(gossiplog.Pruned("12D3KooWExample"))
+        12D3KooWExample left our mesh
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
+    """
 
     peer: str
 
 
 @frozen
 class SyncStarted:
-    """A sync with a peer, its source, has begun."""
+    """A sync with a peer, its source, has begun.
+
+    Attributes:
+        peer: its name, as in `PeerInfo.name`.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.SyncStarted(peer=peer):
+        ...             print(peer, "sync begins")
+        >>> on_event(gossiplog.SyncStarted("12D3KooWExample"))
+        12D3KooWExample sync begins
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
+    """
 
     peer: str
 
@@ -155,6 +272,16 @@ class SyncProgressed:
         peer: its source.
         inserted: messages that are new to the log.
         statistics: what it has cost.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.SyncProgressed(peer=peer, inserted=inserted):
+        ...             print(peer, inserted)
+        >>> on_event(gossiplog.SyncProgressed("12D3KooWExample", 256, gossiplog.SyncStatistics()))
+        12D3KooWExample 256
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     peer: str
@@ -176,6 +303,16 @@ class SyncEnded:
         error: why it is not complete, or what is wrong although it is; "" where nothing is.
         reasons: (id, reason) of the first of those that the application refuses, MOST_IN_EVENT at most. The others are
             counted in `refused` alone.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.SyncEnded(peer=peer, complete=True, inserted=inserted):
+        ...             print(peer, inserted)
+        >>> on_event(gossiplog.SyncEnded("12D3KooWExample", True, 3, 0, gossiplog.SyncStatistics(), ""))
+        12D3KooWExample 3
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     peer: str
@@ -200,6 +337,16 @@ class MessagesRefused:
             error's `__cause__`.
         peer: that sent them; "" where it is gone.
         more: how many others there are.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.MessagesRefused(refused=refused, more=more):
+        ...             print(len(refused) + more)
+        >>> on_event(gossiplog.MessagesRefused((("0fttjet8…", gossiplog.RefusedMessage("too long")),), more=2))
+        3
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     refused: tuple[tuple[str, RefusedMessage], ...]
@@ -220,6 +367,17 @@ class RefusalsReported:
             what does not print is escaped.
         more: how many it refuses beside all that it has named.
         command: the shell command that rebases the log without them; see `RefusedByPeer.command`.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.RefusalsReported(peer=peer, refused=refused, command=command):
+        ...             print(peer, dict(refused), command)
+        >>> refused = (("0fttjet8…", "too long"),)
+        >>> on_event(gossiplog.RefusalsReported("12D3KooWExample", refused, 0, "gossiplog rebase …"))
+        12D3KooWExample {'0fttjet8…': 'too long'} gossiplog rebase …
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     peer: str
@@ -237,6 +395,16 @@ class Served:
         messages: in the answer; one that is asked for again counts again.
         size: bytes of the answer.
         sync: which of the peer's syncs it was, from 1 on for each connection.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Served(peer=peer, messages=messages):
+        ...             print(peer, messages)
+        >>> on_event(gossiplog.Served("12D3KooWExample", messages=20, size=4_000, sync=1))
+        12D3KooWExample 20
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     peer: str
@@ -256,6 +424,16 @@ class Committed:
         sources: how many each peer brought since the event before, by its name; of very many peers, the first. Those of
             the next event may be counted already. The rest was written by this program, or by another on this machine.
         authors: of the new ones, ascending; where there are very many new ones, of the first of them.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Committed(messages=messages, inserted=inserted):
+        ...             print(inserted, messages)
+        >>> on_event(gossiplog.Committed(messages=12, root=log.root, inserted=2))
+        2 12
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     messages: int
@@ -272,6 +450,16 @@ class Failed:
     Attributes:
         doing: what.
         error: as it was raised.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Failed(doing=doing, error=error):
+        ...             print(doing, repr(error))
+        >>> on_event(gossiplog.Failed("calling apply", OSError("disk full")))
+        calling apply OSError('disk full')
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     doing: str
@@ -290,6 +478,16 @@ class Defect:
         doing: what was being done.
         error: as it was raised. A panic of the core's is no Exception.
         times: how many the peer has caused within ten minutes; 0 where it is not known.
+
+    Examples:
+        >>> def on_event(event: gossiplog.Event) -> None:
+        ...     match event:
+        ...         case gossiplog.Defect(doing=doing, error=error):
+        ...             print(doing, repr(error))
+        >>> on_event(gossiplog.Defect("12D3KooWExample", "reading a frame", IndexError(7), times=1))
+        reading a frame IndexError(7)
+        >>> gossiplog.Peer(log, on_event=on_event)
+        <Peer ...>
     """
 
     peer: str
@@ -304,6 +502,13 @@ class EventsDropped:
 
     Attributes:
         count: how many.
+
+    Examples:
+        >>> def handle(event: gossiplog.Event | gossiplog.EventsDropped) -> None:
+        ...     if isinstance(event, gossiplog.EventsDropped):
+        ...         print(event.count, "events were left out")
+        >>> handle(gossiplog.EventsDropped(count=12))
+        12 events were left out
     """
 
     count: int
@@ -327,3 +532,20 @@ Event: TypeAlias = (
     | Failed
     | Defect
 )
+"""What `on_event` is called with, and what streams of events have beside EventsDropped.
+
+Examples:
+    >>> async def main():
+    ...     def on_event(event: gossiplog.Event) -> None:
+    ...         match event:
+    ...             case gossiplog.Committed(inserted=inserted):
+    ...                 print(inserted, "message")
+    ...     async with gossiplog.Peer(log, on_event=on_event) as peer:
+    ...         events = peer.events()
+    ...         log.append("one")
+    ...         async for event in events:
+    ...             if isinstance(event, gossiplog.Committed):
+    ...                 break
+    >>> anyio.run(main)
+    1 message
+"""

@@ -21,7 +21,12 @@ LISTEN = ("/ip4/127.0.0.1/tcp/0/ws",)
 """Where a host listens by default: on this machine alone, on a port that is free, in the way that all peers speak."""
 
 Identity: TypeAlias = "bytes | str | os.PathLike[str] | None"
-"""The seed of an Ed25519 key, 32 bytes; the file that holds one, made if it is not there; None for a new one."""
+"""The seed of an Ed25519 key, 32 bytes; the file that holds one, made if it is not there; None for a new one.
+
+Examples:
+    >>> gossiplog.Peer(log, identity="peer.key")
+    <Peer ...>
+"""
 
 # For the system to give all listeners their addresses.
 _LISTENING_SECONDS = 10.0
@@ -100,6 +105,9 @@ class HostService(Service):
         """Let a peer connect again; return whether it was blocked.
 
         It is dialled as any other: when this side lacks connections, or by `dial`.
+
+        Args:
+            peer_id: as `block` was given it.
 
         Raises:
             ValueError: an id that is none.

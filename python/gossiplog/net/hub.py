@@ -120,6 +120,19 @@ class Hub(Service):
         ValueError: a peer over another log, a setting beside it that is the peer's, or a timeout that is not above 0.
         TypeError: a log, an access, limits, a peer or settings that are none, such as a path; or a coroutine or
             generator function, whose body would not run, as a callback.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print(len(log), [peer.kind for peer in hub.peers])
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        1 ['client']
     """
 
     _ENTERED_AGAIN = "the hub is running already: enter it once, by its server or by your application"
@@ -242,6 +255,9 @@ class Hub(Service):
 
         The stream ends after the hub has ended. While more than `most` events wait, the oldest are dropped, and an
         EventsDropped with their number comes in their place.
+
+        Args:
+            most: how many wait at most.
 
         Raises:
             RuntimeError: the hub is not running.

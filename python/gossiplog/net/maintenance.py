@@ -61,6 +61,15 @@ def repair(
         NetworkError: the source cannot be reached, or sends nothing for a minute; ConnectionLost with the cause "topic"
             where a hub or a peer serves another topic.
         ProtocolError: the source broke a rule of the protocols.
+
+    Examples:
+        >>> message = log.append("one")
+        >>> log.backup("backup.db")
+        1
+        >>> log.close()
+        >>> result = gossiplog.repair("notes.db", "backup.db")
+        >>> result.messages, result.damaged
+        (1, ())
     """
     check_callbacks(progress=progress)
     warn_of_whole_log("gossiplog.repair")
@@ -124,6 +133,18 @@ def rebase(
         NetworkError: the target cannot be reached, or sends nothing for a minute; ConnectionLost with the cause "topic"
             where a hub or a peer serves another topic.
         ProtocolError: the target broke a rule of the protocols.
+
+    Examples:
+        >>> first, slip, last = log.append_many(["one", "a slip", "two"])
+        >>> log.close()
+        >>> hub = gossiplog.open("hub.db", "org.example.notes")
+        >>> hub.insert(first)
+        True
+        >>> gossiplog.rebase("notes.db", hub, [slip.id], signer=alice).dropped
+        1
+        >>> with gossiplog.open("notes.db") as log:
+        ...     print([message.payload for message in log])
+        ['one', 'two']
     """
     check_callbacks(report=report)
     warn_of_whole_log("gossiplog.rebase")

@@ -109,6 +109,16 @@ class Peer(HostService):
             another router than "libp2p", or `gossip` with one that has no such parameters.
         TypeError: a log, limits or settings that are none, such as a path; a single address where several may be given;
             or a coroutine or generator function, whose body would not run, as a callback.
+
+    Examples:
+        >>> async def main():
+        ...     other = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     other.append("from another peer")
+        ...     async with gossiplog.Peer(other) as one, gossiplog.Peer(log, bootstrap=one.addresses) as two:
+        ...         await two.synced()
+        ...         print(len(log), [peer.kind for peer in two.peers])
+        >>> anyio.run(main)
+        1 ['mesh']
     """
 
     _WHO = "the peer"
@@ -264,6 +274,9 @@ class Peer(HostService):
 
         The stream ends after the peer has ended. While more than `most` events wait, the oldest are dropped, and an
         EventsDropped with their number comes in their place.
+
+        Args:
+            most: how many wait at most.
 
         Raises:
             RuntimeError: the peer is not running.

@@ -63,6 +63,13 @@ class RateLimitedLog:
 
     Attributes:
         counts: how often each kind has happened; it goes with the time.
+
+    Examples:
+        >>> import logging
+        >>> from gossiplog.lowlevel import RateLimitedLog
+        >>> limited = RateLimitedLog(logging.getLogger("hub"))
+        >>> limited.counts["refused"]
+        0
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:

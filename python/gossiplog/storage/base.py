@@ -47,10 +47,22 @@ _MOST_SEQUENCE = 2**62
 _CLOSING_SECONDS = 30.0
 
 Synchronous: TypeAlias = Literal["off", "normal", "full", "extra"]
-"""When a commit waits for the disk, by the names of SQLite's settings."""
+"""When a commit waits for the disk, by the names of SQLite's settings.
+
+Examples:
+    >>> with gossiplog.open("scratch.db", "org.example.notes", synchronous="off", signer=alice) as scratch:
+    ...     print(scratch.append("may be lost with the machine's power").clock)
+    1
+"""
 ScanColumn: TypeAlias = Literal["seq", "key", "value"]
 Progress: TypeAlias = Callable[[int, int], object]
-"""Called with the messages that an upgrade has gone through, and with all that there are."""
+"""Called with the messages that an upgrade has gone through, and with all that there are.
+
+Examples:
+    >>> def progress(done: int, total: int) -> None:
+    ...     print(f"{done} of {total}")
+    >>> gossiplog.open("other.db", "org.example.notes", progress=progress).close()
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +331,16 @@ class Reader(ABC):
 
 
 class Rows(Protocol):
-    """What a statement of `apply` has found: what the cursors of sqlite3 and psycopg have in common, typed as there."""
+    """What a statement of `apply` has found: what the cursors of sqlite3 and psycopg have in common, typed as there.
+
+    Examples:
+        >>> def apply(message: gossiplog.SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        ...     rows = transaction.execute("SELECT 1 UNION SELECT 2")
+        ...     print(rows.fetchone(), rows.fetchall())
+        >>> with gossiplog.open("tables.db", "org.example.notes", apply=apply, signer=alice) as tables:
+        ...     message = tables.append("one")
+        (1,) [(2,)]
+    """
 
     @property
     def rowcount(self) -> int:
@@ -329,7 +350,11 @@ class Rows(Protocol):
         """Return the next row, None after the last."""
 
     def fetchmany(self, size: int = 1, /) -> list[tuple[Any, ...]]:
-        """Return the next rows, so many at most."""
+        """Return the next rows, so many at most.
+
+        Args:
+            size: how many at most.
+        """
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all rows that are left."""
@@ -344,6 +369,18 @@ class ApplyTransaction(Protocol):
     Attributes:
         paramstyle: how `execute` takes parameters, as PEP 249 names it: "qmark" (`?`) in SQLite, "format" (`%s`) in
             Postgres.
+
+    Examples:
+        >>> def setup(transaction: gossiplog.ApplyTransaction) -> None:
+        ...     transaction.execute("CREATE TABLE counts (author TEXT PRIMARY KEY, messages INTEGER)")
+        >>> def apply(message: gossiplog.SignedMessage, transaction: gossiplog.ApplyTransaction) -> None:
+        ...     transaction.execute("INSERT OR IGNORE INTO counts VALUES (?, 0)", (message.author,))
+        ...     transaction.execute("UPDATE counts SET messages = messages + 1 WHERE author = ?", (message.author,))
+        ...     print(transaction.execute("SELECT messages FROM counts").fetchall())
+        >>> with gossiplog.open("tables.db", "org.example.notes", apply=apply, setup=setup, signer=alice) as tables:
+        ...     messages = tables.append_many(["one", "two"])
+        [(1,)]
+        [(2,)]
     """
 
     paramstyle: str
@@ -370,6 +407,9 @@ class ApplyTransaction(Protocol):
         """Return the id that all encodings of a message have in common.
 
         A parent, for one, may be stored as another encoding than `apply` was called for.
+
+        Args:
+            id: of a message that is stored, or of the one that `apply` is called for.
 
         Raises:
             DecodeError: text that is no id.
@@ -482,7 +522,15 @@ class Transaction(Reader, ApplyTransaction):
 
 
 class Storage(ABC):
-    """A place for one log."""
+    """A place for one log.
+
+    Examples:
+        >>> for storage in (gossiplog.MemoryStorage(), gossiplog.SQLiteStorage("one.db")):
+        ...     with gossiplog.open(storage, "org.example.notes", signer=alice) as notes:
+        ...         print(notes.append("one").clock, isinstance(storage, gossiplog.Storage))
+        1 True
+        1 True
+    """
 
     @property
     def place(self) -> str:

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from gossiplog.storage.postgres.replacement import SchemaReplacement
 
 Location: TypeAlias = str | os.PathLike[str] | PostgresURL
-"""What names a log that others find, too; ":memory:" is the exception."""
+"""What names a log that others find, too; ":memory:" is the exception.
+
+Examples:
+    >>> from pathlib import Path
+    >>> gossiplog.open(":memory:", "org.example.notes").close()
+    >>> gossiplog.open(Path("other.db"), "org.example.notes").close()
+"""
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
 

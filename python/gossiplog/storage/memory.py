@@ -301,7 +301,16 @@ class _MemoryTransaction(_MemoryReader, Transaction):
 
 
 class MemoryStorage(Storage):
-    """A log in memory, without SQL. It keeps its messages while it is closed, and can be opened again."""
+    """A log in memory, without SQL. It keeps its messages while it is closed, and can be opened again.
+
+    Examples:
+        >>> storage = gossiplog.MemoryStorage()
+        >>> with gossiplog.open(storage, "org.example.notes", signer=alice) as notes:
+        ...     message = notes.append("one")
+        >>> with gossiplog.open(storage, "org.example.notes") as again:
+        ...     print(len(again))
+        1
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

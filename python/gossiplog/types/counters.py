@@ -22,6 +22,19 @@ class Counter(Object):
     """A number for each key, to which anybody adds.
 
     Its table has the columns key, author, added and removed.
+
+    Args:
+        name: of the table, and in payloads: up to 48 of a-z, 0-9 and _, a letter first.
+
+    Examples:
+        >>> import sqlite3
+        >>> from gossiplog.types import Counter
+        >>> votes = Counter("votes")
+        >>> board = gossiplog.open("board.db", "org.example.board", apply=votes.apply, setup=votes.setup, signer=alice)
+        >>> database = sqlite3.connect("board.db")
+        >>> messages = board.append_many([votes.add(2, key="eggs"), votes.add(-1, key="eggs")])
+        >>> votes.value(database, key="eggs")
+        1
     """
 
     def tables(self) -> Mapping[str, Sequence[str]]:
@@ -30,6 +43,10 @@ class Counter(Object):
 
     def add(self, amount: int = 1, *, key: str = "") -> dict[str, Any]:
         """Return the payload that adds to a number; below 0, it takes away.
+
+        Args:
+            amount: from -2^31 to 2^31.
+            key: which of the object's values; "" is one of them.
 
         Raises:
             ValueError: more than MAX_STEP, or a key that is too long or holds U+0000.
@@ -55,16 +72,30 @@ class Counter(Object):
         )
 
     def value(self, database: Database, *, key: str = "") -> int:
-        """Return a number, 0 where nobody has added to it."""
+        """Return a number, 0 where nobody has added to it.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            key: which of the object's values; "" is one of them.
+        """
         return sum(self.by_author(database, key=key).values())
 
     def by_author(self, database: Database, *, key: str = "") -> dict[str, int]:
-        """Return what each author has added to a number, less what the author took away."""
+        """Return what each author has added to a number, less what the author took away.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            key: which of the object's values; "" is one of them.
+        """
         rows = run(database, f"SELECT author, added - removed FROM {self.table} WHERE key = ? ORDER BY author", key)
         return dict(rows)
 
     def values(self, database: Database) -> dict[str, int]:
-        """Return all numbers by their keys, which ascend."""
+        """Return all numbers by their keys, which ascend.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+        """
         rows = run(database, f"SELECT key, SUM(added - removed) FROM {self.table} GROUP BY key ORDER BY key")
         # Postgres sums to a decimal number.
         return {key: int(value) for key, value in rows}

@@ -45,6 +45,20 @@ class List(Object):
 
     Its tables are that of its name, with the columns key, id and number (of the message, and of the element in it),
     parent, side and value (dag-json), and one whose name ends with _deleted, with the columns key and element.
+
+    Args:
+        name: of the table, and in payloads: up to 48 of a-z, 0-9 and _, a letter first.
+
+    Examples:
+        >>> import sqlite3
+        >>> from gossiplog.types import List
+        >>> items = List("items")
+        >>> board = gossiplog.open("board.db", "org.example.board", apply=items.apply, setup=items.setup, signer=alice)
+        >>> database = sqlite3.connect("board.db")
+        >>> message = board.append(items.insert(database, 0, "milk", "bread"))
+        >>> message = board.append(items.insert(database, 1, "eggs"))
+        >>> items.values(database)
+        ['milk', 'eggs', 'bread']
     """
 
     @property
@@ -87,6 +101,12 @@ class List(Object):
     def delete(self, database: Database, index: int, count: int = 1, *, key: str = "") -> dict[str, Any]:
         """Return the payload that deletes the elements which have some indices now.
 
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            index: of the first, from 0.
+            count: how many.
+            key: which of the object's values; "" is one of them.
+
         Raises:
             IndexError: the list is shorter.
             ValueError: a count below 1 or above MAX_ELEMENTS; or a key that is too long or holds U+0000.
@@ -121,7 +141,12 @@ class List(Object):
                         run(transaction, sql, key, reference)
 
     def values(self, database: Database, *, key: str = "") -> list[Any]:
-        """Return the elements of a list, in their order."""
+        """Return the elements of a list, in their order.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            key: which of the object's values; "" is one of them.
+        """
         return [value_of(node.value) for node in self._shown(database, key)]
 
     def _shown(self, database: Database, key: str) -> list[_Node]:

@@ -27,9 +27,26 @@ _TAKEN = ("gossiplog_", "sqlite_", "pg_")
 
 
 class Database(Protocol):
-    """What tables are read from: a connection of `sqlite3` or psycopg, or the transaction of `apply`."""
+    """What tables are read from: a connection of `sqlite3` or psycopg, or the transaction of `apply`.
 
-    def execute(self, query: Any, parameters: Any = ..., /) -> Any: ...
+    Examples:
+        >>> import sqlite3
+        >>> from gossiplog.types import Database, Register
+        >>> def shown_title(database: Database) -> str:
+        ...     return Register("title").get(database, "untitled")
+        >>> title = Register("title")
+        >>> board = gossiplog.open("board.db", "org.example.board", apply=title.apply, setup=title.setup)
+        >>> shown_title(sqlite3.connect("board.db"))
+        'untitled'
+    """
+
+    def execute(self, query: Any, parameters: Any = ..., /) -> Any:
+        """Run a statement; return its cursor.
+
+        Args:
+            query: of SQL.
+            parameters: in the place of its marks.
+        """
 
 
 def run(database: Database, sql: str, *parameters: object) -> Any:
@@ -90,6 +107,11 @@ class Object(ABC):
 
     Raises:
         ValueError: no such name, or one that the database or the log takes.
+
+    Examples:
+        >>> from gossiplog.types import Counter, Object
+        >>> isinstance(Counter("votes"), Object)
+        True
     """
 
     def __init__(self, name: str) -> None:
@@ -120,14 +142,23 @@ class Object(ABC):
         """
 
     def setup(self, transaction: ApplyTransaction) -> None:
-        """Make the tables, as `setup=` of `gossiplog.open`."""
+        """Make the tables, as `setup=` of `gossiplog.open`.
+
+        Args:
+            transaction: as `setup=` is given it.
+        """
         text = "TEXT" if transaction.paramstyle == "qmark" else 'TEXT COLLATE "C"'
         for table, columns in self.tables().items():
             transaction.execute(f"DROP TABLE IF EXISTS {table}")
             transaction.execute(f"CREATE TABLE {table} ({', '.join(columns)})".replace("TEXT", text))
 
     def apply(self, message: SignedMessage, transaction: ApplyTransaction) -> None:
-        """Take over a message, as `apply=` of `gossiplog.open`; one that is not for the object does nothing."""
+        """Take over a message, as `apply=` of `gossiplog.open`; one that is not for the object does nothing.
+
+        Args:
+            message: that was stored.
+            transaction: that stores it.
+        """
         payload = message.raw_payload
         if isinstance(payload, dict) and payload.get("object") == self.name:
             self.run(payload, message, transaction)
@@ -144,6 +175,17 @@ class Objects:
 
     Raises:
         ValueError: two use one table.
+
+    Examples:
+        >>> import sqlite3
+        >>> from gossiplog.types import Objects, Register, Set
+        >>> title, tags = Register("title"), Set("tags")
+        >>> both = Objects(title, tags)
+        >>> board = gossiplog.open("board.db", "org.example.board", apply=both.apply, setup=both.setup, signer=alice)
+        >>> messages = board.append_many([title.set("Errands"), tags.add("home")])
+        >>> database = sqlite3.connect("board.db")
+        >>> title.get(database), tags.elements(database)
+        ('Errands', ['home'])
     """
 
     def __init__(self, *objects: Object) -> None:
@@ -153,12 +195,21 @@ class Objects:
         self._objects = {each.name: each for each in objects}
 
     def setup(self, transaction: ApplyTransaction) -> None:
-        """Make the tables of all, as `setup=` of `gossiplog.open`."""
+        """Make the tables of all, as `setup=` of `gossiplog.open`.
+
+        Args:
+            transaction: as `setup=` is given it.
+        """
         for each in self._objects.values():
             each.setup(transaction)
 
     def apply(self, message: SignedMessage, transaction: ApplyTransaction) -> None:
-        """Take over a message, as `apply=` of `gossiplog.open`; one that is for none of them does nothing."""
+        """Take over a message, as `apply=` of `gossiplog.open`; one that is for none of them does nothing.
+
+        Args:
+            message: that was stored.
+            transaction: that stores it.
+        """
         payload = message.raw_payload
         name = payload.get("object") if isinstance(payload, dict) else None
         if isinstance(name, str) and (found := self._objects.get(name)) is not None:

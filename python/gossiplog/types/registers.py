@@ -41,10 +41,27 @@ class Register(_Writes):
     """One value, of which the last write counts.
 
     Its table has at most one row, with the columns value (dag-json), id and author of the write.
+
+    Args:
+        name: of the table, and in payloads: up to 48 of a-z, 0-9 and _, a letter first.
+
+    Examples:
+        >>> import sqlite3
+        >>> from gossiplog.types import Register
+        >>> title = Register("title")
+        >>> board = gossiplog.open("board.db", "org.example.board", apply=title.apply, setup=title.setup, signer=alice)
+        >>> database = sqlite3.connect("board.db")
+        >>> message = board.append(title.set("Errands"))
+        >>> title.get(database)
+        'Errands'
     """
 
     def set(self, value: Any) -> dict[str, Any]:
-        """Return the payload that sets the value."""
+        """Return the payload that sets the value.
+
+        Args:
+            value: of the IPLD data model.
+        """
         return {"object": self.name, "set": value}
 
     def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
@@ -52,7 +69,12 @@ class Register(_Writes):
             self._write("", value, message, transaction)
 
     def get(self, database: Database, default: Any = None) -> Any:
-        """Return the value, a default where none was set."""
+        """Return the value, a default where none was set.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            default: what is returned where there is no value.
+        """
         return self._read(database, "", default)
 
 
@@ -60,10 +82,27 @@ class Map(_Writes):
     """Values by key, of each of which the last write counts.
 
     Its table has the columns key, value (dag-json; null where it was deleted), id and author of the write.
+
+    Args:
+        name: of the table, and in payloads: up to 48 of a-z, 0-9 and _, a letter first.
+
+    Examples:
+        >>> import sqlite3
+        >>> from gossiplog.types import Map
+        >>> done = Map("done")
+        >>> board = gossiplog.open("board.db", "org.example.board", apply=done.apply, setup=done.setup, signer=alice)
+        >>> database = sqlite3.connect("board.db")
+        >>> messages = board.append_many([done.set("milk", True), done.set("bread", True), done.delete("milk")])
+        >>> done.items(database)
+        {'bread': True}
     """
 
     def set(self, key: str, value: Any) -> dict[str, Any]:
         """Return the payload that sets the value of a key.
+
+        Args:
+            key: a text.
+            value: of the IPLD data model.
 
         Raises:
             ValueError: a key that is too long, or holds U+0000.
@@ -72,6 +111,9 @@ class Map(_Writes):
 
     def delete(self, key: str) -> dict[str, Any]:
         """Return the payload that deletes a key.
+
+        Args:
+            key: a text.
 
         Raises:
             ValueError: a key that is too long, or holds U+0000.
@@ -89,10 +131,20 @@ class Map(_Writes):
             self._write(key, None, message, transaction)
 
     def get(self, database: Database, key: str, default: Any = None) -> Any:
-        """Return the value of a key, a default where there is none."""
+        """Return the value of a key, a default where there is none.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            key: a text.
+            default: what is returned where there is no value.
+        """
         return self._read(database, key, default)
 
     def items(self, database: Database) -> dict[str, Any]:
-        """Return all values by their keys, which ascend."""
+        """Return all values by their keys, which ascend.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+        """
         rows = run(database, f"SELECT key, value FROM {self.table} WHERE value IS NOT NULL ORDER BY key")
         return {key: value_of(value) for key, value in rows}

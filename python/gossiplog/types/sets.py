@@ -29,6 +29,19 @@ class Set(Object):
     """A set for each key; its elements are values of the IPLD data model, of up to 1,000 bytes as dag-json.
 
     Its table has the columns key, element (dag-json) and id: of each add that counts. Of several, none follows another.
+
+    Args:
+        name: of the table, and in payloads: up to 48 of a-z, 0-9 and _, a letter first.
+
+    Examples:
+        >>> import sqlite3
+        >>> from gossiplog.types import Set
+        >>> tags = Set("tags")
+        >>> board = gossiplog.open("board.db", "org.example.board", apply=tags.apply, setup=tags.setup, signer=alice)
+        >>> database = sqlite3.connect("board.db")
+        >>> messages = board.append_many([tags.add("home"), tags.add("work"), tags.remove("work")])
+        >>> tags.elements(database)
+        ['home']
     """
 
     def tables(self) -> Mapping[str, Sequence[str]]:
@@ -37,6 +50,10 @@ class Set(Object):
     def add(self, element: Any, *, key: str = "") -> dict[str, Any]:
         """Return the payload that adds an element.
 
+        Args:
+            element: of the IPLD data model.
+            key: which of the object's values; "" is one of them.
+
         Raises:
             ValueError: an element or a key that is too long, or cannot be encoded.
         """
@@ -44,6 +61,10 @@ class Set(Object):
 
     def remove(self, element: Any, *, key: str = "") -> dict[str, Any]:
         """Return the payload that removes an element: what its author has seen of adds when it is appended.
+
+        Args:
+            element: of the IPLD data model.
+            key: which of the object's values; "" is one of them.
 
         Raises:
             ValueError: an element or a key that is too long, or cannot be encoded.
@@ -72,16 +93,31 @@ class Set(Object):
             run(transaction, f"INSERT INTO {self.table} VALUES (?, ?, ?)", key, element, message.content_id)
 
     def elements(self, database: Database, *, key: str = "") -> list[Any]:
-        """Return the elements of a set, in the order of their dag-json."""
+        """Return the elements of a set, in the order of their dag-json.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            key: which of the object's values; "" is one of them.
+        """
         rows = run(database, f"SELECT DISTINCT element FROM {self.table} WHERE key = ? ORDER BY element", key)
         return [value_of(element) for (element,) in rows]
 
     def contains(self, database: Database, element: Any, *, key: str = "") -> bool:
-        """Return whether a set has an element."""
+        """Return whether a set has an element.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+            element: of the IPLD data model.
+            key: which of the object's values; "" is one of them.
+        """
         text = value_text(element, MAX_KEY_BYTES)
         sql = f"SELECT 1 FROM {self.table} WHERE key = ? AND element = ? LIMIT 1"
         return text is not None and run(database, sql, key, text).fetchone() is not None
 
     def keys(self, database: Database) -> list[str]:
-        """Return the keys, ascending, of the sets that have elements."""
+        """Return the keys, ascending, of the sets that have elements.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+        """
         return [key for (key,) in run(database, f"SELECT DISTINCT key FROM {self.table} ORDER BY key")]

@@ -93,6 +93,17 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
         notifier: of the log.
         after: a cursor, 0 or None.
         batch: the most messages in a list.
+
+    Examples:
+        >>> async def main():
+        ...     async with gossiplog.open_async("tea.db", "org.example.tea", signer=alice) as tea:
+        ...         await tea.append("one")
+        ...         async with tea.subscribe(after=0) as subscription:
+        ...             async for messages in subscription:
+        ...                 print([message.payload for message in messages])
+        ...                 break
+        >>> anyio.run(main)
+        ['one']
     """
 
     def __init__(self, notifier: CommitNotifier, after: int | None, batch: int) -> None:

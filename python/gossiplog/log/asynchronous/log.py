@@ -49,6 +49,14 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
     Attributes:
         blocking: the same log for threads, and for what takes a `Log`.
+
+    Examples:
+        >>> async def main():
+        ...     async with gossiplog.AsyncLog(log) as notes:
+        ...         first = await notes.append({"text": "The kettle is on."})
+        ...         print(await notes.count(), (await notes.get(first.id)).payload, await notes.heads() == (first.id,))
+        >>> anyio.run(main)
+        1 {'text': 'The kettle is on.'} True
     """
 
     def __init__(self, log: Log[P]) -> None:
@@ -78,7 +86,10 @@ class AsyncLog(AsyncReading[Log[P], P]):
         If it is cancelled before its transaction has begun, nothing is stored. Cancelled later, the message is stored
         unless the transaction fails: `subscribe` and `messages` show it then.
 
-        Raises: as `Log.append`.
+        Args:
+            payload: a value of dag-cbor, or of the log's type of payloads.
+            signer: who signs; that of the log if it is None.
+            codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
         """
         return (await self._appends.append([payload], signer, codec))[0]
 

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
 
 class AsyncLogOpening(Generic[P]):
-    """A log that is about to be opened: by `async with`, which closes it at its end, or by `await`."""
+    """A log that is about to be opened: by `async with`, which closes it at its end, or by `await`.
+
+    Examples:
+        >>> async def main():
+        ...     opening = gossiplog.open_async(":memory:", "org.example.tea")
+        ...     tea = await opening
+        ...     print(await tea.count())
+        ...     await tea.close()
+        >>> anyio.run(main)
+        0
+    """
 
     def __init__(self, location: Location | Storage, topic: str | None, progress: Progress | None, **options: Any):
         self._location = location
@@ -157,6 +167,14 @@ def open_async(
 
     Args, errors and warnings are those of `gossiplog.open`. `apply`, `setup` and `payload` are ordinary functions and
     run on worker threads; `progress` is called on the event loop.
+
+    Examples:
+        >>> async def main():
+        ...     async with gossiplog.open_async("tea.db", "org.example.tea", signer=alice) as tea:
+        ...         await tea.append({"text": "The kettle is on."})
+        ...         print([message.payload async for message in tea.messages()])
+        >>> anyio.run(main)
+        [{'text': 'The kettle is on.'}]
     """
     return AsyncLogOpening(
         location,

@@ -39,7 +39,11 @@ class AsyncReading(Generic[_Blocking, P]):
         return await self._run(self.blocking.content_id, id)
 
     async def contains(self, id: str | SignedMessage) -> bool:
-        """Return whether a message is there, as `id in log` does for a `Log`."""
+        """Return whether a message is there, as `id in log` does for a `Log`.
+
+        Args:
+            id: of a message, or a SignedMessage.
+        """
         return await self._run(self.blocking.__contains__, id)
 
     def messages(

@@ -8,8 +8,23 @@ from gossiplog.log.view import LogView
 
 
 class AsyncLogView(AsyncReading[LogView[P], P]):
-    """Messages of a log that are closed under ancestors, as `AsyncLog.at` returns them: see `LogView`."""
+    """Messages of a log that are closed under ancestors, as `AsyncLog.at` returns them: see `LogView`.
+
+    Examples:
+        >>> async def main():
+        ...     async with gossiplog.open_async("tea.db", "org.example.tea", signer=alice) as tea:
+        ...         first = await tea.append("one")
+        ...         await tea.append("two")
+        ...         view = await tea.at(first.id)
+        ...         print([message.payload async for message in view.messages()])
+        >>> anyio.run(main)
+        ['one']
+    """
 
     async def children(self, id: str) -> tuple[str, ...]:
-        """Return the ids, ascending, of the messages of the view that name this one as a parent."""
+        """Return the ids, ascending, of the messages of the view that name this one as a parent.
+
+        Args:
+            id: of a message.
+        """
         return await self._run(self.blocking.children, id)

@@ -55,7 +55,15 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERY = "*"
 """Allows all hosts, or all origins."""
 SCOPE_KEY = "gossiplog.access"
-"""Where a scope that was let through says what it may do, an Allowed; one that was not, a Denied, for an access log."""
+"""Where a scope that was let through says what it may do, an Allowed; one that was not, a Denied, for an access log.
+
+Examples:
+    >>> from gossiplog.lowlevel import SCOPE_KEY
+    >>> async def application(scope, receive, send):
+    ...     print(scope[SCOPE_KEY].write)
+    >>> anyio.run(application, {SCOPE_KEY: gossiplog.Access().rights(None)}, None, None)
+    True
+"""
 
 # What Starlette's TestClient calls the application that it tests.
 _TEST_HOST = "testserver"
@@ -87,6 +95,11 @@ class Token:
     Raises:
         ValueError: another text, or another name.
         TypeError: something else than a text, such as the path of a file: `Token.load` reads one.
+
+    Examples:
+        >>> token = gossiplog.Token("a-secret-of-16-or-more", "laptop")
+        >>> token, token.matches("a-secret-of-16-or-more")
+        (<Token of laptop>, True)
     """
 
     __slots__ = ("_digest", "name")
@@ -104,6 +117,9 @@ class Token:
     def load(cls, path: str | os.PathLike[str]) -> Token:
         """Read a token from a file that only its owner can read: one line.
 
+        Args:
+            path: of the file.
+
         Raises:
             KeyFileError: it is missing, holds no token, or is open to others than its owner.
         """
@@ -115,13 +131,20 @@ class Token:
 
         A single token may be without a name. Lines that are blank do not count.
 
+        Args:
+            path: of the file.
+
         Raises:
             KeyFileError: the file is missing, is open to others than its owner, or a line is no token.
         """
         return tuple(cls(text, name) for name, text in _read_tokens(path))
 
     def matches(self, text: str | None) -> bool:
-        """Return whether a caller showed this token; it takes the same time for every answer."""
+        """Return whether a caller showed this token; it takes the same time for every answer.
+
+        Args:
+            text: as it came; None where none was shown.
+        """
         return text is not None and self._has(_digest(text))
 
     def _has(self, digest: bytes) -> bool:
@@ -232,6 +255,11 @@ class Allowed:
         read: it may read.
         write: it may write, too.
         token: that was shown for it, or None.
+
+    Examples:
+        >>> from gossiplog.lowlevel import Allowed
+        >>> gossiplog.Access().rights(None) == Allowed(read=True, write=True)
+        True
     """
 
     read: bool
@@ -249,6 +277,14 @@ class Denied:
         kind: what is counted: "host", "origin" or "token".
         token: that was shown and does not suffice, or None.
         is_guess: a token was shown that is none of these.
+
+    Examples:
+        >>> from gossiplog.lowlevel import Denied
+        >>> headers = [(b"host", b"evil.example.org")]
+        >>> scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+        >>> denied = gossiplog.Access().decide(scope)
+        >>> isinstance(denied, Denied), denied.status, denied.kind
+        (True, 403, 'host')
     """
 
     status: int
@@ -259,8 +295,22 @@ class Denied:
 
 
 Decision: TypeAlias = Allowed | Denied
+"""What `Access.decide` returns.
+
+Examples:
+    >>> headers = [(b"host", b"localhost")]
+    >>> scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+    >>> gossiplog.Access().decide(scope)
+    Allowed(read=True, write=True, token=None)
+"""
 Tokens: TypeAlias = Token | str | Collection[Token | str] | None
-"""One token, or those of several clients; None where none is needed."""
+"""One token, or those of several clients; None where none is needed.
+
+Examples:
+    >>> both = [gossiplog.Token("a-secret-of-16-or-more", "laptop"), gossiplog.Token("another-secret-of-16", "phone")]
+    >>> len(gossiplog.Access(read_token=both).read_token)
+    2
+"""
 
 
 def name_of_token(decision: Decision) -> tuple[str, dict[str, str]]:
@@ -294,6 +344,11 @@ class Access:
     Raises:
         ValueError: something that is no host, no origin, or no token; or a collection without tokens.
         TypeError: a single text as `hosts` or `origins`, or a token that is no text, such as the path of its file.
+
+    Examples:
+        >>> access = gossiplog.Access(hosts=["hub.example.org"], write_token=gossiplog.Token("a-secret-of-16-or-more"))
+        >>> gossiplog.Hub(log, access=access)
+        <Hub ...>
     """
 
     hosts: frozenset[str]
@@ -326,7 +381,11 @@ class Access:
                 raise ValueError(f"{origin!r} is no origin: expected one in lower case, as https://app.example.org")
 
     def decide(self, scope: Scope) -> Decision:
-        """Return what a request or a WebSocket may do, by its scope (ASGI specification, "HTTP & WebSocket")."""
+        """Return what a request or a WebSocket may do, by its scope (ASGI specification, "HTTP & WebSocket").
+
+        Args:
+            scope: of ASGI: its type, method, path, query and headers are looked at.
+        """
         headers = _Headers(scope)
         host = headers.single("host")
         name = None if host is None else _host_name(host)
@@ -343,12 +402,20 @@ class Access:
         return self._decide_by_token(scope, headers)
 
     def shows_token(self, scope: Scope) -> bool:
-        """Return whether a request shows a token that is to be compared."""
+        """Return whether a request shows a token that is to be compared.
+
+        Args:
+            scope: of ASGI.
+        """
         asks = self.read_token is not None or self.write_token is not None
         return asks and _Headers(scope).bearer() is not None
 
     def rights(self, token: Token | None) -> Allowed:
-        """Return what a caller may do who shows this token, or none; nothing if the token is none of the hub's."""
+        """Return what a caller may do who shows this token, or none; nothing if the token is none of the hub's.
+
+        Args:
+            token: as one of the hub's, or another; None where none was shown.
+        """
         is_writer = token is not None and token in (self.write_token or ())
         is_reader = is_writer or (token is not None and token in (self.read_token or ()))
         is_unknown = token is not None and not is_reader
@@ -360,6 +427,9 @@ class Access:
 
         Every origin that was allowed by name has a name of its own, and so has the hub's own. Of others the name is a
         digest: they may be long. A program that is no browser can claim any of them.
+
+        Args:
+            scope: of ASGI.
         """
         headers = _Headers(scope)
         origin, host = headers.single("origin"), headers.single("host")

@@ -39,6 +39,19 @@ class Address:
         host: a numeric address.
         port: the one that was given by the system where 0 was asked for.
         secure: whether it speaks TLS.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print(address.host, address.secure, address.url("ws").startswith("ws://127.0.0.1:"))
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        127.0.0.1 False True
     """
 
     host: str
@@ -46,7 +59,11 @@ class Address:
     secure: bool
 
     def url(self, scheme: str) -> str:
-        """Return the base URL, for a scheme "http" or "ws"."""
+        """Return the base URL, for a scheme "http" or "ws".
+
+        Args:
+            scheme: "http" or "ws"; an "s" is added where the server has a certificate.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}{'s' if self.secure else ''}://{host}:{self.port}"
 
@@ -95,6 +112,12 @@ class Listener(socket.socket):
     has the table count connections from here on. Where no file descriptor is left, it closes a connection as soon as it
     is accepted, with a descriptor kept for that: a client that waits without an answer would wait until its own time
     limit.
+
+    Examples:
+        >>> from gossiplog.lowlevel import Listener
+        >>> import socket
+        >>> issubclass(Listener, socket.socket)
+        True
     """
 
     _limited_log: RateLimitedLog | None = None

@@ -59,6 +59,19 @@ async def serve(
         ValueError: a proxy that is neither an address nor a network.
         TypeError: an application that is none, such as a log or its path, or `tls` or `limits` that are none.
         RuntimeError: the caller does not run on asyncio.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print(address.host, address.url("http").startswith("http://127.0.0.1:"))
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        127.0.0.1 True
     """
     if not callable(app):
         raise TypeError(f"app is {app!r}: expected an ASGI application, such as gossiplog.Hub(gossiplog.open(path))")

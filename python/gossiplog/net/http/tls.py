@@ -58,6 +58,11 @@ class TLS:
     Attributes:
         certificate: the chain, in PEM.
         key: the private key, in PEM.
+
+    Examples:
+        >>> tls = gossiplog.TLS(certificate="hub.pem", key="hub.key")
+        >>> tls.certificate
+        'hub.pem'
     """
 
     certificate: str | os.PathLike[str]

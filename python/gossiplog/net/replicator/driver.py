@@ -95,6 +95,14 @@ class Driver(Service):
         telemetry: counts, and notifies the application; also of what those know who carry the connections.
         defects: reports this package's own; likewise.
         refusals: names what is refused, in both directions.
+
+    Examples:
+        >>> from gossiplog.lowlevel import Driver
+        >>> async def main():
+        ...     async with gossiplog.Peer(log) as peer:
+        ...         print(isinstance(peer.driver, Driver))
+        >>> anyio.run(main)
+        True
     """
 
     def __init__(

@@ -55,6 +55,19 @@ class Latency:
     Attributes:
         counts: how many took as long as each of BOUNDS at most, and last how many there were at all.
         seconds: that all took together.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print(client.counters.latencies["sync"].seconds > 0)
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        True
     """
 
     counts: tuple[int, ...] = (0,) * (len(BOUNDS) + 1)
@@ -113,6 +126,19 @@ class Counters:
         connection_limits: how many there may be, likewise.
         latencies: of "validation", from a message's coming by gossip to the answer, where it waits for the log; of
             "storing", a batch of messages that peers sent; and of "sync", whole ones.
+
+    Examples:
+        >>> async def main():
+        ...     hub_log = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     hub_log.append("from the hub")
+        ...     async with gossiplog.Hub(hub_log) as hub, anyio.create_task_group() as tasks:
+        ...         address = await tasks.start(gossiplog.serve, hub)
+        ...         async with gossiplog.connect(log, address.url("ws")) as client:
+        ...             await client.synced()
+        ...             print(client.counters.inserted, client.counters.syncs)
+        ...         tasks.cancel_scope.cancel()
+        >>> anyio.run(main)
+        {'sync': 1} {'complete': 1}
     """
 
     connections: int = 0

@@ -24,7 +24,12 @@ from gossiplog.pubsub.rpc import FLOODSUB, GOSSIPSUB, Rpc
 from gossiplog.reference.multiformats import base58_decode, base58_encode, write_uvarint
 
 RouterName: TypeAlias = Literal["libp2p", "gossipsub", "floodsub", "episub"]
-"""`libp2p` is the host's own gossip, gossipsub 1.1 of rust-libp2p; the others are those of `gossiplog.pubsub`."""
+"""`libp2p` is the host's own gossip, gossipsub 1.1 of rust-libp2p; the others are those of `gossiplog.pubsub`.
+
+Examples:
+    >>> gossiplog.Peer(log, router="gossipsub")
+    <Peer ...>
+"""
 ROUTERS: tuple[RouterName, ...] = get_args(RouterName)
 
 MAX_MESSAGES = 4096

@@ -35,6 +35,10 @@ class Limits:
     Raises:
         TypeError: a limit that is no number.
         ValueError: a limit that nothing could work with.
+
+    Examples:
+        >>> gossiplog.Hub(log, limits=gossiplog.Limits(connections=100, peer_bytes=2**24))
+        <Hub ...>
     """
 
     connections: int = 1024

@@ -30,6 +30,10 @@ class BroadcastConfig:
         orphan_wait: seconds in which the parents of a message that came by gossip may follow it.
         orphans: messages that wait so at a time; any further ones call for a sync at once.
         orphan_bytes: of all of their values.
+
+    Examples:
+        >>> gossiplog.Peer(log, broadcast=gossiplog.BroadcastConfig(syncs=2))
+        <Peer ...>
     """
 
     syncs: int = 4

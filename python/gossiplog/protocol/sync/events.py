@@ -77,6 +77,19 @@ class SyncStatistics:
         round_trips: the longest chain of requests each of which waited for the answer to the one before.
         values: how many were received.
         complete: nodes that differ, although the local log has every leaf below them: they bring no value.
+
+    Examples:
+        >>> async def main():
+        ...     other = gossiplog.open(":memory:", log.topic, signer=alice)
+        ...     other.append("from another peer")
+        ...     def on_event(event):
+        ...         if isinstance(event, gossiplog.SyncEnded) and event.inserted:
+        ...             print(event.inserted, event.statistics.requests > 0)
+        ...     async with gossiplog.Peer(other) as one:
+        ...         async with gossiplog.Peer(log, bootstrap=one.addresses, on_event=on_event) as two:
+        ...             await two.synced()
+        >>> anyio.run(main)
+        1 True
     """
 
     requests: int = 0

@@ -72,6 +72,10 @@ class SyncServerConfig:
     Raises:
         TypeError: a limit that is no number.
         ValueError: a limit that nothing could work with.
+
+    Examples:
+        >>> gossiplog.Peer(log, sync_server=gossiplog.SyncServerConfig(time_limit=60.0))
+        <Peer ...>
     """
 
     time_limit: float = 600.0

@@ -33,6 +33,10 @@ class GossipConfig:
 
     Raises:
         ValueError: parameters that contradict each other, or with which the router would stand still or spin.
+
+    Examples:
+        >>> gossiplog.Peer(log, gossip=gossiplog.GossipConfig(d=8, d_high=16))
+        <Peer ...>
     """
 
     d: int = 6

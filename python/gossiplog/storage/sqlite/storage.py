@@ -97,6 +97,12 @@ class SQLiteStorage(Storage):
         read_only: whether nothing is written to the log, which must exist; one of an earlier schema is read without
             being upgraded. SQLite may still move into the file what a crashed writer left in the write-ahead log.
         accept_loss: whether a log that has fewer messages than were acknowledged is opened all the same.
+
+    Examples:
+        >>> storage = gossiplog.SQLiteStorage("fast.db", synchronous="normal")
+        >>> with gossiplog.open(storage, "org.example.notes", signer=alice) as fast:
+        ...     print(fast.append("one").clock)
+        1
     """
 
     def __init__(

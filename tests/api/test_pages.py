@@ -1,0 +1,83 @@
+"""docs/reference is what the docstrings say, and says all that a reader needs."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+
+import pytest
+
+import gossiplog
+from tests.readme import DOCS
+
+FOLDER = DOCS / "reference"
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    try:
+        from tests.api import pages as found
+    except ImportError as error:
+        pytest.fail(f"{error}: `make setup` installs it (griffelib of requirements.txt)")
+    return found
+
+
+def test_each_public_name_has_a_page() -> None:
+    missing = [name for name in gossiplog.__all__ if not (FOLDER / f"{name}.md").exists()]
+    assert missing == []
+
+
+@pytest.mark.slow
+def test_the_pages_are_those_of_the_docstrings(pages: ModuleType) -> None:
+    """And so are the signatures: a change of a public one shows in signatures.txt."""
+    expected = pages.written()
+    stored = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    assert stored.keys() == expected.keys(), "run: make reference"
+    assert [name for name in expected if stored[name] != expected[name]] == [], "run: make reference"
+
+
+@pytest.mark.slow
+def test_everything_is_described(pages: ModuleType) -> None:
+    wrong = []
+    for name in pages.names.public():
+        entry = pages.names.entry(name)
+        if not entry.text or not entry.example:
+            wrong.append(name)
+        for part in (entry, *entry.members):
+            wrong += [f"{name} {part.name}"] if not part.text else []
+            wrong += [f"{name} {part.name}({each.name})" for each in part.parameters if not each.text]
+        wrong += [f"{name}.{each.name}" for each in entry.attributes if not each.text]
+    assert wrong == []
+
+
+@pytest.mark.slow
+def test_the_index_has_every_name(pages: ModuleType) -> None:
+    listed = {name for _, names in pages.groups() for name in names}
+    assert listed == set(pages.names.public())
+
+
+def test_no_two_pages_have_one_name_where_case_does_not_count() -> None:
+    stored = [path.name.lower() for path in FOLDER.iterdir()]
+    assert len(stored) == len({*stored}) > 130
+
+
+def anchors(text: str) -> set[str]:
+    """What GitHub calls the sections of a page."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_somewhere() -> None:
+    wrong = []
+    count = 0
+    for path in FOLDER.glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
+            if not target.startswith("https://"):
+                count += 1
+                file, _, anchor = target.partition("#")
+                other = (path.parent / file).resolve() if file else path
+                if not other.exists() or (anchor and anchor not in anchors(other.read_text(encoding="utf-8"))):
+                    wrong.append(f"{path.name}: {target}")
+    assert wrong == []
+    assert count > 500
