@@ -165,7 +165,7 @@ class MissingParents(GossipLogError):
         noun = "parent" if len(parents) == 1 else "parents"
         super().__init__(f"message {id}: not in the log: {noun} {listed(parents, 3)}")
         self.id = id
-        self.parents = tuple(parents)
+        self.parents: tuple[str, ...] = tuple(parents)
 
 
 class RefusedMessage(GossipLogError):
@@ -273,8 +273,8 @@ class RebaseError(GossipLogError, ValueError):
 
     def __init__(self, reason: str, ids: Sequence[str] = (), authors: Sequence[str] = ()) -> None:
         super().__init__(reason)
-        self.ids = tuple(ids)
-        self.authors = tuple(authors)
+        self.ids: tuple[str, ...] = tuple(ids)
+        self.authors: tuple[str, ...] = tuple(authors)
 
 
 class LimitExceeded(GossipLogError):
@@ -447,11 +447,11 @@ class CorruptLog(StorageError):
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None, run: str = "") -> None:
         self.run = run
-        self.advice = self._advice.replace("{}", "LOG") if advice is None else advice
+        self.advice: str = self._advice.replace("{}", "LOG") if advice is None else advice
         self._may_locate = advice is None
         self._shown = f"{self._subject} {self._state}: {listed(problems, 5, separator='; ')}"
         super().__init__(self._shown + self.advice)
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
 
     def locate(self, log: str) -> None:
         """Name the log in the commands that the error advises; leave advice of its own.
@@ -684,7 +684,7 @@ class RefusedByPeer(NetworkError):
             f" {listed(texts, 5, separator='; ', count=count)}{way}"
         )
         self.peer = peer
-        self.refused = tuple(refused)
+        self.refused: tuple[tuple[str, str], ...] = tuple(refused)
         self.more = more
         self.command = command
 
@@ -744,7 +744,7 @@ class EventsRefused(GossipLogError, ValueError):
 
     def __init__(self, problems: Sequence[str], *, complete: bool = True) -> None:
         super().__init__(f"no log was made: {'; '.join(problems)}{'' if complete else '; and more'}")
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
         self.complete = complete
 
 

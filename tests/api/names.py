@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +148,11 @@ def entry(name: str) -> Entry:
             twins = [found("gossiplog.open")] if name == "open_async" else []
             return _function(short, "function", item, [item, *twins])
         case griffe.Attribute():
-            return Entry(short, "type", (f"{short} = {item.value}",), **_sections(item))
+            value = str(item.value)
+            # An alias that its module has as text.
+            if value[:1] == value[-1:] == "'" and " " in value:
+                value = value[1:-1]
+            return Entry(short, "type", (f"{short} = {value}",), **_sections(item))
     raise TypeError(f"{name} is a {item.kind}")
 
 
@@ -176,22 +181,25 @@ def _class(name: str, short: str, item: griffe.Class) -> Entry:
     described = {
         attribute.name: attribute for base in reversed([item, *bases]) for attribute in _sections(base)["attributes"]
     }
+    constructor = next(
+        (base.members[key] for base in [item, *bases] for key in ("__init__", "__new__") if key in base.members), None
+    )
+    taken = (
+        {each.name: each.annotation for each in constructor.parameters if each.annotation is not None}
+        if isinstance(constructor, griffe.Function) and short not in MADE_BY_USERS
+        else {}
+    )
     # A field is described where the class describes it; what it describes besides are attributes that it computes.
     attributes = []
     for key in dict.fromkeys([*fields, *described]):
         known, declared = described.get(key), fields.get(key)
         text = known.text if known else _text(declared)
         if known or text or declared is not None:
-            kind = (
-                str(declared.annotation)
-                if declared is not None and declared.annotation
-                else (known.type if known else "")
-            )
-            default = _default(str(declared.value)) if declared is not None and declared.value is not None else ""
-            attributes.append(Parameter(key, kind, default, text))
-    constructor = next(
-        (base.members[key] for base in [item, *bases] for key in ("__init__", "__new__") if key in base.members), None
-    )
+            # What a constructor takes by the name is mostly what the attribute is.
+            kind = declared.annotation if declared is not None and declared.annotation else known.type if known else ""
+            kind = kind or taken.get(key, "")
+            default = _default(declared.value, item) if declared is not None and declared.value is not None else ""
+            attributes.append(Parameter(key, _type(kind), default, text))
     signatures: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     if short in MADE_BY_USERS:
@@ -209,9 +217,7 @@ def _class(name: str, short: str, item: griffe.Class) -> Entry:
         kind,
         signatures,
         **sections | {"text": own, "attributes": tuple(attributes), "parameters": parameters},
-        bases=tuple(
-            base.partition("[")[0] for base in map(str, item.bases) if not base.startswith(("Generic", "Protocol"))
-        ),
+        bases=tuple(base for base in (str(base).partition("[")[0] for base in item.bases) if _is_shown(base, item)),
         members=() if short in LOW_LEVEL else tuple(_members(item, bases)),
     )
 
@@ -283,8 +289,8 @@ def _parameters(function: griffe.Function, described: Sequence[Parameter]) -> tu
             stars = {"variadic positional": "*", "variadic keyword": "**"}.get(
                 parameter.kind.value if parameter.kind else "", ""
             )
-            default = "" if stars or parameter.default is None else _default(str(parameter.default))
-            kind = str(parameter.annotation) if parameter.annotation is not None else ""
+            default = "" if stars or parameter.default is None else _default(parameter.default, function)
+            kind = _type(parameter.annotation) if parameter.annotation is not None else ""
             shown.append(Parameter(f"{stars}{parameter.name}", kind, default, texts.get(parameter.name, "")))
     return tuple(shown)
 
@@ -304,7 +310,11 @@ def _signature(name: str, function: griffe.Function) -> str:
         stars = {"variadic positional": "*", "variadic keyword": "**"}.get(kind, "")
         text = f"{stars}{parameter.name}" + (f": {parameter.annotation}" if parameter.annotation is not None else "")
         if parameter.default is not None and not stars:
-            text += f" = {_default(str(parameter.default))}" if ":" in text else f"={_default(str(parameter.default))}"
+            text += (
+                f" = {_default(parameter.default, function)}"
+                if ":" in text
+                else f"={_default(parameter.default, function)}"
+            )
         parts.append(text)
     result = f" -> {function.returns}" if function.returns is not None and name != function.parent.name else ""  # type: ignore[union-attr]
     result = "" if function.name in ("__init__", "__new__") else result
@@ -315,8 +325,32 @@ def _signature(name: str, function: griffe.Function) -> str:
     return "\n".join([f"{prefix}{name}(", *(f"    {part}," for part in parts), f"){result}"])
 
 
-def _default(text: str) -> str:
+def _default(value: object, owner: griffe.Object) -> str:
+    """Return a default as readers know it: the value of a constant, and no long expression."""
+    text = str(value)
+    if re.fullmatch(r"_?[A-Z][A-Z_]+", text) and text in owner.module.members:
+        item = owner.module.members[text]
+        constant = found(item.target_path) if isinstance(item, griffe.Alias) else item
+        assert isinstance(constant, griffe.Attribute)
+        text = str(constant.value)
     return "…" if text.startswith("field(") or len(text) > 60 else text
+
+
+def _type(annotation: object) -> str:
+    """Return a type without what only a type checker has to know."""
+    text = str(annotation)
+    return match[1] if (match := re.fullmatch(r"Final\[(.*)\]", text)) else text
+
+
+def _is_shown(base: str, item: griffe.Class) -> bool:
+    """Return whether readers know a base: one that is public, or not of this package."""
+    if base in ("ABC", "Enum", "Generic", "Protocol"):
+        return False
+    return (
+        base not in item.module.members
+        or not _is_ours(item.module, base)
+        or any(name.rpartition(".")[2] == base for name in public())
+    )
 
 
 def _text(item: griffe.Object | None) -> str:

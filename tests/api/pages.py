@@ -152,7 +152,7 @@ def page(name: str, since: str) -> str:
     """Return the page of a public name."""
     entry = names.entry(name)
     lines = [f"# {title(name)}", ""]
-    bases = ", ".join(_type(base, name) for base in entry.bases if base not in ("ABC", "Enum"))
+    bases = ", ".join(_type(base, name) for base in entry.bases)
     note = " · provisional: [stability](../stability.md)" if name.startswith("lowlevel.") else ""
     article = f"{entry.kind}, derived from {bases}" if bases else entry.kind
     lines += [f"{article} · since {since}{note} · [all names](README.md)", ""]

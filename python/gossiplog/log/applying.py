@@ -60,7 +60,7 @@ Examples:
     clock 1 one
 """
 Setup: TypeAlias = Callable[[ApplyTransaction], object] | Callable[[sqlite3.Connection], object]
-"""An application's function that makes its tables; likewise.
+"""An application's function that makes its tables, before the first message and before each rebuild.
 
 Examples:
     >>> def setup(transaction: gossiplog.ApplyTransaction) -> None:

@@ -118,7 +118,7 @@ class Client(Service):
         self._streams = EventStreams()
         self.hub_root: Node | None = None
         self.may_write: bool | None = None
-        self.hub_fault = ""
+        self.hub_fault: str = ""
         self._ended: NetworkError | ProtocolError | None = None
         # Whether the logs differed when `synced` looked last.
         self._differs = False

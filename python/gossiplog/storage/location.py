@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossiplog.storage.postgres.replacement import SchemaReplacement
 
 Location: TypeAlias = str | os.PathLike[str] | PostgresURL
-"""What names a log that others find, too; ":memory:" is the exception.
+"""What names a log: the path of its file, or its URL in Postgres. ":memory:" is a log that ends with its program.
 
 Examples:
     >>> from pathlib import Path

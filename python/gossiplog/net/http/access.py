@@ -108,7 +108,7 @@ class Token:
         text = bare_token(text)
         if name and not _NAME.fullmatch(name):
             raise ValueError(_NO_NAME)
-        self.name = name
+        self.name: str = name
         if len(text) not in _TOKEN_LENGTHS:
             raise ValueError(_NO_TOKEN)
         self._digest = _digest(text)
