@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import array
+import ast
+import builtins
 import datetime
 import decimal
 import fractions
+import inspect
 import math
 import pathlib
 import pickle
+import re
+import textwrap
 import uuid
 from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +23,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gossiplog import core, reference
+import gossiplog
+import gossiplog.types
+from gossiplog import core, errors, reference
 from gossiplog.errors import CorruptLog, CorruptSource, EncodeError, LogReplaced, LogWentBack
 from gossiplog.reprs import shell_path
 
@@ -160,3 +169,98 @@ def test_a_log_that_was_replaced() -> None:
         " again"
     )
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+# Between modules of the package, or in its tests and simulations: no caller of a public name meets them.
+SIGNALS = {"BrokenInvariant", "JavaScriptError", "SequencesTaken", "TooManyProblems"}
+
+
+def package_exceptions() -> dict[str, set[str]]:
+    """The names of all classes of exceptions in the package, and those of their bases."""
+    classes: dict[str, set[str]] = {}
+    for path in Path(gossiplog.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    found = {"GossipLogError", "Exception"}
+    while more := {name for name, bases in classes.items() if name not in found and bases & found}:
+        found |= more
+    return {name: classes[name] for name in found - {"Exception"}}
+
+
+def test_names_and_bases_of_errors() -> None:
+    """The rule at the head of `gossiplog.errors`."""
+    classes = package_exceptions()
+    assert {"CorruptLog", "StorageError", "Overloaded", "GitError"} <= set(classes)
+    for name, bases in classes.items():
+        if "Exception" in bases:
+            assert name == "GossipLogError" or name in SIGNALS or name.startswith("_"), f"{name} derives from no error"
+        elif name.endswith("Error"):
+            assert "GossipLogError" in bases, f"{name} covers an area: it derives from GossipLogError"
+        # Private ones are not for programs to catch.
+        for base in bases & set(classes) - {"GossipLogError"}:
+            assert not name.endswith("Error"), f"{name} is a condition of {base}: without Error"
+
+
+def public_functions() -> Iterator[tuple[str, Any, str]]:
+    """Names, functions, and their docstrings, with that of the class, or of a base where they have none."""
+    for module in (gossiplog, gossiplog.types):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value):
+                yield name, value, value.__doc__ or ""
+            elif inspect.isclass(value) and value.__module__.startswith("gossiplog"):
+                is_called = "Made by" not in (value.__doc__ or "") and " makes it" not in (value.__doc__ or "")
+                for part, member in vars(value).items():
+                    function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+                    is_own = str(getattr(function, "__module__", "")).startswith("gossiplog")
+                    if (
+                        inspect.isfunction(function)
+                        and is_own
+                        and (part[0] != "_" or (part == "__init__" and is_called))
+                    ):
+                        inherited = inspect.getdoc(getattr(value, part))
+                        yield f"{name}.{part}", function, f"{function.__doc__ or inherited}\n{value.__doc__}"
+
+
+def raised_by(function: Any) -> set[str]:
+    """The classes of exceptions that a function raises itself."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except OSError:
+        # Made by dataclasses.
+        return set()
+    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc is not None]
+    names = {ast.unparse(each.func if isinstance(each, ast.Call) else each) for each in raised}
+    return {name for name in names if exception(name) is not None}
+
+
+def exception(name: str) -> type[BaseException] | None:
+    found = getattr(errors, name, None) or getattr(builtins, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def documented(text: str) -> set[str]:
+    """The classes of exceptions in the section `Raises` of a docstring."""
+    section = re.search(r"^Raises:(.*?)(?=^\w+:|\Z)", inspect.cleandoc(text), re.DOTALL | re.MULTILINE)
+    return set(re.findall(r"\b[A-Z]\w+\b(?=[\w, ]*:)", section[1])) if section else set()
+
+
+def test_docstrings_name_the_errors_that_are_raised() -> None:
+    """A base will do, and storage fails wherever a log is read: its class says so."""
+    wrong: list[str] = []
+    count = 0
+    for name, function, text in public_functions():
+        for raised in raised_by(function):
+            bases = {
+                base.__name__ for base in (exception(raised) or Exception).__mro__ if base not in Exception.__mro__
+            }
+            if not any(re.search(rf"\b{base}\b", text) for base in bases):
+                wrong.append(f"{name} raises {raised}")
+            count += 1
+        for written in documented(function.__doc__ or ""):
+            kind = exception(written)
+            if kind is None and re.search(rf"^ *{written}: ", function.__doc__ or "", re.MULTILINE):
+                wrong.append(f"{name} says that it raises {written}")
+    assert wrong == []
+    assert count > 20

@@ -1,10 +1,16 @@
 """Every exception of the package. The Rust core imports them from here.
 
-A message says what was wrong, where, and what was expected. Attributes carry the same facts for programs.
+A message says what was wrong, where, and what was expected or is to be done. Attributes carry the same facts for
+programs.
 
 A name that ends with `Error` covers an area (`StorageError`, `NetworkError`) or a kind of input (`DecodeError`,
-`KeyFileError`). A single condition that programs handle says what is wrong with what, without `Error`: `CorruptLog`,
-`InvalidMessage`, `ConnectionLost`. The conditions of an area derive from its error.
+`KeyFileError`), and derives from `GossipLogError` alone. A single condition that programs handle says what is wrong
+with what, without `Error`: `CorruptLog`, `InvalidMessage`, `ConnectionLost`. It derives from its area's error where
+there is one, and else from `GossipLogError`.
+
+A program's mistakes are no conditions, and raise what those of Python's functions raise: TypeError, ValueError and
+IndexError for arguments, RuntimeError for a call at the wrong time. An address or a file beside a log (of TLS, of a
+recording) raises OSError. What an area's error says of input is a ValueError, too.
 """
 
 from __future__ import annotations
@@ -163,7 +169,8 @@ class MissingParents(GossipLogError):
 
     def __init__(self, id: str, parents: Sequence[str]) -> None:
         noun = "parent" if len(parents) == 1 else "parents"
-        super().__init__(f"message {id}: not in the log: {noun} {listed(parents, 3)}")
+        what = "it" if len(parents) == 1 else "them"
+        super().__init__(f"message {id}: not in the log: {noun} {listed(parents, 3)}; insert {what} first")
         self.id = id
         self.parents: tuple[str, ...] = tuple(parents)
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gossiplog.sim import __main__ as module
 from gossiplog.sim.whole import run as runs
-from gossiplog.sim.whole.checks import BrokenInvariantError
+from gossiplog.sim.whole.checks import BrokenInvariant
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -35,7 +35,7 @@ def test_many_seeds() -> None:
 
 
 def broken(*_: object) -> None:
-    raise BrokenInvariantError("seed 1: at rest\nreplay: the command")
+    raise BrokenInvariant("seed 1: at rest\nreplay: the command")
 
 
 def test_a_broken_invariant_ends_with_1_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,6 +249,8 @@ class Log(Generic[P]):
             CorruptLog: this log is damaged.
             ProtocolError: what the source holds breaks the rules of the protocol. What came before is in the log.
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
+            StorageError: a source that is no log's file or URL, such as a hub's URL, or cannot be opened.
+            TypeError: a source that is none of these.
         """
         if self._waits:
             warn_on_event_loop("Log.pull", "`await log.pull(...)`")
@@ -777,7 +779,8 @@ def replica_of(log: Log[Any]) -> Replica:
 def _reading(location: Location) -> Iterator[Log]:
     """Open a log for the time of a block, without writing to it."""
     if not isinstance(location, str | os.PathLike | PostgresURL):
-        raise TypeError(f"pull takes a Log, or the path or the URL of one, not {type(location).__name__}")
+        found = type(location).__name__
+        raise TypeError(f"pull takes a Log, such as `blocking` of an AsyncLog, or the path or URL of one, not {found}")
     if isinstance(location, str) and is_url(location) and not is_postgres_url(location):
         scheme = location.partition("://")[0]
         raise StorageError(

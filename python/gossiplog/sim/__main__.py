@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gossiplog.sim.kernel import TraceHash
-from gossiplog.sim.whole.checks import BrokenInvariantError
+from gossiplog.sim.whole.checks import BrokenInvariant
 from gossiplog.sim.whole.run import Failure, run_seed, soak
 
 app = typer.Typer(add_completion=False)
@@ -48,7 +48,7 @@ def _run_one(seed: int, peers: int, trace: bool) -> None:
 
     try:
         result = run_seed(seed, peers, line)
-    except BrokenInvariantError as error:
+    except BrokenInvariant as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     typer.echo(json.dumps(asdict(result) | {"trace": summary.digest()}))

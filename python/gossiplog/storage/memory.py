@@ -380,5 +380,5 @@ class MemoryStorage(Storage):
 
     def _open_tables(self) -> _Tables:
         if self._tables is None or not self._opened:
-            raise LogClosed("the log is closed")
+            raise LogClosed("the log is closed: open it again")
         return self._tables

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 import gossiplog
-from gossiplog import AsyncLog, CorruptLog, Log, LogClosed, Signer, UnknownMessage
+from gossiplog import AsyncLog, CorruptLog, Log, LogClosed, Signer, StorageError, UnknownMessage
+from tests.places import Place
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +98,38 @@ async def test_messages_of_others_come_in(shared: AsyncLog, opened: Callable[...
     assert (await shared.pull(AsyncLog(other))).inserted == 2
     assert (await shared.pull(other)).inserted == 0
     assert await shared.root() == other.root
+
+
+@pytest.mark.parametrize("kind", ["location", "Log", "AsyncLog"])
+async def test_a_log_is_pulled_from_wherever_it_is(place: Place, kind: str, signer: Signer) -> None:
+    """A file or a schema of Postgres by its name, also while it is open, and a log of either kind."""
+
+    def fill() -> Log:
+        log = gossiplog.open(place.location, "topic", signer=signer)
+        log.append_many(range(300))
+        return log
+
+    source = await anyio.to_thread.run_sync(fill)
+    async with AsyncLog(source), gossiplog.open_async(":memory:", "topic") as log:
+        sources = {"location": place.location, "Log": source, "AsyncLog": AsyncLog(source)}
+        assert (await log.pull(sources[kind])).inserted == 300
+        assert await log.root() == source.root
+
+        def pull_blocking() -> None:
+            with gossiplog.open(":memory:", "topic") as other:
+                if kind == "AsyncLog":
+                    with pytest.raises(TypeError, match=r"pull takes a Log, such as `blocking` of an AsyncLog"):
+                        other.pull(sources[kind])
+                else:
+                    assert (other.pull(sources[kind]).inserted, other.root) == (300, source.root)
+
+        await anyio.to_thread.run_sync(pull_blocking)
+
+
+async def test_a_hub_is_not_pulled_from(shared: AsyncLog) -> None:
+    for url in ("ws://localhost:8000", "https://hub.example.org"):
+        with pytest.raises(StorageError, match=r"is no file: gossiplog sync .*, gossiplog\.connect in a program"):
+            await shared.pull(url)
 
 
 async def test_copies_and_tables(tmp_path: Path, signer: Signer) -> None:

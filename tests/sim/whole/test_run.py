@@ -18,7 +18,7 @@ from gossiplog.sim.kernel import TraceHash
 from gossiplog.sim.latency import Faults
 from gossiplog.sim.whole import peer
 from gossiplog.sim.whole import run as module
-from gossiplog.sim.whole.checks import BrokenInvariantError
+from gossiplog.sim.whole.checks import BrokenInvariant
 from gossiplog.sim.whole.run import Failure, Run, RunResult, replay_command, run_seed, soak
 from gossiplog.sim.whole.scenario import Append, Crash, Partition, draw
 from tests.processes import printed_by_another_process
@@ -98,7 +98,7 @@ def test_a_mesh_with_one_fault_alone(seed: int, fault: dict[str, Any]) -> None:
 def test_a_machine_without_one_of_its_rules_is_caught(
     machine: Callable[[Random, BroadcastConfig], Broadcast], seed: int, said: str
 ) -> None:
-    with pytest.raises(BrokenInvariantError, match=said) as caught:
+    with pytest.raises(BrokenInvariant, match=said) as caught:
         run_seed(seed, PEERS, machine=machine)
     assert replay_command(seed, PEERS) in str(caught.value)
     assert sound(seed)
@@ -113,7 +113,7 @@ def test_a_driver_that_misreports_is_caught(
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(peer, "insert", insert)
-        with pytest.raises(BrokenInvariantError, match=said):
+        with pytest.raises(BrokenInvariant, match=said):
             run_seed(seed, PEERS)
     assert sound(seed)
 
@@ -126,7 +126,7 @@ def test_a_router_that_does_not_wait_for_answers_is_caught(monkeypatch: pytest.M
             super().__init__(*arguments, **options | {"validation": False})
 
     monkeypatch.setattr(log_routers, "GossipSub", Hasty)
-    with pytest.raises(BrokenInvariantError, match="which it does not hold"):
+    with pytest.raises(BrokenInvariant, match="which it does not hold"):
         run_seed(1, PEERS)
 
 
@@ -157,7 +157,7 @@ def test_results_come_in_the_order_of_the_seeds_in_one_process_or_several() -> N
 def test_a_failure_is_told_and_the_next_seed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seed: int, peers: int) -> RunResult:
         if seed == 1:
-            raise BrokenInvariantError("replay: …")
+            raise BrokenInvariant("replay: …")
         return run_seed(seed, peers)
 
     monkeypatch.setattr(module, "run_seed", run)

@@ -50,6 +50,9 @@ class AsyncLog(AsyncReading[Log[P], P]):
     Attributes:
         blocking: the same log for threads, and for what takes a `Log`.
 
+    Raises:
+        TypeError: `log` is no Log.
+
     Examples:
         >>> async def main():
         ...     async with gossiplog.AsyncLog(log) as notes:

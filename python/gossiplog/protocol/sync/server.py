@@ -99,7 +99,7 @@ PART = 2**15
 _MOST_CHILDREN = wire.MAX_ANSWER // 42
 
 
-class _UnanswerableError(Exception):
+class _Unanswerable(Exception):
     """The protocol has no answer to this request but Abort."""
 
 
@@ -185,7 +185,7 @@ class Server:
                         return self._encode(wire.Children(self._part(level, key, after)), wire.MAX_FRAME)
                     children = self._children(level, key)
                     if len(children) > _MOST_CHILDREN:
-                        raise _UnanswerableError
+                        raise _Unanswerable
                     return self._encode(wire.Children(children), wire.MAX_ANSWER)
                 case wire.GetValues(keys):
                     limit = wire.MAX_ANSWER if len(keys) == 1 else wire.MAX_FRAME
@@ -196,14 +196,14 @@ class Server:
                     return wire.encode_answer(wire.Found(self._node(level, key)))
                 case wire.GetRoot():
                     return wire.encode_answer(wire.Root(self._served.tree.root))
-        except _UnanswerableError:
+        except _Unanswerable:
             self.fruitless = not self.values
             return self._abort()
 
     def _encode(self, answer: wire.Answer, limit: int) -> bytes:
         frame = wire.encode_answer(answer)
         if len(frame) > limit:
-            raise _UnanswerableError
+            raise _Unanswerable
         return frame
 
     def _abort(self) -> bytes:
@@ -220,16 +220,16 @@ class Server:
             raise ProtocolError("GetChildren of a node of level 0, which is a leaf")
         tree = self._served.tree
         if level > tree.root.level:
-            raise _UnanswerableError
+            raise _Unanswerable
         try:
             return tree.span(level, key, self._few_leaves)
         except KeyError:
-            raise _UnanswerableError from None
+            raise _Unanswerable from None
 
     def _few_leaves(self, start: bytes, end: bytes | None) -> Sequence[tuple[bytes, bytes]]:
         leaves = self._served.leaves(start, end, _MOST_CHILDREN + 1)
         if len(leaves) > _MOST_CHILDREN:
-            raise _UnanswerableError
+            raise _Unanswerable
         return leaves
 
     def _part(self, level: int, key: bytes | None, after: bytes) -> Nodes:
@@ -243,7 +243,7 @@ class Server:
             following = (child for child in children if not after or (child.key or b"") > after)
             return Nodes(islice(following, PART))
         if tree.node(level, key) is None:
-            raise _UnanswerableError
+            raise _Unanswerable
         start = after + b"\0" if after else key or b""
         leaves = [Node(0, *leaf) for leaf in self._served.leaves(start, tree.next_key(level, key), PART)]
         if not after and len(leaves) < PART:
@@ -253,11 +253,11 @@ class Server:
 
     def _values(self, keys: Sequence[bytes], limit: int) -> list[bytes]:
         if len(keys) > self._config.keys:
-            raise _UnanswerableError
+            raise _Unanswerable
         try:
             values = self._served.values(keys, limit)
         except KeyError:
-            raise _UnanswerableError from None
+            raise _Unanswerable from None
         if values is None:
-            raise _UnanswerableError
+            raise _Unanswerable
         return values

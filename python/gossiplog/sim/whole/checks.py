@@ -14,7 +14,7 @@ _STORM = 20
 _STORM_SECONDS = 5.0
 
 
-class BrokenInvariantError(Exception):
+class BrokenInvariant(Exception):
     """A run did what no run may do."""
 
 
@@ -61,10 +61,10 @@ class Checks:
         if parents is None:
             parents = self.parents[key] = tuple(map(decode_id, message.parents))
         if key in applied:
-            raise BrokenInvariantError(f"node {node} applied {message.id} twice")
+            raise BrokenInvariant(f"node {node} applied {message.id} twice")
         for parent in parents:
             if parent not in applied:
-                raise BrokenInvariantError(f"node {node} applied {message.id} before its parent {encode_id(parent)}")
+                raise BrokenInvariant(f"node {node} applied {message.id} before its parent {encode_id(parent)}")
         applied[key] = None
 
     def accept(self, node: int, message: SignedMessage) -> None:
@@ -77,7 +77,7 @@ class Checks:
         """Check that a node may send a message on: it holds it, and so its parents, or is about to."""
         self.pushes += copies
         if not self._has(node, key):
-            raise BrokenInvariantError(f"node {node} forwards {encode_id(key)}, which it does not hold")
+            raise BrokenInvariant(f"node {node} forwards {encode_id(key)}, which it does not hold")
         self._check_parents(node, key, "forwards")
 
     def _has(self, node: int, key: bytes) -> bool:
@@ -86,9 +86,7 @@ class Checks:
     def _check_parents(self, node: int, key: bytes, doing: str) -> None:
         for parent in self.parents[key]:
             if not self._has(node, parent):
-                raise BrokenInvariantError(
-                    f"node {node} {doing} {encode_id(key)} without its parent {encode_id(parent)}"
-                )
+                raise BrokenInvariant(f"node {node} {doing} {encode_id(key)} without its parent {encode_id(parent)}")
 
     def orphan(self, node: int, source: int, key: bytes, missing: Sequence[bytes]) -> None:
         """Check the source of an orphan: an honest one has all that is missing, so that a sync with it repairs."""
@@ -96,7 +94,7 @@ class Checks:
             self.orphans += 1
             for wanted in (key, *missing):
                 if not self._has(source, wanted):
-                    raise BrokenInvariantError(
+                    raise BrokenInvariant(
                         f"node {node} cannot get {encode_id(wanted)} from node {source}, which sent the orphan"
                         f" {encode_id(key)}"
                     )
@@ -115,21 +113,21 @@ class Checks:
         """
         self.syncs += 1
         if source in running:
-            raise BrokenInvariantError(f"node {node} starts a second sync with node {source}")
+            raise BrokenInvariant(f"node {node} starts a second sync with node {source}")
         if len(running) >= limit:
-            raise BrokenInvariantError(f"node {node} starts a sync beside {len(running)} others; {limit} are allowed")
+            raise BrokenInvariant(f"node {node} starts a sync beside {len(running)} others; {limit} are allowed")
         if source not in self.honest:
             recent = self._fruitless.setdefault((node, source), deque(maxlen=_STORM))
             recent.append(now)
             if len(recent) == _STORM and now - recent[0] < _STORM_SECONDS:
-                raise BrokenInvariantError(
+                raise BrokenInvariant(
                     f"node {node} started {_STORM} syncs with the hostile node {source} within {_STORM_SECONDS:g} s"
                 )
 
     def blame(self, node: int, culprit: int, reason: str) -> None:
         """Check that a peer which a node drops for what it did is not honest."""
         if culprit in self.honest:
-            raise BrokenInvariantError(f"node {node} blames the honest node {culprit}: {reason}")
+            raise BrokenInvariant(f"node {node} blames the honest node {culprit}: {reason}")
 
     def arrive(self, source: int, value: bytes, topic: str) -> None:
         """Note a valid message that a hostile node sent: it has to reach all, under whichever key."""
@@ -143,9 +141,7 @@ class Checks:
         """Check a log that is opened again: what it had applied is there, and nothing else."""
         self.accepted[node].clear()
         if held != len(self.applied[node]):
-            raise BrokenInvariantError(
-                f"node {node} restarts with {held} messages; it applied {len(self.applied[node])}"
-            )
+            raise BrokenInvariant(f"node {node} restarts with {held} messages; it applied {len(self.applied[node])}")
 
     def rest(self, roots: Callable[[], Sequence[tuple[int, object]]]) -> None:
         """Check a network that is quiet and whole: all honest nodes hold the same, and every append that returned.
@@ -156,14 +152,12 @@ class Checks:
         found = roots()
         different = [node for node, root in found if root != found[0][1]]
         if different:
-            raise BrokenInvariantError(f"at rest, nodes {different[:10]} have other roots than node {found[0][0]}")
+            raise BrokenInvariant(f"at rest, nodes {different[:10]} have other roots than node {found[0][0]}")
         held = self.applied[found[0][0]]
         missed = self.arrived - held.keys()
         if missed:
-            raise BrokenInvariantError(f"lost: {len(missed)} valid messages that hostile nodes sent")
+            raise BrokenInvariant(f"lost: {len(missed)} valid messages that hostile nodes sent")
         for node, keys in self.acknowledged.items():
             lost = [key for key in keys if key not in held]
             if lost:
-                raise BrokenInvariantError(
-                    f"lost: {encode_id(lost[0])} and {len(lost) - 1} more that node {node} appended"
-                )
+                raise BrokenInvariant(f"lost: {encode_id(lost[0])} and {len(lost) - 1} more that node {node} appended")

@@ -12,7 +12,7 @@ from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.broadcast.machine import Broadcast
 from gossiplog.sim.kernel import Kernel, Trace
 from gossiplog.sim.latency import UniformLatency
-from gossiplog.sim.whole.checks import BrokenInvariantError, Checks
+from gossiplog.sim.whole.checks import BrokenInvariant, Checks
 from gossiplog.sim.whole.hostile import PUBLISHERS, UNPROVABLE, HostilePeer
 from gossiplog.sim.whole.network import Network
 from gossiplog.sim.whole.peer import Habits, Peer
@@ -93,7 +93,7 @@ class Run:
         """Run it.
 
         Raises:
-            BrokenInvariantError: what must not happen did.
+            BrokenInvariant: what must not happen did.
         """
         self._schedule()
         self.kernel.run(self.scenario.seconds)
@@ -172,9 +172,9 @@ class Run:
             try:
                 self.checks.rest(self._roots)
                 return self.kernel.now - begin
-            except BrokenInvariantError as error:
+            except BrokenInvariant as error:
                 if self.kernel.now >= limit:
-                    raise BrokenInvariantError(f"{SETTLE_SECONDS:g} s after the last fault: {error}") from None
+                    raise BrokenInvariant(f"{SETTLE_SECONDS:g} s after the last fault: {error}") from None
             self.kernel.run(self.kernel.now + _POLL_SECONDS)
 
     def _roots(self) -> list[tuple[int, object]]:
@@ -191,7 +191,7 @@ class Run:
         syncs = self.checks.syncs
         self.kernel.run(self.kernel.now + _QUIET_SECONDS)
         if self.checks.syncs > syncs:
-            raise BrokenInvariantError(f"{self.checks.syncs - syncs} syncs in a network at rest")
+            raise BrokenInvariant(f"{self.checks.syncs - syncs} syncs in a network at rest")
         self.checks.rest(self._roots)
 
     def _check_hostile(self) -> None:
@@ -200,7 +200,7 @@ class Run:
             self.kernel.run(max(self.kernel.now, self.scenario.seconds + _HOSTILE_SECONDS))
         for hostile in self.hostile:
             if hostile.kind not in UNPROVABLE and not any(hostile.number in peer.banned for peer in self.peers):
-                raise BrokenInvariantError(f"nobody dropped node {hostile.number}, which {hostile.kind.value}")
+                raise BrokenInvariant(f"nobody dropped node {hostile.number}, which {hostile.kind.value}")
 
 
 def run_seed(
@@ -212,12 +212,12 @@ def run_seed(
     """Draw the scenario of a seed, and run it.
 
     Raises:
-        BrokenInvariantError: with the command that shows the run again.
+        BrokenInvariant: with the command that shows the run again.
     """
     try:
         return Run(draw(seed, peers), trace, machine).run()
-    except BrokenInvariantError as error:
-        raise BrokenInvariantError(f"seed {seed}: {error}\nreplay: {replay_command(seed, peers)}") from error
+    except BrokenInvariant as error:
+        raise BrokenInvariant(f"seed {seed}: {error}\nreplay: {replay_command(seed, peers)}") from error
 
 
 def replay_command(seed: int, peers: int) -> str:
@@ -258,5 +258,5 @@ def _run_or_failure(job: tuple[int, int]) -> RunResult | Failure:
     seed, peers = job
     try:
         return run_seed(seed, peers)
-    except BrokenInvariantError as error:
+    except BrokenInvariant as error:
         return Failure(seed, str(error))

@@ -146,7 +146,7 @@ class PostgresStorage(Storage):
     @property
     def _log(self) -> Found:
         if self._found is None:
-            raise LogClosed(f"the log {self.place} is closed")
+            raise LogClosed(f"the log {self.place} is closed: open it again")
         return self._found
 
     def connect(self) -> Session:
@@ -384,7 +384,7 @@ class PostgresStorage(Storage):
 
     def _open_writer(self) -> Session:
         if self._closed or self._writer is None:
-            raise LogClosed(f"the log {self.place} is closed")
+            raise LogClosed(f"the log {self.place} is closed: open it again")
         if self._writer.is_idle:
             return self._writer
         self._drop_writer()
@@ -395,7 +395,7 @@ class PostgresStorage(Storage):
     def _check_open(self) -> None:
         """Check, before a lock is taken, that the log is open here: a forked process may have inherited it locked."""
         if self._closed:
-            raise LogClosed(f"the log {self.place} is closed")
+            raise LogClosed(f"the log {self.place} is closed: open it again")
         if self._process != os.getpid():
             raise StorageError(
                 f"{self.place} was opened before this process was forked, and a connection serves one process: open it"

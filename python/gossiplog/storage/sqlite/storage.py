@@ -98,6 +98,10 @@ class SQLiteStorage(Storage):
             being upgraded. SQLite may still move into the file what a crashed writer left in the write-ahead log.
         accept_loss: whether a log that has fewer messages than were acknowledged is opened all the same.
 
+    Raises:
+        ValueError: `synchronous` is none of these.
+        StorageError: the path is a URL.
+
     Examples:
         >>> storage = gossiplog.SQLiteStorage("fast.db", synchronous="normal")
         >>> with gossiplog.open(storage, "org.example.notes", signer=alice) as fast:
@@ -517,7 +521,7 @@ class SQLiteStorage(Storage):
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._closed or self._writer is None:
-            raise LogClosed(f"the log {self._path} is closed")
+            raise LogClosed(f"the log {self._path} is closed: open it again")
         if self._is_suspect:
             self._check_files()
             connection = self._connect()
@@ -547,7 +551,7 @@ class SQLiteStorage(Storage):
     def _check_open(self) -> None:
         """Check, before a lock is taken, that the log is open here: a forked process may have inherited it locked."""
         if self._closed:
-            raise LogClosed(f"the log {self._path} is closed")
+            raise LogClosed(f"the log {self._path} is closed: open it again")
         if self._process != os.getpid():
             raise StorageError(
                 f"{self._path} was opened before this process was forked: SQLite does not survive that; open it again"
