@@ -557,7 +557,7 @@ class LogClosed(StorageError):
         ...     log.append("too late")
         ... except gossiplog.LogClosed as error:
         ...     print(error)
-        the log notes.db is closed
+        the log notes.db is closed: open it again
     """
 
 
