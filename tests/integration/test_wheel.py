@@ -47,10 +47,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(folder: Path, wheel: str) -> Path:
     """The programs of a fresh environment: the wheel and what it needs, installed without a compiler."""
-    run(sys.executable, "-m", "venv", "venv", cwd=folder)
+    # Its own pip would be installed first, which takes longer than the packages.
+    run(sys.executable, "-m", "venv", "--without-pip", "venv", cwd=folder)
     programs = folder / "venv" / "bin"
-    install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", wheel)
-    run(programs / "python", *install, cwd=folder, path=programs)
+    pip = ("-m", "pip", "--python", programs / "python", "--disable-pip-version-check", "install", "--quiet")
+    run(sys.executable, *pip, "--no-compile", "--only-binary=:all:", wheel, cwd=folder, path=programs)
     return programs
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gossiplog
@@ -45,9 +45,10 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Pl
     return lambda: Place(tmp_path / f"{next(numbers)}.db")
 
 
-def property_of(examples: int) -> Callable[[Any], Any]:
-    """Settings of a property that makes its own logs."""
-    return settings(repeatable(examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture
+def examples(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+    """Settings of a property that makes its own logs: one of Postgres takes half a second of processor time."""
+    return repeatable(15 if request.node.callspec.params["new_place"] == "postgres" else 60)
 
 
 def replica(place: Place, order: list[SignedMessage], cuts: list[int]) -> None:
@@ -96,10 +97,7 @@ def model(history: History) -> list[Any]:
     return [title, entries, votes, elements]
 
 
-@pytest.mark.slow
-@given(histories(30, payload), st.data())
-@property_of(60)
-def test_replicas_converge(new_place: Callable[[], Place], history: History, data: st.DataObject) -> None:
+def converge(new_place: Callable[[], Place], history: History, data: st.DataObject) -> None:
     found = []
     for _ in range(2):
         order = data.draw(arrivals(history.messages))
@@ -115,11 +113,17 @@ def test_replicas_converge(new_place: Callable[[], Place], history: History, dat
 
 
 @pytest.mark.slow
-@given(histories(30, operation), st.data())
-@property_of(60)
-def test_types_are_as_they_are_defined(new_place: Callable[[], Place], history: History, data: st.DataObject) -> None:
-    place = new_place()
-    replica(place, data.draw(arrivals(history.messages)), [0])
+def test_replicas_converge(new_place: Callable[[], Place], examples: Callable[[Any], Any]) -> None:
+    @given(histories(30, payload), st.data())
+    @examples
+    def over_histories(history: History, data: st.DataObject) -> None:
+        converge(new_place, history, data)
+
+    over_histories()
+
+
+def are_as_defined(place: Place, order: list[SignedMessage], history: History) -> None:
+    replica(place, order, [0])
     with connected(place) as database:
         elements = {key: {repr(element) for element in TODO.elements(database, key=key)} for key in TODO.keys(database)}
         found = [TITLE.get(database, "none"), SETTINGS.items(database), VOTES.values(database), elements]
@@ -128,6 +132,16 @@ def test_types_are_as_they_are_defined(new_place: Callable[[], Place], history: 
                 repr(element) in texts for element in ("x", 1, True)
             ]
     assert found == model(history)
+
+
+@pytest.mark.slow
+def test_types_are_as_they_are_defined(new_place: Callable[[], Place], examples: Callable[[Any], Any]) -> None:
+    @given(histories(30, operation), st.data())
+    @examples
+    def over_histories(history: History, data: st.DataObject) -> None:
+        are_as_defined(new_place(), data.draw(arrivals(history.messages)), history)
+
+    over_histories()
 
 
 def test_replicas_that_write_and_pull(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -129,21 +130,23 @@ def first_of(log: Log) -> object:
     return next(log.subscribe(after=0)) if len(log) else None
 
 
-def check(path: Path, ids: list[str], other: Path) -> None:
-    """Open a log in every way, and call everything."""
+def apply(message: object, transaction: object) -> None:
+    pass
 
-    def apply(message: object, transaction: object) -> None:
-        pass
 
-    for options in ({}, {"read_only": True}, {"apply": apply}):
-        try:
-            log = gossiplog.open(path, signer=SIGNER, synchronous="off", **options)
-        except (CorruptLog, NotALog, gossiplog.StorageError):
-            continue
-        with log:
-            for use in uses(log, ids, other):
-                with suppress(GossipLogError):
-                    use()
+WAYS: list[dict[str, Any]] = [{}, {"read_only": True}, {"apply": apply}]
+
+
+def check(path: Path, ids: list[str], other: Path, options: dict[str, Any]) -> None:
+    """Open a log, and call everything."""
+    try:
+        log = gossiplog.open(path, signer=SIGNER, synchronous="off", **options)
+    except (CorruptLog, NotALog, gossiplog.StorageError):
+        return
+    with log:
+        for use in uses(log, ids, other):
+            with suppress(GossipLogError):
+                use()
 
 
 @pytest.fixture(scope="module")
@@ -174,15 +177,19 @@ def mutations(made: Path) -> list[list[str]]:
 
 
 def tried(made: Path, ids: list[str], folder: Path, statements: list[str]) -> None:
-    path = Path(shutil.copy(made, folder / "log.db"))
-    other = Path(shutil.copy(made, folder / "other.db"))
-    for name, rest in product((path.name, other.name), BESIDE):
-        (folder / f"{name}{rest}").unlink(missing_ok=True)
-    if change(path, *statements):
+    """Open a log that was changed in every way: each time anew, since what an earlier one writes may mend it."""
+    path, other = folder / "log.db", folder / "other.db"
+    for options in WAYS:
+        for each in (path, other):
+            shutil.copy(made, each)
+            for rest in BESIDE:
+                each.with_name(f"{each.name}{rest}").unlink(missing_ok=True)
+        if not change(path, *statements):
+            return
         try:
-            check(path, ids, other)
+            check(path, ids, other, options)
         except Exception as error:
-            error.add_note(str(statements))
+            error.add_note(f"{statements}, opened with {options}")
             raise
 
 
