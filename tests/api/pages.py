@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,8 +13,6 @@ from tests.api.names import Entry, Parameter
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "reference"
 SIGNATURES = FOLDER / "signatures.txt"
-FIRST_VERSION = "0.1"
-"""Since when names are there that no earlier file of signatures has."""
 TASKS = (
     (
         "Write",
@@ -227,6 +226,13 @@ def signatures() -> list[str]:
     return lines
 
 
+def present_version() -> str:
+    """The version that the sources have, without the number of the patch."""
+    manifest = tomllib.loads((FOLDER.parent.parent / "Cargo.toml").read_text(encoding="utf-8"))
+    found: str = manifest["workspace"]["package"]["version"]
+    return ".".join(found.split(".")[:2])
+
+
 def since() -> dict[str, str]:
     """Since which version each public name is there, as the written signatures say; new ones, the present one."""
     known: dict[str, str] = {}
@@ -235,7 +241,7 @@ def since() -> dict[str, str]:
             version, _, rest = line.partition("  ")
             if match := re.match(r"(?:await )?gossiplog\.((?:types\.|errors\.|lowlevel\.)?\w+)", rest):
                 known.setdefault(match[1], version)
-    return {name: known.get(name, FIRST_VERSION) for name in names.public()}
+    return {name: known.get(name, present_version()) for name in names.public()}
 
 
 def written() -> dict[str, str]:

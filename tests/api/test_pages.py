@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -81,3 +82,27 @@ def test_links_lead_somewhere() -> None:
                     wrong.append(f"{path.name}: {target}")
     assert wrong == []
     assert count > 500
+
+
+@pytest.mark.slow
+def test_names_keep_the_version_since_which_they_are_there(
+    pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signatures = tmp_path / "signatures.txt"
+    signatures.write_text("0.0  gossiplog.Log\n0.0  await gossiplog.serve()\n0.0  gossiplog.types.Set(name: str)\n")
+    monkeypatch.setattr(pages, "SIGNATURES", signatures)
+    versions = pages.since()
+    assert {name for name, version in versions.items() if version == "0.0"} == {"Log", "serve", "types.Set"}
+    assert {*versions.values()} == {"0.0", pages.present_version()}
+    assert gossiplog.__version__.startswith(f"{pages.present_version()}.")
+
+
+@pytest.mark.slow
+def test_names_in_prose_are_links_but_on_their_own_pages(pages: ModuleType) -> None:
+    text = "as `Log.at`, `gossiplog.open(...)`, `Set`, `limit` and `types.Counter`"
+    md = ".md"
+    assert pages.linked(text, "Hub") == (
+        f"as [`Log.at`](Log{md}#at), [`gossiplog.open(...)`](open{md}), [`Set`](types.Set{md}), `limit` and"
+        f" [`types.Counter`](types.Counter{md})"
+    )
+    assert pages.linked("`Log` and `Log.at`", "Log") == "`Log` and `Log.at`"

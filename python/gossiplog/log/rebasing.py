@@ -45,7 +45,7 @@ _SHOWN = 20
 
 
 class Fate(Enum):
-    """What becomes of a message that the target lacks.
+    """What a rebase does with a message that its target lacks.
 
     Examples:
         >>> [fate.value for fate in gossiplog.Fate]
@@ -61,7 +61,7 @@ class Fate(Enum):
 
 @frozen
 class Rebased:
-    """A message that the target lacks, and what becomes of it.
+    """A message that the target of a rebase lacks, and what becomes of it.
 
     Attributes:
         old: as it was.

@@ -75,7 +75,7 @@ class PullResult:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an author wrote.
+    """How much an author wrote.
 
     Attributes:
         messages: how many there are, each encoding of a message counted.
@@ -93,7 +93,7 @@ class Written:
 
 @frozen
 class Info:
-    """A log as a whole.
+    """A log in figures.
 
     Attributes:
         topic: as `Log.topic`.
@@ -197,7 +197,7 @@ class Fork:
 
 @frozen
 class VerifyResult:
-    """What was found sound.
+    """What a verification found sound.
 
     Attributes:
         messages: how many.

@@ -44,7 +44,7 @@ class _Whole(Protocol):
 
 
 class LogView(Generic[P]):
-    """Messages of a log that are closed under ancestors, as `Log.at` returns them; what arrives later is not in it.
+    """A log as it was, from `Log.at`: messages with all of their ancestors. What arrives later is not in it.
 
     It may be used as long as the log is open, from any thread. `get`, `in`, `ancestors`, `children` and
     `messages(reverse=True)` read what they return. What has to know all messages, which is `len`, `count`,

@@ -388,7 +388,7 @@ class RefusalsReported:
 
 @frozen
 class Served:
-    """A sync by which a peer takes what it lacks has been sent an answer.
+    """A peer that takes from this log what it lacks was sent an answer.
 
     Attributes:
         peer: who asked.
