@@ -39,6 +39,17 @@ def test_keys_are_deleted_and_come_back(place: Place) -> None:
             assert SETTINGS.get(database, "a") == [b"\0", "\0", 1.5, link]
 
 
+@pytest.mark.parametrize("flag", [False, None, 1, "true"])
+def test_only_true_deletes(place: Place, flag: object) -> None:
+    with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup, signer=SIGNERS[0]) as log:
+        log.append_many([SETTINGS.set("a", 1), SETTINGS.delete("a") | {"delete": flag}])
+        with connected(place) as database:
+            assert SETTINGS.items(database) == {"a": 1}
+        log.append(SETTINGS.delete("a"))
+        with connected(place) as database:
+            assert SETTINGS.items(database) == {}
+
+
 @pytest.mark.parametrize("key", ["\0", "k" * 1001, "\ud800"])
 def test_keys_that_cannot_be_stored(key: str) -> None:
     for make in (lambda: SETTINGS.set(key, 1), lambda: SETTINGS.delete(key)):

@@ -50,6 +50,14 @@ def test_a_removal_that_saw_another_encoding(place: Place) -> None:
         assert not TODO.contains(database, "milk")
 
 
+def test_what_adds_and_removes_does_neither(place: Place) -> None:
+    """Else the order of the two would be a matter of the program."""
+    with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup, signer=SIGNERS[0]) as log:
+        log.append_many([TODO.add("milk"), {**TODO.add("milk"), "remove": "milk"}])
+        with connected(place) as database:
+            assert TODO.elements(database) == ["milk"]
+
+
 def test_adding_again_takes_no_room(place: Place) -> None:
     with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup, signer=SIGNERS[0]) as log:
         log.append_many([TODO.add("milk")] * 20)
