@@ -397,7 +397,7 @@ def test_messages_of_others_that_are_not_of_the_type_come_in_where_nothing_is_re
     applied: list[str] = []
     log = opened(
         payload=Note,
-        refuse_payloads=False,
+        check_others=False,
         signer=signer,
         apply=lambda message, _: applied.append(message.payload.text),
     )
@@ -413,11 +413,17 @@ def test_messages_of_others_that_are_not_of_the_type_come_in_where_nothing_is_re
 
 
 def test_a_function_that_refuses_nothing_of_others(opened: Callable[..., Log], signer: Signer) -> None:
-    theirs, log = opened(signer=signer), opened(payload=refuse_all, refuse_payloads=False, signer=signer)
+    theirs, log = opened(signer=signer), opened(payload=refuse_all, check_others=False, signer=signer)
     log.insert(theirs.append(1))
     with pytest.raises(RefusedMessage, match="no payload is good enough"):
         log.append(2)
     assert len(log) == 1
+
+
+def test_what_others_wrote_is_not_left_unchecked_without_a_check(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="check_others=False changes what `payload` checks: give `payload`"):
+        gossiplog.open(tmp_path / "log.db", "org.example.notes", check_others=False)
+    assert not (tmp_path / "log.db").exists()
 
 
 def test_apply_may_refuse_where_payloads_are_not(opened: Callable[..., Log], signer: Signer) -> None:
@@ -431,7 +437,7 @@ def test_apply_may_refuse_where_payloads_are_not(opened: Callable[..., Log], sig
         except InvalidPayload as error:
             raise ValueError("not here") from error
 
-    (_, refused), *_ = opened(payload=Note, refuse_payloads=False, apply=apply).insert_many([first]).refused
+    (_, refused), *_ = opened(payload=Note, check_others=False, apply=apply).insert_many([first]).refused
     assert "not here" in str(refused)
 
 

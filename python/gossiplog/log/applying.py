@@ -312,7 +312,7 @@ class Applier:
             content = contents[position] if contents else message.key
             try:
                 if seen is None or content not in seen:
-                    self._run(message, transaction, passes_over=not self._payloads.refuses)
+                    self._run(message, transaction, passes_over=self._payloads.passes_over)
             except RefusedMessage as error:
                 failed[index] = error
                 lost.add(message.id)

@@ -91,7 +91,7 @@ class Log(Generic[P]):
         *,
         application: Application | None = None,
         payload: Any = None,
-        refuse_payloads: bool = True,
+        check_others: bool = True,
         signer: Signer | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class Log(Generic[P]):
         self.signer = signer
         self._storage = storage
         self._is_closed = False
-        self._payloads = payloads(payload, refuses=refuse_payloads)
+        self._payloads = payloads(payload, check_others=check_others)
         self._application = application
         # For a disk, or a server; a log that no other process finds is in memory.
         self._waits = bool(storage.argument)

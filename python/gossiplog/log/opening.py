@@ -30,7 +30,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: None = None,
-    refuse_payloads: bool = True,
+    check_others: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -47,7 +47,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: type[P] | TypeAdapter[P],
-    refuse_payloads: bool = True,
+    check_others: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -64,7 +64,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: TypeForm[P],
-    refuse_payloads: bool = True,
+    check_others: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -81,7 +81,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: Callable[[Any], object],
-    refuse_payloads: bool = True,
+    check_others: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -97,7 +97,7 @@ def open(
     apply_version: int = 1,
     setup: Setup | None = None,
     payload: Any = None,
-    refuse_payloads: bool = True,
+    check_others: bool = True,
     signer: Signer | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -132,10 +132,10 @@ def open(
             threads, several at a time where several threads use the log. A type is also what payloads are read as, and
             `append` takes its values: the log is a `Log[Note]` with `payload=Note`. What others have stored never
             changes, and where it is not of the type, `SignedMessage.payload` raises InvalidPayload.
-        refuse_payloads: whether messages of others are refused whose payloads `payload` refuses, and with them all that
-            descends from them. With False they come in, and only what is appended here is checked: their `payload`
-            raises InvalidPayload where that is a type, and `apply` passes over those whose InvalidPayload it lets
-            through.
+        check_others: whether messages of others are checked by `payload`, too. What it refuses of them is not stored,
+            nor all that descends from it. With False they come in, and only what is appended here is checked: where
+            `payload` is a type, theirs that are not of it raise InvalidPayload when they are read, and `apply` passes
+            over those whose InvalidPayload it lets through.
         signer: what `append` signs with when it is given none.
         create: whether a log is made where there is none.
         read_only: whether nothing is written to the log, even if others write to it: none is made, one of an earlier
@@ -163,7 +163,7 @@ def open(
         TypeError: a location that is no path, a topic that is no text, a `payload` of no known kind, or a coroutine or
             generator function, whose body would not run, as `apply`, `setup` or `payload`.
         ValueError: `read_only` with `apply`, which writes, or with a storage, which has a setting of its own; a version
-            below 1; `setup` or a version without `apply`.
+            below 1; `setup` or a version without `apply`; `check_others=False` without `payload`.
         Exception: whatever `setup` raises. Nothing has changed then.
 
     Warns:
@@ -183,6 +183,8 @@ def open(
         check_topic(topic)
     if read_only and apply is not None:
         raise ValueError("apply writes to the log's database: it cannot be given with read_only")
+    if not check_others and payload is None:
+        raise ValueError("check_others=False changes what `payload` checks: give `payload`, or leave check_others out")
     given = application(apply, apply_version, setup)
     storage = storage_at(location, synchronous, read_only=read_only, accept_loss=accept_loss)
     stored = storage.open(topic, create, progress)
@@ -194,7 +196,7 @@ def open(
             stored,
             application=given,
             payload=payload,
-            refuse_payloads=refuse_payloads,
+            check_others=check_others,
             signer=signer,
             progress=progress,
         )

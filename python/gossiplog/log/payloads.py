@@ -9,7 +9,7 @@ A function only accepts or refuses. A type, of those that pydantic knows, does t
 
 What is stored was not always validated by this type: another program may have appended it without one, or an earlier
 version of the type took it. Looking at its payload then raises InvalidPayload, and everything else of it can be read.
-With `refuse_payloads=False` messages of others come in so, too, and the check is for what is appended here alone.
+With `check_others=False` messages of others come in so, too, and the check is for what is appended here alone.
 
 Names are written by their aliases, and by the names of the fields where the type reads those alone. What would be read
 as another value is not written: a type whose fields have an alias for writing only, or a union of types with one form.
@@ -48,10 +48,7 @@ class Payloads(Generic[P]):
     Args:
         check: raises to refuse a payload; one that returns False refuses, too. None takes all.
         adapter: of the type that they are validated by; None where they have none.
-        refuses: whether what others wrote otherwise is refused.
-
-    Attributes:
-        refuses: the same.
+        check_others: whether the messages of others are checked, too.
     """
 
     def __init__(
@@ -59,12 +56,12 @@ class Payloads(Generic[P]):
         check: Callable[[Any], object] | None = None,
         adapter: TypeAdapter[P] | None = None,
         *,
-        refuses: bool = True,
+        check_others: bool = True,
     ) -> None:
         self._check = check
         self._adapter = adapter
         self._reader = self._read
-        self.refuses = refuses
+        self._check_others = check_others
 
     @property
     def checks_own(self) -> bool:
@@ -72,9 +69,14 @@ class Payloads(Generic[P]):
         return self._check is not None or self._adapter is not None
 
     @property
+    def passes_over(self) -> bool:
+        """Whether messages of others come in whose payloads are not of the type, so that `apply` passes over them."""
+        return not self._check_others
+
+    @property
     def checks_others(self) -> bool:
         """Whether a message of others may be refused for its payload."""
-        return self.refuses and self.checks_own
+        return self._check_others and self.checks_own
 
     def check(self, payload: Any, id: str | None = None) -> None:
         """Run the application's check.
@@ -175,13 +177,13 @@ class Payloads(Generic[P]):
         return None if is_same else "its type does not read all that it writes: give a field one `alias` for both"
 
 
-def payloads(payload: Any, *, refuses: bool = True) -> Payloads[Any]:
+def payloads(payload: Any, *, check_others: bool = True) -> Payloads[Any]:
     """Return what `open` was given.
 
     Args:
         payload: a function, which raises to refuse (one that returns False refuses, too); a type that pydantic
             validates, or a TypeAdapter; or None.
-        refuses: whether what others wrote otherwise is refused.
+        check_others: whether the messages of others are checked, too.
 
     Raises:
         TypeError: nothing of these, or a coroutine or generator function, whose exceptions nobody would see.
@@ -195,7 +197,7 @@ def payloads(payload: Any, *, refuses: bool = True) -> Payloads[Any]:
     is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:
         check_runs("payload", payload, "payload")
-        return Payloads(payload, refuses=refuses)
+        return Payloads(payload, check_others=check_others)
     # Imported here: pydantic is a sixth of the time of `import gossiplog`, and few logs need it.
     try:
         from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
@@ -203,9 +205,9 @@ def payloads(payload: Any, *, refuses: bool = True) -> Payloads[Any]:
         raise explain_extra(error, "a log whose payload= is a type", "pydantic") from error
 
     if isinstance(payload, TypeAdapter):
-        return Payloads(adapter=payload, refuses=refuses)
+        return Payloads(adapter=payload, check_others=check_others)
     try:
-        return Payloads(adapter=TypeAdapter(payload), refuses=refuses)
+        return Payloads(adapter=TypeAdapter(payload), check_others=check_others)
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         raise TypeError(
             f"payload is {payload!r}: expected a function or a type that pydantic validates ({error.message})"
