@@ -296,19 +296,25 @@ def test_names_that_need_quoting(program: Program, postgres_server: Server, name
 
 def test_a_search_path_does_not_matter(program: Program, made: str, postgres_server: Server) -> None:
     """Neither the user's setting, nor tables and functions of the same names in another schema, are looked at."""
-    postgres_server.run("CREATE SCHEMA evil AUTHORIZATION gossip")
+    # A role of its own: that of the other tests has its settings in their sessions, too.
+    role = "cli_path"
+    postgres_server.role(role)
+    postgres_server.run(f"GRANT {USER} TO {role}")
+    postgres_server.run(f"CREATE SCHEMA evil AUTHORIZATION {role}")
+    url = made.replace(f"//{USER}@", f"//{role}@")
     try:
-        with postgres_server.connect(USER) as connection:
+        with postgres_server.connect(role) as connection:
             connection.execute("SET search_path = evil")
             connection.execute("CREATE TABLE gossiplog_messages(seq bigint, links bytea, value bytea)")
             connection.execute("CREATE TABLE gossiplog_meta(name text, value text)")
             connection.execute("CREATE FUNCTION max(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 7::bigint'")
-        postgres_server.run("ALTER ROLE gossip SET search_path = evil, pg_catalog")
-        assert program("append", f"{made}&options=-csearch_path%3Devil,pg_catalog", "3").code == 0
-        assert program("verify", made).record["messages"] == 3
+        postgres_server.run(f"ALTER ROLE {role} SET search_path = evil, pg_catalog")
+        assert postgres_server.run("SHOW search_path", user=role) == [("evil, pg_catalog",)]
+        assert program("append", f"{url}&options=-csearch_path%3Devil,pg_catalog", "3").code == 0
+        assert program("verify", url).record["messages"] == 3
     finally:
-        postgres_server.run("ALTER ROLE gossip RESET search_path")
         postgres_server.drop_schema("evil")
+        postgres_server.drop_role(role)
 
 
 @pytest.mark.parametrize(
