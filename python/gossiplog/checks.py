@@ -25,6 +25,20 @@ def check_number(name: str, value: object) -> None:
         raise TypeError(f"{name} is {value!r}: expected a number")
 
 
+def check_integer(what: str, value: object) -> None:
+    """Check that a value is an integer; a truth value is none.
+
+    Args:
+        what: as the error is to name it, such as "a limit".
+        value: what the caller gave.
+
+    Raises:
+        TypeError: it is of another type.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} of {value!r}: expected an integer")
+
+
 def check_order(config: DataclassInstance, least: int, *names: str) -> None:
     """Check that fields do not decrease.
 

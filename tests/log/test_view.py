@@ -38,7 +38,12 @@ def check(seen: LogView, expected: set[str], history: History) -> None:
         assert (seen.count(after=message.id), seen.count(before=message.id)) == (len(ids) - index - 1, index)
         assert [one.id for one in seen.descendants(message.id)] == [id for id in ids if message.id in past[id]]
         assert [one.id for one in seen.ancestors(message.id)] == sorted(past[message.id], reverse=True)
-        assert seen.children(message.id) == tuple(one.id for one in held if message.id in one.parents)
+        children = seen.children(message.id)
+        assert children == tuple(one.id for one in held if message.id in one.parents)
+        for limit in range(len(children) + 1):
+            few = seen.children(message.id, limit=limit)
+            assert len(few) == limit
+            assert {*few} <= {*children}
     for signer in SIGNERS:
         assert [*seen.messages(author=signer.did)] == [one for one in held if one.author == signer.did]
     for message in history.messages:
@@ -104,8 +109,12 @@ def test_points_that_are_none(new_log: NewLog) -> None:
         log.at(1 << 48 | 1)
     with pytest.raises(ValueError, match="a cursor of -1"):
         log.at(-1)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^expected the id of a message, as message\.id, not SignedMessage$"):
         log.at([message])  # type: ignore[list-item]
+    for point in (message, True, None):
+        text = rf"^expected the id of a message, as message\.id, several ids, or a cursor, not {type(point).__name__}$"
+        with pytest.raises(TypeError, match=text):
+            log.at(point)  # type: ignore[arg-type]
     for reading in (log, log.at(1)):
         with pytest.raises(ValueError, match="expected a did:key"):
             reading.messages(author="ada")

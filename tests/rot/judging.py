@@ -141,7 +141,6 @@ def uses(ids: Iterable[str]) -> dict[str, Use]:
         "frontier": lambda log: [log.frontier(id, 3) for id in some],
         "children": lambda log: [log.children(id) for id in some],
         "info": lambda log: (log.info().authors, log.info().messages),
-        "replay": lambda log: log.replay(lambda message: None),
     }
 
 

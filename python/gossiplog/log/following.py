@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeAlias
 
+from gossiplog.checks import check_integer
 from gossiplog.core import SignedMessage, WritePlan
 from gossiplog.errors import CursorOutdated, LogClosed, LogWentBack
 from gossiplog.log.blocking import warn_on_event_loop
@@ -269,14 +270,15 @@ def check_subscription(after: int | None, batch: int) -> None:
     """Check what a subscription is asked for.
 
     Raises:
-        TypeError: an id as the cursor.
+        TypeError: an id as the cursor, or a batch that is no integer.
         ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
     """
-    if after is not None and not isinstance(after, int):
+    if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
         raise TypeError(
             f"after is {after!r}: expected the `cursor` of a list that subscribe gave, or 0 for the start of the"
             " log; ids are for messages(after=...)"
         )
+    check_integer("a batch", batch)
     if not 1 <= batch <= MAX_INTEGER:
         raise ValueError(f"a batch of {batch}: expected 1 or more")
     if after is not None and not 0 <= after <= MAX_INTEGER:

@@ -10,6 +10,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from gossiplog import core
+from gossiplog.checks import check_integer
 from gossiplog.errors import (
     CorruptLog,
     CorruptSource,
@@ -20,7 +21,6 @@ from gossiplog.errors import (
 from gossiplog.log.appending import Wanted, append_each, check_payloads, prepared_run
 from gossiplog.log.applying import Application, Applier
 from gossiplog.log.blocking import warn_on_event_loop
-from gossiplog.log.callbacks import check_runs
 from gossiplog.log.following import CommitNotifier, Subscription, check_subscription
 from gossiplog.log.heads import Heads
 from gossiplog.log.paging import Source, all_messages, bounds, by_author, check_limit, messages_between
@@ -33,12 +33,13 @@ from gossiplog.log.reading import (
     raising_corrupt_log,
     read,
     read_message,
+    rows_of_sequences,
 )
 from gossiplog.log.replica import Replica
 from gossiplog.log.results import Info, InsertResult, PullResult, VerifyResult, Written
-from gossiplog.log.state import States, unindexed
+from gossiplog.log.state import States
 from gossiplog.log.view import LogView
-from gossiplog.log.walks import walk_back, walk_forward
+from gossiplog.log.walks import child_sequences, ids_of_children, walk_back, walk_forward
 from gossiplog.log.writing import MOST_SIGNED, Run, Writer
 from gossiplog.message import SignedMessage, ids_of, key_asked_for, key_of
 from gossiplog.signer import Signer, check_signer
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _PAGE = 256
-_FEW_CHILDREN = 4
 _NOTHING = Written(0, 0)
 _OPEN_ASYNC = "async with gossiplog.open_async(...) as log"
 
@@ -396,26 +396,6 @@ class Log(Generic[P]):
 
         return read(self._storage, number)
 
-    def replay(self, function: Callable[[SignedMessage[P]], object], *, after: str | None = None) -> int:
-        """Call a function with every message in the order of their ids; `replay` itself writes nothing.
-
-        Args:
-            function: what it raises ends the replay.
-            after: only messages with larger ids.
-
-        Returns:
-            The number of calls.
-
-        Raises:
-            TypeError: a coroutine or generator function, whose body would not run.
-        """
-        check_runs("function", function, "message")
-        calls = 0
-        for message in self.messages(after=after):
-            function(message)
-            calls += 1
-        return calls
-
     def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Subscription[P]:
         """Follow the log: return an iterator over lists of messages as they arrive, until it or the log is closed.
 
@@ -493,8 +473,7 @@ class Log(Generic[P]):
             ValueError: a clock below 0, or above the largest that a message can have.
             TypeError: a clock that is no integer.
         """
-        if not isinstance(clock, int):
-            raise TypeError(f"a clock of {clock!r}: expected an integer")
+        check_integer("a clock", clock)
         if not 0 <= clock <= core.MAX_CLOCK:
             raise ValueError(f"a clock of {clock}: expected 0 to {core.MAX_CLOCK}")
 
@@ -511,33 +490,22 @@ class Log(Generic[P]):
 
         Args:
             id: of the message.
-            limit: the most ids, since anybody can give a message any number of children; it is not said which of more.
-                None returns all.
+            limit: the most ids, since anybody can give a message any number of children: those that arrived first. None
+                returns all.
 
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
+            ValueError: a limit below 0.
+            TypeError: a limit that is no integer.
         """
+        check_limit(limit)
         key = key_of(id)
 
         def look_up(reader: Reader) -> tuple[str, ...]:
             (sequence,) = self._sequences(reader, [key])
-            position = reader.position()
-            pairs = reader.children([sequence], 1, position.indexed)[:limit]
-            found: set[str] = set()
-            # Few at a time: each may have megabytes.
-            for start in range(0, len(pairs), _FEW_CHILDREN):
-                few = [child for _, child in pairs[start : start + _FEW_CHILDREN]]
-                rows = self._rows(reader, few)
-                found.update(ids_of_sequences(reader, self.topic, rows))
-                named = core.read_batch([value for _, value in rows], self.topic)
-                if any(isinstance(message, SignedMessage) and id not in message.parents for message in named):
-                    raise CorruptLog([f"a message is stored as a child of {id} and does not name it as a parent"])
-            late = unindexed(reader, position, self.topic)
-            found.update(message.id for message in late if id in message.parents)
-            if not found and all(key != head for head, _ in self._states.heads(reader, position)):
-                raise CorruptLog([f"message {id} has no children, and is no head"])
-            return tuple(sorted(found)[:limit])
+            children = child_sequences(reader, self._source, key, sequence)
+            return ids_of_children(reader, self._source, id, children[:limit])
 
         return self._read(look_up)
 
@@ -587,9 +555,13 @@ class Log(Generic[P]):
             CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
             LogWentBack: the log has fewer messages than the cursor says.
             ValueError: a cursor below 0, or larger than a log can be.
+            TypeError: nothing of these, such as a message: give its id.
         """
-        if isinstance(point, int):
+        if isinstance(point, int) and not isinstance(point, bool):
             return LogView(self, self._replica, self._source, self._notifier.sequence_of(point))
+        if isinstance(point, bool) or not isinstance(point, Iterable):
+            found = type(point).__name__
+            raise TypeError(f"expected the id of a message, as message.id, several ids, or a cursor, not {found}")
         keys = [key_of(id) for id in ([point] if isinstance(point, str) else point)]
         past = Past(self._source, self._read(lambda reader: self._sequences(reader, keys)))
         return LogView(self, self._replica, self._source, past)
@@ -609,14 +581,7 @@ class Log(Generic[P]):
         return [found[key] for key in keys]
 
     def _ids(self, reader: Reader, sequences: Sequence[int]) -> tuple[str, ...]:
-        return ids_of_sequences(reader, self.topic, self._rows(reader, sequences))
-
-    @staticmethod
-    def _rows(reader: Reader, sequences: Sequence[int]) -> list[tuple[int, bytes]]:
-        rows = [row for sequence in sequences for row in reader.arrivals(sequence - 1, 1)]
-        if [sequence for sequence, _ in rows] != [*sequences]:
-            raise CorruptLog(["a record names a message that is not there"])
-        return rows
+        return ids_of_sequences(reader, self.topic, rows_of_sequences(reader, sequences))
 
     # The log as a whole
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeAlias
 
+from gossiplog.checks import check_integer
 from gossiplog.core import SignedMessage
 from gossiplog.errors import CorruptLog
 from gossiplog.log.payloads import P, Payloads
@@ -53,8 +54,12 @@ def check_limit(limit: int | None) -> None:
 
     Raises:
         ValueError: a limit below 0.
+        TypeError: one that is no integer.
     """
-    if limit is not None and limit < 0:
+    if limit is None:
+        return
+    check_integer("a limit", limit)
+    if limit < 0:
         raise ValueError(f"a limit of {limit}: expected 0 or more")
 
 

@@ -371,6 +371,18 @@ def ids_of_sequences(reader: Reader, topic: str, rows: Iterable[Row]) -> tuple[s
     return tuple(sorted(core.encode_id(key) for key in batch.keys))
 
 
+def rows_of_sequences(reader: Reader, sequences: Sequence[int]) -> list[Row]:
+    """Return the rows of messages that records name by their sequences.
+
+    Raises:
+        CorruptLog: one is not there.
+    """
+    rows = [row for sequence in sequences for row in reader.arrivals(sequence - 1, 1)]
+    if [sequence for sequence, _ in rows] != [*sequences]:
+        raise CorruptLog(["a record names a message that is not there"])
+    return rows
+
+
 def check_arrivals(reader: Reader, rows: Sequence[Row], batch: Batch) -> tuple[int, CorruptLog | None]:
     """Compare stored messages with the leaves, which have the key of each sequence.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Generic, Protocol
@@ -21,9 +21,9 @@ from gossiplog.log.paging import (
 )
 from gossiplog.log.past import Past, heads_at
 from gossiplog.log.payloads import P
-from gossiplog.log.reading import ids_of_sequences, raise_damage, read
+from gossiplog.log.reading import ids_of_sequences, raise_damage, read, rows_of_sequences
 from gossiplog.log.replica import Replica
-from gossiplog.log.walks import walk_back, walk_forward
+from gossiplog.log.walks import child_sequences, ids_of_children, walk_back, walk_forward
 from gossiplog.message import key_asked_for, key_of
 from gossiplog.reprs import counted
 from gossiplog.storage.base import Reader
@@ -40,7 +40,6 @@ class _Whole(Protocol):
     def __contains__(self, id: object) -> bool: ...
     def is_ancestor(self, ancestor: str, descendant: str) -> bool: ...
     def ancestors(self, id: str) -> Iterator[SignedMessage]: ...
-    def children(self, id: str) -> tuple[str, ...]: ...
 
 
 class LogView(Generic[P]):
@@ -255,10 +254,7 @@ class LogView(Generic[P]):
         sequences = heads_at(self._source, extent) if isinstance(extent, int) else extent.heads
 
         def ids(reader: Reader) -> tuple[str, ...]:
-            rows = [row for sequence in sequences for row in reader.arrivals(sequence - 1, 1)]
-            if [sequence for sequence, _ in rows] != [*sequences]:
-                raise CorruptLog(["a head is not there"])
-            return ids_of_sequences(reader, self._source.topic, rows)
+            return ids_of_sequences(reader, self._source.topic, rows_of_sequences(reader, sequences))
 
         return [key_of(id) for id in read(self._source.storage, ids)]
 
@@ -310,18 +306,30 @@ class LogView(Generic[P]):
         is_in = None if isinstance(self._extent, int) else self._extent.marks.__getitem__
         return walk_forward(self._source, key, sequence, self._last, is_in)
 
-    def children(self, id: str) -> tuple[str, ...]:
+    def children(self, id: str, *, limit: int | None = None) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages of the view that name this one as a parent.
 
         Args:
             id: of a message.
+            limit: the most ids, since anybody can give a message any number of children; those that arrived first. None
+                returns all.
 
         Raises:
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the view.
+            ValueError: a limit below 0.
+            TypeError: a limit that is no integer.
         """
-        self._check(id)
-        return tuple(child for child in self._log.children(id) if child in self)
+        check_limit(limit)
+        key = self._check(id)
+        storage, source = self._source.storage, self._source
+
+        def sequences(reader: Reader) -> Sequence[int]:
+            return child_sequences(reader, source, key, self._sequence(reader, key))
+
+        # Not within the reads: where nothing is marked, each child is a search that reads by itself.
+        children = [*islice(filter(self._is_in, read(storage, sequences)), limit)]
+        return read(storage, lambda reader: ids_of_children(reader, source, id, children))
 
     def __repr__(self) -> str:
         of = f"the first {self._extent:,} messages" if isinstance(self._extent, int) else "what messages had seen"

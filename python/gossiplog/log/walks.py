@@ -16,7 +16,14 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import CorruptLog
 from gossiplog.log.paging import Source
 from gossiplog.log.payloads import P
-from gossiplog.log.reading import check_arrivals, read, read_messages, read_page
+from gossiplog.log.reading import (
+    check_arrivals,
+    ids_of_sequences,
+    read,
+    read_messages,
+    read_page,
+    rows_of_sequences,
+)
 from gossiplog.log.state import unindexed
 from gossiplog.message import key_of
 from gossiplog.storage.base import MAX_INTEGER, PAGE_BYTES, Reader
@@ -25,6 +32,7 @@ _PAGE = 256
 # Messages that are known to be next, from which on these are read together, and not what stands beside the first.
 _WIDE = 8
 _TOGETHER = 64
+_FEW_CHILDREN = 4
 _INVERTED = bytes(range(255, -1, -1))
 # Of messages that were read and are not next, one in so many is enough to read ahead.
 _WASTE = 4
@@ -226,6 +234,51 @@ class _Children:
         # In place of the others, which were read some time ago.
         self._messages = read(self._source.storage, messages)
         return self._messages.pop(key)
+
+
+def child_sequences(reader: Reader, source: Source[Any], key: bytes, sequence: int) -> Sequence[int]:
+    """Return the sequences, ascending, of the messages that name one as a parent.
+
+    Args:
+        reader: of the log.
+        source: the log.
+        key: of the message.
+        sequence: of the message.
+
+    Raises:
+        CorruptLog: there are none, and it is no head.
+    """
+    position = source.states.position(reader)
+    found = [child for _, child in reader.children([sequence], 1, position.indexed)]
+    late = enumerate(unindexed(reader, position, source.topic), position.indexed + 1)
+    id = core.encode_id(key)
+    found += [child for child, message in late if id in message.parents]
+    if not found and all(key != head for head, _ in source.states.heads(reader, position)):
+        raise CorruptLog([f"message {id} has no children, and is no head"])
+    return found
+
+
+def ids_of_children(reader: Reader, source: Source[Any], id: str, sequences: Sequence[int]) -> tuple[str, ...]:
+    """Return the ids, ascending, of children of a message.
+
+    Args:
+        reader: of the log.
+        source: the log.
+        id: of the message.
+        sequences: of the children.
+
+    Raises:
+        CorruptLog: one is not there, damaged, or names other parents.
+    """
+    found: set[str] = set()
+    # Few at a time: each may have megabytes.
+    for start in range(0, len(sequences), _FEW_CHILDREN):
+        rows = rows_of_sequences(reader, sequences[start : start + _FEW_CHILDREN])
+        found.update(ids_of_sequences(reader, source.topic, rows))
+        named = core.read_batch([value for _, value in rows], source.topic)
+        if any(isinstance(message, SignedMessage) and id not in message.parents for message in named):
+            raise CorruptLog([f"a message is stored as a child of {id} and does not name it as a parent"])
+    return tuple(sorted(found))
 
 
 def _at_sequences(reader: Reader, topic: str, sequences: Sequence[int]) -> Iterator[tuple[int, SignedMessage]]:

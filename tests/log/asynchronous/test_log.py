@@ -19,9 +19,6 @@ from tests.places import Place
 
 pytestmark = pytest.mark.anyio
 
-# What a Log has for threads alone.
-BLOCKING_ONLY = {"replay"}
-
 
 @pytest.fixture
 def shared(log: Log) -> AsyncLog:
@@ -34,7 +31,7 @@ def test_it_has_what_a_log_has() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    assert public(Log) - BLOCKING_ONLY - {"signer", "topic"} <= public(AsyncLog) | {"topic", "signer"}
+    assert public(Log) - {"signer", "topic"} <= public(AsyncLog) | {"topic", "signer"}
     for name in public(Log) & public(AsyncLog):
         own, other = getattr(AsyncLog, name), getattr(Log, name)
         if not isinstance(other, property) and not isinstance(own, property):
@@ -53,7 +50,7 @@ def test_the_table_of_the_page_has_all_of_them() -> None:
     assert {name for name in form_of if name.startswith("gossiplog.")} == {
         f"gossiplog.{each}" for each in ("repair", "rebase", "recover")
     }
-    for name in public - {"replay", "signer", "topic"}:
+    for name in public - {"signer", "topic"}:
         own, is_property = getattr(AsyncLog, name), isinstance(getattr(Log, name), property)
         if not inspect.iscoroutinefunction(own):
             assert form_of[name].startswith("for `async for`"), name

@@ -21,10 +21,11 @@ class AsyncLogView(AsyncReading[LogView[P], P]):
         ['one']
     """
 
-    async def children(self, id: str) -> tuple[str, ...]:
+    async def children(self, id: str, *, limit: int | None = None) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages of the view that name this one as a parent.
 
         Args:
             id: of a message.
+            limit: the most ids. None returns all.
         """
-        return await self._run(self.blocking.children, id)
+        return await self._run(lambda: self.blocking.children(id, limit=limit))
