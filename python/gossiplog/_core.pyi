@@ -586,6 +586,8 @@ class HostEvent:
     """`Host.gossip` has messages."""
     accepted: Final[bool]
     """`GossipValidator.take` has messages."""
+    asked: Final[bool]
+    """`GossipValidator.take_missing` has keys."""
     listening: Final[list[str]]
     """Addresses that the host listens on since the last poll, with `/p2p/...`."""
     failed: Final[list[str]]
@@ -616,30 +618,48 @@ class GossipMessage:
 class GossipValidator:
     """Decide which messages of gossip on a topic are accepted before they are stored.
 
-    It accepts a valid message if each of its parents is stored or accepted; one that lacks some waits for them for
-    half a second, as up to 1,024 do, and 4 MiB. Report the messages that were stored (`stored`, `finish`). It knows
-    at least the last 262,144 keys that were reported or looked up. It accepts nothing while 16 MiB of accepted
-    messages are not stored, or one has not been stored for a second. Its methods may be called from several
-    threads.
+    It accepts a valid message if each of its parents is stored or accepted. One that lacks some waits for them for half
+    a second, as does every message while the log falls behind: while 16 MiB of accepted messages are not stored, or one
+    has not been stored for a second. Up to 1,024 messages wait, and 4 MiB; once there is no room, the sources of those
+    that wait have equal shares of it.
+
+    Report the messages that were stored (`stored`, `finish`), and those of the missing parents that the log holds
+    (`take_missing`). The validator knows at least the last 262,144 keys that were reported or looked up. Its methods
+    may be called from several threads. Where a Host has it, the host calls `validate`.
     """
 
     def __new__(cls, topic: str) -> GossipValidator: ...
     def validate(
         self, messages: Sequence[tuple[int, int, bytes]], now: float
     ) -> list[tuple[int, Literal["accept", "known", "defer"]]]:
-        """Decide about publications, and about those of earlier calls that waited; a Host does so by itself.
+        """Decide about publications, and about those of earlier calls that waited.
 
         Args:
             messages: each with a ticket, which names it in the answer, and a number for who passed it on.
-            now: seconds since any fixed moment.
+            now: seconds since any fixed moment; less than at an earlier call counts as then.
 
         Returns:
             The tickets that are decided, ascending: whether the message is accepted, was stored before, or is left to
-            the caller to decide. One that is missing waits for its parents.
+            the caller to decide. One that is missing waits for its parents, or for the log.
+
+        Raises:
+            ValueError: `now` is below 0, or 10^12 or more.
+            OverflowError: a ticket or a source is below 0, or 2^64 or more.
         """
-    @property
-    def waits(self) -> bool:
-        """Whether messages wait for their parents: call `validate` again soon, also where nothing else comes."""
+    def due(self, now: float) -> float | None:
+        """Return how many seconds from now `validate` is due where nothing else comes; None while nothing waits.
+
+        What is due within ten milliseconds is done together.
+
+        Raises:
+            ValueError: as for `validate`.
+        """
+    def take_missing(self) -> list[bytes]:
+        """Take the keys of parents that messages have waited for, ascending: report those that the log holds.
+
+        That is after ten milliseconds, as of the last `validate`, and once for each message. 1,024 at most: the next
+        call gives more.
+        """
     def take(self) -> tuple[Batch, list[int]] | None:
         """Take accepted messages, parents first, with the numbers of those who passed them on: 1,024 at most."""
     def close(self) -> None:
@@ -651,7 +671,11 @@ class GossipValidator:
             DecodeError: a key has another length than 20 bytes.
         """
     def stored_batch(self, batch: Batch, indices: Sequence[int]) -> None:
-        """Note messages of a batch that are stored."""
+        """Note messages of a batch that are stored, without those that are invalid.
+
+        Raises:
+            IndexError: the batch has no such index.
+        """
     def finish(self, batch: Batch) -> None:
         """End the storing of a batch.
 

@@ -21,6 +21,7 @@ from hypercorn.trio.tcp_server import TCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossiplog import Log, SignedMessage, _core
+from gossiplog.core import GossipValidator
 from gossiplog.errors import NetworkError
 from gossiplog.event_loop import caller
 from gossiplog.log.log import replica_of
@@ -227,11 +228,18 @@ def feed_and_writer(
     on_message: Callable[[SignedMessage], None] | None = None,
     telemetry: Telemetry | None = None,
     report: Callable[[broadcast.InEvent], None] | None = None,
+    validator: GossipValidator | None = None,
 ) -> tuple[ChangeFeed, LogWriter]:
     """A log's feed, which reports what others commit if there is a report, and what writes to the log for a driver."""
     workers, telemetry = WorkerPool(), telemetry or Telemetry(None)
     feed = ChangeFeed(
-        replica_of(log), workers, telemetry, report or (lambda event: None), lambda: report is not None, on_message
+        replica_of(log),
+        workers,
+        telemetry,
+        report or (lambda event: None),
+        lambda: report is not None,
+        on_message,
+        validator,
     )
     return feed, LogWriter(replica_of(log), workers, telemetry, feed)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import cast
+from unittest.mock import AsyncMock
 
 import anyio
 import pytest
@@ -18,11 +19,13 @@ import pytest
 import gossiplog
 from gossiplog import Hub, Log, MemoryStorage, Peer, Signer, _core, core
 from gossiplog.errors import ConnectionLost, KeyFileError, NetworkError, RefusedByPeer, StorageError
+from gossiplog.log import following
 from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
 from gossiplog.net.replicator import push as pushing
+from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.service import background
 from gossiplog.net.transport import connection as connection_module
@@ -112,6 +115,69 @@ async def test_what_follows_the_heads_of_before_the_start_is_accepted_at_once(op
         ours.append("after")
         await told.wait_for_messages(1)
         assert validated(there) == 0
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["learnt", "asked"])
+async def test_what_follows_appends_that_nobody_heard_of_is_accepted_at_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    if not is_told:
+        monkeypatch.setattr(ChangeFeed, "_note_newest", AsyncMock())
+    ours, theirs = (opened(signer=signer) for signer in signers(2))
+    async with Peer(ours, [LISTEN], broadcast=QUICK_PEER) as here:
+        for number in range(3):
+            ours.append(number)
+        while here.counters.inserted != {"append": 3}:
+            await anyio.sleep(0.01)
+        heard = Heard()
+        async with Peer(theirs, [LISTEN], here.addresses, broadcast=QUICK_PEER, on_event=heard) as there:
+            await heard.wait(events.Grafted)
+            await there.synced()
+            await here.synced()
+            theirs.append("after")
+            await until_equal(ours, theirs)
+            while set(here.counters.inserted) <= {"append"}:
+                await anyio.sleep(0.01)
+            assert (here.counters.inserted, validated(here)) == ({"append": 3, "gossip": 1}, 0)
+
+
+async def test_what_follows_messages_of_another_process_is_accepted_at_once(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 1e9)
+    ours, theirs = opened(tmp_path / "log.db"), opened(signer=signers(1)[0])
+    other = opened(tmp_path / "log.db", signer=signers(2)[1])
+    async with Peer(ours, [LISTEN], broadcast=QUICK_PEER) as here:
+        stored = other.append("by another process")
+        theirs.insert(stored.value)
+        heard = Heard()
+        async with Peer(theirs, [LISTEN], here.addresses, broadcast=QUICK_PEER, on_event=heard) as there:
+            await heard.wait(events.Grafted)
+            await there.synced()
+            await here.synced()
+            theirs.append("after")
+            while set(here.counters.inserted) <= {"append"}:
+                await anyio.sleep(0.01)
+            assert (here.counters.inserted.get("gossip"), validated(here)) == (1, 0)
+
+
+async def test_what_is_not_stored_at_the_end_is_reported(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "_STORING_SECONDS", 0.01)
+    batches = [core.verify_batch([signer.sign(TOPIC, 1, [], number)[1]], TOPIC) for number in range(3)]
+
+    async def hang(*arguments: object) -> None:
+        await anyio.sleep_forever()
+
+    heard = Heard()
+    async with Peer(opened(), [LISTEN], broadcast=QUICK_PEER, on_event=heard):
+        await anyio.wait_all_tasks_blocked()
+        monkeypatch.setattr(Host, "take_accepted", lambda host: (batches.pop(), [None]) if batches else None)
+        monkeypatch.setattr(Driver, "store_accepted", hang)
+    (failed,) = heard.of(events.Failed)
+    assert failed.doing == "storing gossip at the end"
+    assert str(failed.error).startswith("3 messages were passed on, and not stored within 0.01 s of the end")
 
 
 async def until_idle(*peers: Peer) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from gossiplog import _core, reference
 from gossiplog.errors import DecodeError, InvalidMessage
@@ -36,6 +36,12 @@ def chain(parents: Sequence[Insert], count: int, seed: int) -> list[Insert]:
     return made
 
 
+def orphan(text: str, size: int) -> Insert:
+    """A message of some size whose parent nobody has."""
+    parent = _core.encode_id(bytes([1]) * 20)
+    return _core.sign(TOPIC, 2, [parent], text.ljust(size), bytes(32), "dag-cbor")
+
+
 def forged(insert: Insert) -> Insert:
     """A message like another, whose signature does not hold."""
     _, value = insert
@@ -53,6 +59,14 @@ def claimed(insert: Insert, clock: int) -> Insert:
     start = _core.encode_clock(clock)
     tail = key[_core.decode_clock(key)[1] :]
     return (start + tail)[:20].ljust(20, b"\0"), value
+
+
+def outcome(call: Callable[[], object]) -> object:
+    """Return what a call returns, or the type of what it raises."""
+    try:
+        return call()
+    except (ValueError, TypeError, OverflowError, IndexError, DecodeError) as error:
+        return type(error)
 
 
 FIRST = chain([], 4, 1)
@@ -89,15 +103,18 @@ class Validators(RuleBasedStateMachine):
 
     @rule(
         indices=st.lists(st.integers(0, len(PUBLICATIONS) - 1), max_size=12),
-        later=st.sampled_from([0, 0, 0.25, 0.5, 1.5]),
+        later=st.sampled_from([0, 0, 0.004, 0.01, 0.25, 0.5, 1.5]),
+        early=st.sampled_from([0, 0, 0.3]),
     )
-    def validate(self, indices: list[int], later: float) -> None:
+    def validate(self, indices: list[int], later: float, early: float) -> None:
         self.now += later
         messages = [(next(self.tickets), index, PUBLICATIONS[index]) for index in indices]
         self.undecided |= {ticket: (index, self.now) for ticket, index, _ in messages}
-        first, second = (validator.validate(messages, self.now) for validator in self.validators)
+        # Time that goes back stands still.
+        now = self.now if later else max(0.0, self.now - early)
+        first, second = (validator.validate(messages, now) for validator in self.validators)
         assert first == second
-        waits = [validator.waits for validator in self.validators]
+        waits = [validator.due(self.now) is not None for validator in self.validators]
         decided: dict[str, list[int]] = {"accept": [], "known": [], "defer": []}
         for ticket, decision in first:
             decided[decision].append(self.undecided.pop(ticket)[0])
@@ -116,6 +133,53 @@ class Validators(RuleBasedStateMachine):
         for index, _ in self.undecided.values():
             parents = set(map(_core.decode_id, _core.read_message(MESSAGES[index][1], TOPIC).parents))
             assert was_behind or parents - held
+
+    @invariant()
+    def is_due_for_the_same(self) -> None:
+        for later in (0.0, 0.003, 0.6):
+            first, second = (validator.due(self.now + later) for validator in self.validators)
+            assert first == second
+
+    @rule()
+    def ask(self) -> None:
+        first, second = (validator.take_missing() for validator in self.validators)
+        assert first == second == sorted(first)
+        waiting = {MESSAGES[index][0] for index, _ in self.undecided.values()}
+        assert not set(first) & (waiting | self.stored)
+        lacking = {
+            _core.decode_id(parent)
+            for index, since in self.undecided.values()
+            for parent in _core.read_message(MESSAGES[index][1], TOPIC).parents
+            if self.now - since > 0.009
+        }
+        assert set(first) <= lacking
+        assert [validator.take_missing() for validator in self.validators] == [[], []]
+
+    @rule(
+        numbers=st.lists(st.sampled_from([-1, 0, 1, 3, 4, 2**63, 2**64 - 1, 2**64]), max_size=3),
+        keys=st.lists(st.binary(min_size=19, max_size=21), max_size=2),
+        now=st.sampled_from([-1.0, -0.0, float("nan"), float("inf"), 1e12, 1e300]),
+    )
+    def get_odd_arguments(self, numbers: list[int], keys: list[bytes], now: float) -> None:
+        """Both refuse the same, or do the same."""
+        # What is invalid is not stored, whatever is said of it.
+        values = [FALSE[1], b"", b"value", FALSE[1]]
+        batches = [core.verify_batch(values, TOPIC) for core in (_core, reference)]
+
+        def calls(validator: Any, batch: Any) -> list[Callable[[], object]]:
+            return [
+                lambda: validator.validate([(number, 0, b"odd") for number in (*numbers, -1)], self.now),
+                lambda: validator.validate([(0, number, b"odd") for number in (*numbers, 2**64)], self.now),
+                lambda: validator.validate([(0, 0, bytearray(b"odd")), (0, 0, "text")], self.now),
+                lambda: validator.due(now),
+                lambda: validator.stored(keys),
+                lambda: validator.stored_batch(batch, numbers),
+                lambda: validator.finish(batch),
+            ]
+
+        both = zip(*(calls(*each) for each in zip(self.validators, batches, strict=True)), strict=True)
+        for number, (first, second) in enumerate(both):
+            assert outcome(first) == outcome(second), number
 
     @rule()
     def take(self) -> None:
@@ -196,23 +260,85 @@ def test_what_is_accepted_again_before_it_is_taken_is_fresh_once(core: ModuleTyp
 @pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
 def test_so_many_wait_and_no_more(core: ModuleType) -> None:
     parents = [_core.encode_id(FIRST[0][0])]
-    children = [_core.sign(TOPIC, 2, parents, number, bytes(32), "dag-cbor") for number in range(1025)]
+    children = [_core.sign(TOPIC, 2, parents, number, bytes(32), "dag-cbor") for number in range(1026)]
+    last = children.pop()
+    children.sort()
     validator = core.GossipValidator(TOPIC)
     messages = [(number, 0, publication(child)) for number, child in enumerate(children)]
-    largest = max(range(1025), key=lambda number: children[number][0])
-    assert validator.validate(messages, 0.0) == [(largest, "defer")]
+    assert validator.validate(messages, 0.0) == [(1024, "defer")]
+    # One of another source finds room.
+    assert validator.validate([(1025, 1, publication(last))], 0.0) == [(1023, "defer")]
     validator.stored([FIRST[0][0]])
-    assert validator.waits
-    assert validator.validate([], 0.0) == [(number, "accept") for number in range(1025) if number != largest]
-    assert not validator.waits
+    assert validator.due(0.0) == 0.0
+    if core is _core:
+        # The reference takes seconds for so many signatures.
+        assert validator.validate([], 0.0) == [(number, "accept") for number in (*range(1023), 1025)]
+    else:
+        validator.stored([children[number][0] for number in range(1023)])
+        expected = [*((number, "known") for number in range(1023)), (1025, "accept")]
+        assert validator.validate([], 0.0) == expected
+    assert validator.due(0.0) is None
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_a_message_waits_while_its_source_has_no_more_than_its_share(core: ModuleType) -> None:
+    validator = core.GossipValidator(TOPIC)
+    honest, floods = itertools.count(), itertools.count(1000)
+    for _ in range(4):
+        messages = [
+            *((next(floods), source, publication(orphan(str(next(floods)), 2**19))) for source in (1, 1, 1, 2, 2, 2)),
+            (next(honest), 0, publication(orphan(f"honest {next(floods)}", 2**18))),
+        ]
+        found = validator.validate(messages, 0.0)
+        assert all(ticket >= 1000 and decision == "defer" for ticket, decision in found)
+    assert {ticket for ticket, _ in validator.validate([], 0.5)} >= set(range(4))
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_what_lacks_a_parent_is_asked_for_after_a_moment(core: ModuleType) -> None:
+    validator = core.GossipValidator(TOPIC)
+    assert validator.validate([(1, 5, publication(BOTH[0])), (2, 5, publication(BOTH[1]))], 0.0) == []
+    assert (validator.due(0.004), validator.take_missing()) == (0.006, [])
+    assert validator.validate([], 0.01) == []
+    assert validator.take_missing() == sorted([FIRST[-1][0], SECOND[-1][0]])
+    assert (validator.due(0.01), validator.take_missing()) == (0.49, [])
+    validator.stored([FIRST[-1][0]])
+    assert validator.due(0.01) == 0.49
+    validator.stored([SECOND[-1][0]])
+    assert validator.due(0.01) == 0.0
+    assert validator.validate([], 0.01) == [(1, "accept"), (2, "accept")]
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_a_wrong_claim_does_not_defer_its_neighbour(core: ModuleType) -> None:
+    wrong = publication(claimed(FIRST[0], 2))
+    validator = core.GossipValidator(TOPIC)
+    found = validator.validate([(1, 5, wrong), (2, 6, publication(FIRST[0])), (3, 7, wrong)], 0.0)
+    assert found == [(1, "defer"), (2, "accept"), (3, "defer")]
+
+
+@pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
+def test_one_that_is_closed_accepts_nothing(core: ModuleType) -> None:
+    validator = core.GossipValidator(TOPIC)
+    validator.stored([FIRST[0][0]])
+    assert validator.validate([(1, 5, publication(FIRST[2]))], 0.0) == []
+    validator.close()
+    assert validator.due(0.0) == 0.0
+    messages = [(number, 5, publication(FIRST[number])) for number in (0, 2, 3)]
+    assert validator.validate(messages, 0.0) == [(0, "known"), (1, "defer"), (2, "defer"), (3, "defer")]
+    assert (validator.due(0.0), validator.take()) == (None, None)
 
 
 @pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
 def test_invalid_arguments_are_refused(core: ModuleType) -> None:
     validator = core.GossipValidator(TOPIC)
-    for now in (-1.0, float("nan"), float("inf")):
+    for now in (-1.0, float("nan"), float("inf"), 1e12):
         with pytest.raises(ValueError, match="now is"):
             validator.validate([], now)
     with pytest.raises(DecodeError, match="a key has 20 bytes, this has 3"):
         validator.stored([b"key"])
+    with pytest.raises(IndexError, match="the batch has 1 messages, none at 1"):
+        validator.stored_batch(core.verify_batch([FIRST[0][1]], TOPIC), [1])
+    with pytest.raises(UnicodeEncodeError):
+        core.GossipValidator("\ud800")
     assert validator.take() is None

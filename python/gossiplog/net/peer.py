@@ -41,7 +41,7 @@ from gossiplog.protocol.broadcast.config import BroadcastConfig
 from gossiplog.protocol.sync import SyncServerConfig
 from gossiplog.protocol.wire import SHOWN_TOPIC, Protocols
 from gossiplog.pubsub.gossipsub.config import GossipConfig
-from gossiplog.reprs import listed
+from gossiplog.reprs import counted, listed
 
 _MESH_EVENTS: dict[str, Callable[[str], events.Event]] = {
     "graft": events.Grafted,
@@ -223,6 +223,7 @@ class Peer(HostService):
         if validator is not None:
             host.store_at_once = running.driver.store_accepted_at_once
             tasks.start_soon(_store_accepted, running)
+            tasks.start_soon(_look_up_missing, running)
         stack.callback(running.driver.begin_shutdown)
         await self._until_listening()
         self._note_own_id(host)
@@ -510,11 +511,22 @@ def _same_id(peer_id: str) -> str:
 
 
 async def _store_rest(running: _Running, validator: GossipValidator) -> None:
-    """Store what was passed on before the end."""
+    """Store what was passed on before the end; report what is left after a while."""
     validator.close()
+    left = 0
     with anyio.move_on_after(_STORING_SECONDS, shield=True), suppress(NetworkError):
         while (taken := running.host.take_accepted()) is not None:
+            left = len(taken[0])
             await running.driver.store_accepted(*taken)
+            left = 0
+    while (taken := running.host.take_accepted()) is not None:
+        left += len(taken[0])
+    if left:
+        reason = (
+            f"{counted(left, 'message was', 'messages were')} passed on, and not stored within {_STORING_SECONDS:g} s"
+            " of the end: a sync with peers brings what is missing"
+        )
+        running.driver.telemetry.emit(events.Failed("storing gossip at the end", TimeoutError(reason)))
 
 
 async def _store_accepted(running: _Running) -> None:
@@ -523,6 +535,13 @@ async def _store_accepted(running: _Running) -> None:
         # Also at the end: it was passed on.
         with anyio.CancelScope(shield=True):
             await running.driver.store_accepted(*accepted)
+
+
+async def _look_up_missing(running: _Running) -> None:
+    while True:
+        await running.driver.report_held(await running.host.missing())
+        # Where there is always more of it, neither of these waits.
+        await anyio.lowlevel.checkpoint()
 
 
 async def _take_gossip(running: _Running) -> None:

@@ -62,13 +62,18 @@ fn share(count: usize) -> usize {
 
 /// The first stage: everything about each value but its signature. A repetition within the batch is a duplicate.
 pub fn check<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<CheckedValue> {
+    let mut verdicts = check_each(values, topic);
+    drop_repetitions(&mut verdicts);
+    verdicts
+}
+
+/// As [`check`], but repetitions are fresh, too.
+pub fn check_each<V: AsRef<[u8]> + Sync>(values: &[V], topic: &str) -> Vec<CheckedValue> {
     let one = |value: &V| match parse(value.as_ref(), topic) {
         Ok(parsed) => CheckedValue::Fresh(Arc::new(parsed)),
         Err(invalid) => CheckedValue::Invalid(invalid),
     };
-    let mut verdicts = parallel::map(values, one);
-    drop_repetitions(&mut verdicts);
-    verdicts
+    parallel::map(values, one)
 }
 
 /// Makes duplicates of the fresh messages that stand earlier among the fresh ones.

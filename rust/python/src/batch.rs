@@ -118,9 +118,16 @@ impl Batch {
         self.values.len()
     }
 
-    /// The key of a message; None if there is no valid one at this index.
-    pub fn key(&self, index: usize) -> Option<Key> {
-        Some(self.verdicts.get(index)?.parsed()?.key)
+    /// The keys of the messages at these indices, without those that are invalid.
+    ///
+    /// # Errors
+    /// IndexError for an index of none.
+    pub fn keys_at(&self, indices: impl IntoIterator<Item = usize>) -> PyResult<Vec<Key>> {
+        let key = |index: usize| match self.verdicts.get(index) {
+            Some(verdict) => Ok(verdict.parsed().map(|parsed| parsed.key)),
+            None => Err(PyIndexError::new_err(format!("the batch has {} messages, none at {index}", self.len()))),
+        };
+        indices.into_iter().filter_map(|index| key(index).transpose()).collect()
     }
 
     /// Whether working on all of it takes longer than the interpreter's lock should be held.

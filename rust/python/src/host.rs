@@ -45,6 +45,7 @@ pub struct MeshEvent {
 pub struct HostEvent {
     gossip: bool,
     accepted: bool,
+    asked: bool,
     listening: Vec<String>,
     failed: Vec<String>,
     refused: u64,
@@ -88,8 +89,9 @@ fn object(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyAny>> {
             Bound::new(py, PeerEvent { connection, peer_id, address, dialer }).map(Bound::into_any)
         }
         Notice::Mesh { peer_id, kind } => Bound::new(py, MeshEvent { peer_id, kind }).map(Bound::into_any),
-        Notice::Host { gossip, accepted, listening, failed, refused, denied } => {
-            Bound::new(py, HostEvent { gossip, accepted, listening, failed, refused, denied }).map(Bound::into_any)
+        Notice::Host { gossip, accepted, asked, listening, failed, refused, denied } => {
+            Bound::new(py, HostEvent { gossip, accepted, asked, listening, failed, refused, denied })
+                .map(Bound::into_any)
         }
     }
 }

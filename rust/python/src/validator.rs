@@ -12,6 +12,7 @@ use gossiplog_net::Publication;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyList};
 
 use crate::batch::Batch;
 use crate::codec::key;
@@ -19,11 +20,16 @@ use crate::codec::key;
 /// Messages that are taken at once: as many as a turn has of those that are stored first.
 const MOST_TAKEN: usize = 1024;
 
+/// Seconds, beyond which a time is none.
+const LATEST: f64 = 1e12;
+
 /// A validator, and what it has accepted that was not taken yet.
 pub struct GossipChecks {
     validator: Validator,
     start: Instant,
     accepted: Mutex<VecDeque<AcceptedMessage>>,
+    /// Has a host call it.
+    wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 impl Debug for GossipChecks {
@@ -42,6 +48,16 @@ impl GossipChecks {
         self.accepted().extend(validated.accepted);
         validated.decisions
     }
+
+    /// Wake the host if something `has_become_due`.
+    fn wake(&self, has_become_due: bool) {
+        if has_become_due {
+            let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(wake) = wake {
+                wake();
+            }
+        }
+    }
 }
 
 impl gossiplog_net::Validator for GossipChecks {
@@ -54,13 +70,29 @@ impl gossiplog_net::Validator for GossipChecks {
         self.decide(publications, self.start.elapsed()).into_iter().map(decided).collect()
     }
 
-    fn waits(&self) -> bool {
-        self.validator.waits()
+    fn due(&self) -> Option<Duration> {
+        self.validator.due(self.start.elapsed())
+    }
+
+    fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let before = self.wake.lock().unwrap_or_else(PoisonError::into_inner).replace(wake.into());
+        drop(before);
     }
 
     fn has_accepted(&self) -> bool {
         !self.accepted().is_empty()
     }
+
+    fn asks(&self) -> bool {
+        self.validator.has_missing()
+    }
+}
+
+/// Seconds as a time, which may be added to.
+fn moment(now: f64) -> PyResult<Duration> {
+    let is_given = (0.0..LATEST).contains(&now);
+    let found = if is_given { Duration::try_from_secs_f64(now).ok() } else { None };
+    found.ok_or_else(|| PyValueError::new_err(format!("now is {now}: it must be seconds, from 0 to {LATEST:e}")))
 }
 
 /// Decides which messages of gossip are accepted before they are stored.
@@ -71,13 +103,17 @@ pub struct GossipValidator(pub(crate) Arc<GossipChecks>);
 impl GossipValidator {
     #[new]
     fn new(topic: String) -> Self {
-        let (validator, start, accepted) = (Validator::new(topic), Instant::now(), Mutex::default());
-        Self(Arc::new(GossipChecks { validator, start, accepted }))
+        Self(Arc::new(GossipChecks {
+            validator: Validator::new(topic),
+            start: Instant::now(),
+            accepted: Mutex::default(),
+            wake: Mutex::default(),
+        }))
     }
 
-    #[getter]
-    fn waits(&self) -> bool {
-        self.0.validator.waits()
+    fn due(&self, py: Python<'_>, now: f64) -> PyResult<Option<f64>> {
+        let now = moment(now)?;
+        Ok(py.detach(|| self.0.validator.due(now)).map(|due| due.as_secs_f64()))
     }
 
     fn validate(
@@ -86,8 +122,7 @@ impl GossipValidator {
         messages: Vec<(u64, u64, PyBackedBytes)>,
         now: f64,
     ) -> PyResult<Vec<(u64, &'static str)>> {
-        let wrong = |error| PyValueError::new_err(format!("now is {now}: {error}"));
-        let now = Duration::try_from_secs_f64(now).map_err(wrong)?;
+        let now = moment(now)?;
         let publication = |(ticket, source, data): (u64, u64, PyBackedBytes)| core::Publication {
             ticket,
             source,
@@ -123,21 +158,30 @@ impl GossipValidator {
         Some((Batch::new(py, &values, verdicts), sources))
     }
 
-    fn stored(&self, keys: Vec<PyBackedBytes>) -> PyResult<()> {
+    fn take_missing<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let missing = py.detach(|| self.0.validator.take_missing());
+        PyList::new(py, missing.iter().map(|key| PyBytes::new(py, key)))
+    }
+
+    fn stored(&self, py: Python<'_>, keys: Vec<PyBackedBytes>) -> PyResult<()> {
         let keys: Vec<Key> = keys.iter().map(|item| key(item)).collect::<PyResult<_>>()?;
-        self.0.validator.stored(keys);
+        py.detach(|| self.0.wake(self.0.validator.stored(keys)));
         Ok(())
     }
 
-    fn stored_batch(&self, batch: &Batch, indices: Vec<usize>) {
-        self.0.validator.stored(indices.into_iter().filter_map(|index| batch.key(index)));
+    fn stored_batch(&self, py: Python<'_>, batch: &Batch, indices: Vec<usize>) -> PyResult<()> {
+        let keys = batch.keys_at(indices)?;
+        py.detach(|| self.0.wake(self.0.validator.stored(keys)));
+        Ok(())
     }
 
-    fn close(&self) {
-        self.0.validator.close();
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.wake(self.0.validator.close()));
     }
 
-    fn finish(&self, batch: &Batch) {
-        self.0.validator.finish((0..batch.len()).filter_map(|index| batch.key(index)));
+    fn finish(&self, py: Python<'_>, batch: &Batch) -> PyResult<()> {
+        let keys = batch.keys_at(0..batch.len())?;
+        py.detach(|| self.0.wake(self.0.validator.finish(keys)));
+        Ok(())
     }
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -11,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from gossiplog import Log, MemoryStorage, SignedMessage, Signer
+from gossiplog.core import GossipValidator
 from gossiplog.errors import InvalidPayload, LogClosed, StorageError
 from gossiplog.log import following
 from gossiplog.log.log import replica_of
@@ -18,6 +20,7 @@ from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.transport.pacing import TimeSlice
+from gossiplog.net.transport.stream import Signal
 from gossiplog.protocol.broadcast import events as broadcast
 from tests.net.support import Heard, feed_and_writer
 from tests.storage.announcing import AnnouncingStorage
@@ -51,6 +54,52 @@ async def test_only_what_others_commit_is_reported(opened: Open, signer: Signer,
         tasks.cancel_scope.cancel()
     assert reported == [broadcast.Appended([(theirs.key, theirs.value)])]
     assert telemetry.counters.inserted == {"append": 1}
+
+
+class Told:
+    """In the place of a validator: keeps what it learns of."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self._changed = Signal()
+
+    def stored(self, keys: Sequence[bytes]) -> None:
+        self.keys += keys
+        self._changed.set()
+
+    async def until(self, key: bytes) -> None:
+        while key not in self.keys:
+            await self._changed.wait()
+
+
+async def test_a_validator_learns_of_the_heads_that_others_wrote_while_nobody_hears(
+    opened: Open, signer: Signer, tmp_path: Path
+) -> None:
+    log, told = opened(tmp_path / "log.db"), Told()
+    made, _ = feed_and_writer(log, validator=cast("GossipValidator", told))
+    keys = [opened(tmp_path / "log.db", signer=signer).append(number).key for number in range(3)]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.follow, 0)
+        with anyio.fail_after(60):
+            await told.until(keys[-1])
+        tasks.cancel_scope.cancel()
+    assert told.keys == keys[-1:]
+
+
+@pytest.mark.parametrize("size", [1, change_feed._READ_AT_ONCE], ids=["short", "long"])
+async def test_a_validator_learns_of_what_is_appended_while_nobody_hears(
+    opened: Open, signer: Signer, size: int
+) -> None:
+    log, told = opened(signer=signer), Told()
+    made, _ = feed_and_writer(log, validator=cast("GossipValidator", told))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.follow, 0)
+        await anyio.wait_all_tasks_blocked()
+        keys = [log.append("x" * size).key for _ in range(20)]
+        with anyio.fail_after(60):
+            await told.until(keys[-1])
+        tasks.cancel_scope.cancel()
+    assert set(told.keys) >= set(keys[-change_feed._NEWEST :])
 
 
 async def test_commits_that_come_close_together_are_one_event(

@@ -31,6 +31,8 @@ from gossiplog.replication.batches import InsertOutcome
 _PAGE = 256
 _READ_AT_ONCE = 2**14
 """Bytes of messages whose reading takes less time than a thread takes to wake, however they are encoded."""
+_NEWEST = 16
+"""New messages of a commit that the validator learns of while no peer is connected."""
 _RETRY_SECONDS = 1.0
 """Between attempts to read the log, where nothing goes on without."""
 _LOOKED_AT = 32
@@ -153,9 +155,11 @@ class ChangeFeed:
                     self._followed = max(self._followed, count)
                 self._announce()
                 self._telemetry.inserted("append", sum(map(len, others)))
-                if self._is_heard():
-                    for sequences in others:
+                for sequences in others:
+                    if self._is_heard():
                         await self._forward(sequences)
+                    else:
+                        await self._note_newest(sequences)
 
     async def _count(self) -> int:
         """Wait for a sequence that was not announced, and return the last one."""
@@ -189,12 +193,29 @@ class ChangeFeed:
             self._report(broadcast.Appended([(message.key, message.value) for _, message in rows]))
             after = rows[-1][0]
 
+    async def _note_newest(self, sequences: range) -> None:
+        """Report to the validator the last of some messages that nobody is to be sent.
+
+        What peers append later mostly follows these, or the heads. It asks for others.
+        """
+        if self._validator is None:
+            return
+        rows = self._replica.recent(max(sequences.start, sequences.stop - _NEWEST) - 1, _NEWEST)
+        keys = [message.key for _, message in await self._parse(rows)]
+        self._validator.stored(keys or await self.retry_until_available("reading the heads", self._read_heads))
+
     async def _messages(self, after: int, limit: int) -> Sequence[tuple[int, SignedMessage]]:
         rows = self._replica.recent(after, limit)
         if not rows:
             return await self.retry_until_available(
                 "reading new messages", lambda: self._workers.read(self._replica.arrivals, after, limit)
             )
+        return await self._parse(rows)
+
+    async def _read_heads(self) -> list[bytes]:
+        return await self._workers.read(self._replica.heads)
+
+    async def _parse(self, rows: Sequence[tuple[int, bytes]]) -> Sequence[tuple[int, SignedMessage]]:
         if sum(len(value) for _, value in rows) > _READ_AT_ONCE:
             return await self._workers.read(_read, rows, self._replica.topic)
         return _read(rows, self._replica.topic)

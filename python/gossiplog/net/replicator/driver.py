@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from random import Random
 
@@ -559,6 +559,13 @@ class Driver(Service):
             await self._inserts.store(deliveries, lambda: self._writer.insert(VerifiedBatch(batch, NOT_MARKED)))
         finally:
             self._validator.finish(batch)
+
+    async def report_held(self, keys: Sequence[bytes]) -> None:
+        """Report to the validator which of some messages the log holds; none if it cannot be read."""
+        if self._validator is None:
+            raise RuntimeError("a driver without a validator of gossip reports nothing to one")
+        with suppress(StorageError):
+            self._validator.stored([*await self._pushes.lookups.known(keys)])
 
     def _accepted_deliveries(self, batch: Batch, sources: Sequence[Connection | None]) -> Sequence[broadcast.Delivery]:
         return accepted_deliveries(batch, [self._by_connection.get(source, NOBODY) for source in sources])

@@ -47,6 +47,9 @@ class Pushes:
         fail: is called with what goes wrong on this side.
         joined: is called at a peer's first stream.
         refused: called for a peer that gossip reaches and that refuses a stream.
+
+    Attributes:
+        lookups: which keys the log has.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Pushes:
     ) -> None:
         self._replica = replica
         self._workers = workers
-        self._lookups = Lookups(replica, workers)
+        self.lookups = Lookups(replica, workers)
         self._feed = feed
         self._inserts = inserts
         self._report = report
@@ -205,7 +208,7 @@ class Pushes:
     async def _look_up(self, peer: PeerSession, heads: push.Heads) -> None:
         """Report which of a peer's heads the log lacks."""
         try:
-            unknown = push.unknown_heads(heads, await self._lookups.known(heads.keys))
+            unknown = push.unknown_heads(heads, await self.lookups.known(heads.keys))
         except StorageError as error:
             self._fail(f"looking up what {peer.name} has", error)
             # A sync finds out, as soon as the log can be read.

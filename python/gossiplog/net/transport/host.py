@@ -110,6 +110,7 @@ class Host(Transport):
         self._arriving = Signal()
         self._gossiping = Signal()
         self._accepting = Signal()
+        self._asking = Signal()
         self.store_at_once: Callable[[Batch, Sequence[Connection | None]], bool] = lambda batch, sources: False
         """Is called on the event loop with what `accepted` would return, and returns whether that is done with."""
         # What `store_at_once` did not take.
@@ -247,6 +248,21 @@ class Host(Transport):
         batch, handles = taken
         return batch, [self._connections.get(handle) for handle in handles]
 
+    async def missing(self) -> list[bytes]:
+        """Return keys that the validator has come to ask for since the last call, one at least. Waits for them.
+
+        Messages lack these parents: those that the log holds are to be reported to the validator.
+
+        Raises:
+            NetworkError: the host was stopped, or has ended by a defect.
+        """
+        if self._validator is None:
+            raise RuntimeError("a host without a validator of gossip asks for nothing: open it with one")
+        while not (keys := self._validator.take_missing()):
+            self._check()
+            await self._asking.wait()
+        return keys
+
     async def gossip(self) -> list[Publication]:
         """Return the messages that came by gossip since the last call and were not accepted, one at least.
 
@@ -273,6 +289,7 @@ class Host(Transport):
         self._arriving.set()
         self._gossiping.set()
         self._accepting.set()
+        self._asking.set()
 
     def _take(self, event: object) -> None:
         match event:
@@ -288,6 +305,8 @@ class Host(Transport):
                 if event.accepted and (taken := self.take_accepted()) is not None and not self.store_at_once(*taken):
                     self._left = taken
                     self._accepting.set()
+                if event.asked:
+                    self._asking.set()
                 if event.listening or event.failed or event.refused or event.denied:
                     self._notify(event)
             case MeshEvent():
@@ -333,8 +352,8 @@ def open_host(
         allow_peers: ids of the only peers to which connections are kept, beside those that `bootstrap` names; none for
             any peer.
         limits: None for the usual ones.
-        validator: that accepts messages of gossip before they are stored (see `Host.accepted`); None where all wait for
-            their answers.
+        validator: that accepts messages of gossip before they are stored (see `Host.accepted`, `Host.missing`); None
+            where all wait for their answers.
         notify: is called on the event loop with what becomes of the mesh and of listeners; it must not block.
 
     Raises:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any
 
@@ -34,9 +35,6 @@ from gossiplog.pubsub.log_routers import REJECTIONS, Penalties, make_gossipsub
 from gossiplog.pubsub.rpc import GOSSIPSUB, Rpc
 from gossiplog.sim.whole.network import Network, StreamEnd
 from gossiplog.sim.whole.syncs import TOPIC
-
-_RETRY_SECONDS = 0.02
-"""While messages wait for their parents: how often the validator is asked about them, as the host does."""
 
 
 @lru_cache(maxsize=1024)
@@ -72,6 +70,7 @@ class MeshGossip:
         drop: called with a peer that broke a rule, and why.
         validator: accepts messages before they are stored; None where all wait for `validated`.
         store: takes those that it accepts, with the peers that passed them on.
+        known: returns which of some keys the log has.
     """
 
     def __init__(
@@ -85,21 +84,23 @@ class MeshGossip:
         drop: Callable[[PeerId, str], object],
         validator: GossipValidator | None = None,
         store: Callable[[Batch, Sequence[int]], object] = lambda batch, sources: None,
+        known: Callable[[Sequence[bytes]], Iterable[bytes]] = lambda keys: (),
     ) -> None:
         self._network = network
         self._kernel = network.kernel
         self._deliver = deliver
         self._validator = validator
         self._store = store
+        self._known = known
         self._forwards = forwards
         self._drop = drop
         self._sessions: dict[PeerId, _Session] = {}
         self._penalties = Penalties()
         self._alive = True
-        # The messages that the validator has not decided about.
+        # The messages that the validator has not decided about, and when it is to be called again.
         self._tickets = count(1)
         self._undecided: dict[int, Deliver] = {}
-        self._is_retry_due = False
+        self._validated_at = inf
         self._router = make_gossipsub(number, random, config)
         self._perform(self._router.start(self._kernel.now))
         self._handle(Join(TOPIC))
@@ -196,18 +197,26 @@ class MeshGossip:
         if (taken := validator.take()) is not None:
             self._store(*taken)
         decided = [(self._undecided.pop(ticket), decision) for ticket, decision in decisions]
-        if validator.waits and not self._is_retry_due:
-            self._is_retry_due = True
-            self._kernel.after(_RETRY_SECONDS, self._retry, validator)
+        # As the host has its caller do.
+        while keys := validator.take_missing():
+            validator.stored([*self._known(keys)])
+        self.validate_when_due()
         for order, decision in decided:
             if decision == "defer":
                 self._pass_on(order)
             else:
                 self._handle(GossipAnswered(order.id, GossipAnswer.ACCEPT))
 
-    def _retry(self, validator: GossipValidator) -> None:
-        self._is_retry_due = False
-        if self._alive:
+    def validate_when_due(self) -> None:
+        """Have the validator decide again about what waits, as soon as it can: it may know of more messages now."""
+        due = self._validator.due(self._kernel.now) if self._validator is not None else None
+        if due is not None and self._kernel.now + due < self._validated_at:
+            self._validated_at = self._kernel.now + due
+            self._kernel.at(self._validated_at, self._validate_again, self._validator, self._validated_at)
+
+    def _validate_again(self, validator: GossipValidator, at: float) -> None:
+        if self._alive and at == self._validated_at:
+            self._validated_at = inf
             self._validate(validator, ())
 
     def _send(self, peers: Sequence[PeerId], packet: Rpc) -> None:

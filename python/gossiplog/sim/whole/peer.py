@@ -157,6 +157,7 @@ class Driver:
                 self._drop,
                 self._validator,
                 self._accept,
+                self._replica.known,
             )
 
     def stop(self) -> None:
@@ -265,6 +266,7 @@ class Driver:
         """Report to the machine what happened, after whatever is being reported just now."""
         if self._validator is not None:
             self._validator.stored(_held(event))
+            self._validate_when_due()
         self._inbox.append(event)
         if self._handling:
             return
@@ -368,6 +370,11 @@ class Driver:
         self._report(deliveries, lambda: report_deliveries(deliveries, self._replica.insert(verified)))
         if self._validator is not None:
             self._validator.finish(batch)
+            self._validate_when_due()
+
+    def _validate_when_due(self) -> None:
+        if self._gossip is not None:
+            self._gossip.validate_when_due()
 
     def _report(self, deliveries: Sequence[events.Delivery], insert: Callable[[], Sequence[Judgement]]) -> None:
         for delivery in deliveries:

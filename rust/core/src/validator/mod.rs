@@ -5,39 +5,27 @@
 //! parent waits a moment for it, as all does while the log falls behind ([`orphans`]). What else comes is left to the
 //! caller, who holds it back until it is stored: what is invalid, and what has waited in vain.
 //!
-//! The validator knows a bounded number of the log's keys, so that it accepts less than it could, and never more.
+//! The validator knows a bounded number of the log's keys. The caller tells it of what is stored, and is asked for
+//! parents that it does not know ([`Validator::take_missing`]). What it does not learn is stored first: it accepts less
+//! than it could, and never more.
 
+mod held;
 mod orphans;
+mod publication;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::ops::Range;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::batch::{CheckedValue, check, verify_signatures};
-use crate::clock;
-use crate::id::{self, KEY_LENGTH, Key};
+use crate::batch::{CheckedValue, check_each, verify_signatures};
+use crate::id::Key;
+use crate::validator::held::{Accepted, KnownKeys};
 use crate::validator::orphans::{Candidate, Orphans};
+pub use crate::validator::publication::Publication;
+use crate::validator::publication::read_message;
 
-/// Keys in a generation of those that are known, of which there are two.
-const GENERATION: usize = 1 << 18;
-
-/// Bytes of messages that are accepted and not stored yet, beyond which all others wait.
-const MOST_BYTES: usize = 16 << 20;
-
-/// How long a message may be accepted and not stored, after which all others wait.
-const MAX_STORE_DELAY: Duration = Duration::from_secs(1);
-
-/// A message as it came by gossip.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publication {
-    /// The caller's name for it.
-    pub ticket: u64,
-    /// The caller's name for who passed it on.
-    pub source: u64,
-    /// What was published.
-    pub data: Vec<u8>,
-}
+/// What is due within so long is done together.
+const ROUND: Duration = Duration::from_millis(10);
 
 /// What becomes of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +58,8 @@ pub struct Validated {
 }
 
 impl Validated {
-    fn defer(&mut self, candidates: impl IntoIterator<Item = Candidate>) {
-        self.decisions.extend(candidates.into_iter().map(|candidate| (candidate.publication, Decision::Defer)));
+    fn decide(&mut self, decision: Decision, candidates: impl IntoIterator<Item = Candidate>) {
+        self.decisions.extend(candidates.into_iter().map(|candidate| (candidate.publication, decision)));
     }
 }
 
@@ -87,41 +75,70 @@ impl Validator {
         Self { topic, held: Mutex::default() }
     }
 
-    /// Notes messages that the log holds now. What waited for them is decided by the next [`Self::validate`].
-    pub fn stored(&self, keys: impl IntoIterator<Item = Key>) {
+    /// Note messages that the log holds now. Return whether [`Self::validate`] has become due by that.
+    pub fn stored(&self, keys: impl IntoIterator<Item = Key>) -> bool {
         let mut held = self.held();
         for key in keys {
             held.accepted.remove(&key);
             held.known.add(key);
             held.orphans.note(&key);
         }
+        held.become_due()
     }
 
-    /// Notes that no more of these messages is going to be stored. If one of them was accepted and is not stored, all
-    /// such messages are forgotten: they may follow it.
-    pub fn finish(&self, keys: impl IntoIterator<Item = Key>) {
+    /// Note that no more of these messages is going to be stored. If one of them was accepted and is not stored, forget
+    /// all such messages: they may follow it. Return what [`Self::stored`] does.
+    pub fn finish(&self, keys: impl IntoIterator<Item = Key>) -> bool {
         let mut held = self.held();
-        if keys.into_iter().any(|key| held.accepted.sizes.contains_key(&key)) {
+        if keys.into_iter().any(|key| held.accepted.contains(&key)) {
             held.accepted = Accepted::default();
         }
+        held.become_due()
     }
 
-    /// Accepts nothing from now on. What waits is deferred by the next [`Self::validate`].
-    pub fn close(&self) {
-        self.held().is_closed = true;
+    /// Accept nothing from now on. What waits is deferred by the next [`Self::validate`]. Return what [`Self::stored`]
+    /// does.
+    pub fn close(&self) -> bool {
+        let mut held = self.held();
+        held.is_closed = true;
+        held.become_due()
     }
 
-    /// Returns whether publications wait for their parents: they are to be looked at again soon, by
-    /// [`Self::validate`], also where nothing else comes.
-    pub fn waits(&self) -> bool {
-        !self.held().orphans.is_empty()
+    /// Return how long from `now` until [`Self::validate`] is due where nothing else comes; None while nothing waits.
+    pub fn due(&self, now: Duration) -> Option<Duration> {
+        let held = self.held();
+        if held.is_due {
+            return Some(Duration::ZERO);
+        }
+        let due = held.orphans.next_due(held.now)?;
+        let over = Duration::from_nanos((due.as_nanos() % ROUND.as_nanos()) as u64);
+        let due = if over.is_zero() { due } else { due.saturating_add(ROUND - over) };
+        Some(due.saturating_sub(now.max(held.now)))
     }
 
-    /// Decides about publications, and about those of earlier calls that waited. `now`: the time since any fixed moment.
+    /// Return whether there is something for [`Self::take_missing`], as of the last [`Self::validate`].
+    pub fn has_missing(&self) -> bool {
+        let held = self.held();
+        held.orphans.has_missing(held.now)
+    }
+
+    /// Take the keys of parents that messages have waited for, ascending, each once for a message: the caller reports
+    /// those that its log holds ([`Self::stored`]). Where there are very many, the next call gives more.
+    pub fn take_missing(&self) -> Vec<Key> {
+        let mut held = self.held();
+        let now = held.now;
+        held.orphans.take_missing(now)
+    }
+
+    /// Decide about publications, and about those of earlier calls that waited. `now`: the time since any fixed moment;
+    /// one before that of an earlier call counts as that.
     pub fn validate(&self, publications: Vec<Publication>, now: Duration) -> Validated {
         let mut validated = Validated::default();
-        let found = self.unknown(publications, now, &mut validated);
+        let (found, now) = self.unknown(publications, now, &mut validated);
         let candidates = self.with_parents(found, now, &mut validated);
+        if candidates.is_empty() {
+            return validated;
+        }
         let (values, mut verdicts): (Vec<_>, Vec<_>) =
             candidates.into_iter().map(|each| ((each.publication, each.place), each.verdict)).unzip();
         let slices: Vec<_> = values.iter().map(|(publication, place)| &publication.data[place.clone()]).collect();
@@ -149,24 +166,33 @@ impl Validator {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Return the publications whose keys go with their values and are not known, as well-formed messages.
-    fn unknown(&self, publications: Vec<Publication>, now: Duration, validated: &mut Validated) -> Vec<Candidate> {
-        let mut found: Vec<(Publication, Key, Range<usize>)> = Vec::with_capacity(publications.len());
+    /// Return the publications whose keys go with their values and are not known, as well-formed messages, and what time
+    /// it is.
+    fn unknown(
+        &self,
+        publications: Vec<Publication>,
+        now: Duration,
+        validated: &mut Validated,
+    ) -> (Vec<Candidate>, Duration) {
+        let mut found = Vec::with_capacity(publications.len());
         for publication in publications {
-            match read_insert(&publication.data) {
-                // A hash costs less than parsing, and shows which value a known key stands for.
-                Some((key, place)) if is_key_of(&key, &publication.data[place.clone()]) => {
-                    found.push((publication, key, place));
-                }
-                _ => validated.decisions.push((publication, Decision::Defer)),
+            // A hash costs less than parsing, and shows which value a known key stands for.
+            match read_message(&publication.data) {
+                Some((key, place)) => found.push((publication, key, place)),
+                None => validated.decisions.push((publication, Decision::Defer)),
             }
         }
         let mut held = self.held();
-        let (known, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, key, _)| held.known.contains(key));
+        held.now = held.now.max(now);
+        let (now, is_closed) = (held.now, held.is_closed);
+        let (known, mut found): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, key, _)| held.known.contains(key));
         drop(held);
         validated.decisions.extend(known.into_iter().map(|(publication, ..)| (publication, Decision::Known)));
+        if is_closed {
+            validated.decisions.extend(found.drain(..).map(|(publication, ..)| (publication, Decision::Defer)));
+        }
         let values: Vec<_> = found.iter().map(|(publication, _, place)| &publication.data[place.clone()]).collect();
-        let verdicts = check(&values, &self.topic);
+        let verdicts = check_each(&values, &self.topic);
         let mut candidates = Vec::with_capacity(found.len());
         for ((publication, key, place), verdict) in found.into_iter().zip(verdicts) {
             // The clock in the key of a publication is a claim.
@@ -176,26 +202,35 @@ impl Validator {
                 validated.decisions.push((publication, Decision::Defer));
             }
         }
-        candidates
+        (candidates, now)
     }
 
-    /// Return those of new and waiting messages whose parents are held, or are among the others, ascending by key; none
-    /// while the log falls behind.
+    /// Return those of new and waiting messages whose parents are held, or are among the others, ascending by key, each
+    /// once; none while the log falls behind.
     fn with_parents(&self, found: Vec<Candidate>, now: Duration, validated: &mut Validated) -> Vec<Candidate> {
         let mut held = self.held();
+        held.is_due = false;
+        validated.decide(Decision::Known, held.orphans.take_stored());
         if held.is_closed {
-            validated.defer(held.orphans.clear());
-        }
-        validated.defer(held.orphans.expire(now));
-        let mut queue: BTreeMap<Key, Candidate> = BTreeMap::new();
-        for candidate in held.orphans.take_ready().into_iter().chain(found) {
-            validated.defer(queue.insert(candidate.key, candidate));
+            validated.decide(Decision::Defer, held.orphans.clear().into_iter().chain(found));
+            return Vec::new();
         }
         let is_behind = held.accepted.is_behind(now);
+        // While the log falls behind, what waits for it is not looked at.
+        let ready = if is_behind { Vec::new() } else { held.orphans.take_ready() };
+        validated.decide(Decision::Defer, held.orphans.expire(now));
+        let mut queue: BTreeMap<Key, Candidate> = ready.into_iter().map(|each| (each.key, each)).collect();
+        for candidate in found {
+            if held.orphans.contains(&candidate.key) || queue.contains_key(&candidate.key) {
+                validated.decide(Decision::Defer, [candidate]);
+            } else {
+                queue.insert(candidate.key, candidate);
+            }
+        }
         let (mut among, mut kept) = (HashSet::with_capacity(queue.len()), Vec::with_capacity(queue.len()));
         while let Some((key, candidate)) = queue.pop_first() {
             if held.known.contains(&key) {
-                validated.decisions.push((candidate.publication, Decision::Known));
+                validated.decide(Decision::Known, [candidate]);
                 continue;
             }
             let missing: HashSet<Key> =
@@ -203,140 +238,52 @@ impl Validator {
             if missing.is_empty() && !is_behind {
                 among.insert(key);
                 // A message's clock is above its parents': they have not been passed yet.
-                for child in held.orphans.resolve(&key) {
-                    validated.defer(queue.insert(child.key, child));
-                }
+                queue.extend(held.orphans.resolve(&key).into_iter().map(|child| (child.key, child)));
                 kept.push(candidate);
-            } else if held.is_closed {
-                validated.defer([candidate]);
             } else {
-                validated.defer(held.orphans.add(candidate, missing, now));
+                validated.decide(Decision::Defer, held.orphans.add(candidate, missing, now));
             }
         }
         kept
     }
 }
 
-/// Returns whether a key is that of a value, with a clock of any number.
-fn is_key_of(key: &Key, value: &[u8]) -> bool {
-    clock::decode(key).is_ok_and(|(clock, _)| id::key(clock, value).is_ok_and(|found| found == *key))
-}
-
-/// The messages that may be parents.
+/// What is known of the log, and what waits for it.
 #[derive(Default)]
 struct Held {
     known: KnownKeys,
     accepted: Accepted,
     orphans: Orphans,
+    /// The latest time that was given.
+    now: Duration,
     is_closed: bool,
+    /// Whether something that waits can be decided now.
+    is_due: bool,
 }
 
 impl Held {
     fn has(&mut self, key: &Key) -> bool {
-        self.accepted.sizes.contains_key(key) || self.known.contains(key)
-    }
-}
-
-/// Keys of stored messages: those that were added or looked up last.
-#[derive(Default)]
-struct KnownKeys {
-    young: HashSet<Key>,
-    old: HashSet<Key>,
-}
-
-impl KnownKeys {
-    fn add(&mut self, key: Key) {
-        if self.young.len() >= GENERATION {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(key);
+        self.accepted.contains(key) || self.known.contains(key)
     }
 
-    fn contains(&mut self, key: &Key) -> bool {
-        if self.young.contains(key) {
-            return true;
-        }
-        let is_old = self.old.remove(key);
-        if is_old {
-            self.add(*key);
-        }
-        is_old
+    /// Note whether something that waits can be decided now; return whether that is new.
+    fn become_due(&mut self) -> bool {
+        let is_due = self.orphans.has_stored()
+            || (self.is_closed && !self.orphans.is_empty())
+            || (self.orphans.has_ready() && !self.accepted.is_behind(self.now));
+        is_due && !std::mem::replace(&mut self.is_due, is_due)
     }
-}
-
-/// Messages that are accepted and not stored yet.
-#[derive(Default)]
-struct Accepted {
-    sizes: HashMap<Key, usize>,
-    bytes: usize,
-    /// When each was accepted, the oldest first. May name some that were stored since.
-    order: VecDeque<(Duration, Key)>,
-}
-
-impl Accepted {
-    /// Returns whether the log falls behind.
-    fn is_behind(&mut self, now: Duration) -> bool {
-        while self.order.front().is_some_and(|(_, oldest)| !self.sizes.contains_key(oldest)) {
-            self.order.pop_front();
-        }
-        let is_late = |(accepted, _): &(Duration, Key)| now.saturating_sub(*accepted) > MAX_STORE_DELAY;
-        self.bytes >= MOST_BYTES || self.order.front().is_some_and(is_late)
-    }
-
-    /// Adds a message; false: it is there already, or there is no room.
-    fn add(&mut self, key: Key, size: usize, now: Duration) -> bool {
-        if self.bytes + size > MOST_BYTES || self.sizes.contains_key(&key) {
-            return false;
-        }
-        self.sizes.insert(key, size);
-        self.bytes += size;
-        self.order.push_back((now, key));
-        true
-    }
-
-    fn remove(&mut self, key: &Key) {
-        if let Some(size) = self.sizes.remove(key) {
-            self.bytes -= size;
-        }
-    }
-}
-
-/// Tags of protocol buffers: field 1 and field 2, of bytes.
-const FIRST: u8 = 0x0a;
-const SECOND: u8 = 0x12;
-
-/// The key of a publication, and where its value is: an Event with an Insert (wire format, "Gossip"), in the one form
-/// that encoders write. What else may be valid is left to the caller.
-fn read_insert(data: &[u8]) -> Option<(Key, Range<usize>)> {
-    let (insert, rest) = field(data, FIRST)?;
-    let (key, end) = field(insert, FIRST)?;
-    let (value, end) = field(end, SECOND)?;
-    let key = (rest.is_empty() && end.is_empty() && key.len() == KEY_LENGTH).then_some(key)?;
-    Some((key.try_into().ok()?, data.len() - value.len()..data.len()))
-}
-
-/// The bytes of the field that `data` begins with, and what follows it.
-fn field(data: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let mut data = data.strip_prefix(&[tag])?;
-    let mut length = 0;
-    for shift in [0, 7, 14, 21] {
-        let (byte, rest) = data.split_first()?;
-        data = rest;
-        length |= usize::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            let is_shortest = *byte > 0 || shift == 0;
-            return if is_shortest { data.split_at_checked(length) } else { None };
-        }
-    }
-    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::batch::sign_chain;
+    use crate::id;
     use crate::message::Codec;
     use crate::signature::SigningKey;
+    use crate::validator::held::{MAX_STORE_DELAY, MOST_BYTES};
+    use crate::validator::publication::{FIRST, SECOND};
 
     const TOPIC: &str = "com.example.test";
     const START: Duration = Duration::ZERO;
@@ -383,6 +330,10 @@ mod tests {
             data: data.clone().into(),
         };
         data.iter().enumerate().map(one).collect()
+    }
+
+    fn waits(validator: &Validator) -> bool {
+        validator.due(START).is_some()
     }
 
     fn validator() -> Validator {
@@ -439,9 +390,9 @@ mod tests {
     #[test]
     fn what_lacks_a_parent_waits_for_it() {
         let (validator, messages) = (validator(), chain(&[], 5, 1));
-        assert!(!validator.waits());
+        assert!(!waits(&validator));
         assert_eq!(decide(&validator, &messages[1..4]), [None; 3]);
-        assert!(validator.waits());
+        assert!(waits(&validator));
         // Twice the same: one waits.
         assert_eq!(decide(&validator, &messages[2..3]), [DEFER]);
         assert_eq!(decide_rest(&validator, START), []);
@@ -449,7 +400,7 @@ mod tests {
         assert_eq!(validated.decisions.len(), 4);
         assert!(validated.decisions.iter().all(|(_, decision)| *decision == Decision::Accept));
         assert_eq!(validated.accepted.iter().map(|accepted| accepted.source).collect::<Vec<_>>(), [100, 100, 101, 102]);
-        assert!(!validator.waits());
+        assert!(!waits(&validator));
         assert_eq!(decide(&validator, &messages[4..]), [ACCEPT]);
     }
 
@@ -461,9 +412,9 @@ mod tests {
         validator.stored([messages[0].0]);
         assert_eq!(decide_rest(&validator, START), [(0, Decision::Accept)]);
         // It came otherwise.
-        validator.stored([messages[3].0]);
+        assert!(validator.stored([messages[3].0]));
         assert_eq!(decide_rest(&validator, START), [(1, Decision::Known)]);
-        assert!(validator.waits());
+        assert!(waits(&validator));
     }
 
     #[test]
@@ -475,10 +426,61 @@ mod tests {
         assert_eq!(decide_rest(&validator, orphans::LONGEST_WAIT - Duration::from_nanos(1)), []);
         assert_eq!(decide_rest(&validator, orphans::LONGEST_WAIT), [(0, Decision::Defer)]);
         assert_eq!(decide_rest(&validator, orphans::LONGEST_WAIT + later), [(0, Decision::Defer)]);
-        assert!(!validator.waits());
+        assert!(!waits(&validator));
         // It is forgotten what it waited for.
         validator.stored([messages[1].0]);
         assert_eq!(decide_rest(&validator, START), []);
+    }
+
+    #[test]
+    fn is_due_once_something_can_be_decided() {
+        let (validator, messages) = (validator(), chain(&[], 4, 1));
+        let at = Duration::from_millis(14);
+        assert_eq!(validator.due(at), None);
+        assert_eq!(validate_data(&validator, &[publication(&messages[1])], at), [None]);
+        // Its parent is asked for after ten milliseconds, and that in rounds.
+        assert_eq!(validator.due(at), Some(Duration::from_millis(16)));
+        assert_eq!(validator.due(Duration::from_millis(25)), Some(Duration::from_millis(5)));
+        assert_eq!((decide_rest(&validator, Duration::from_millis(23)), validator.has_missing()), (vec![], false));
+        assert_eq!((decide_rest(&validator, Duration::from_millis(30)), validator.has_missing()), (vec![], true));
+        assert_eq!(validator.due(Duration::from_millis(30)), Some(Duration::from_millis(490)));
+        // Time does not go back.
+        assert_eq!((decide_rest(&validator, START), validator.has_missing()), (vec![], true));
+        assert_eq!(validator.due(START), Some(Duration::from_millis(490)));
+        assert!(!validator.stored([messages[2].0]) && !validator.finish([messages[2].0]));
+        assert!(validator.stored([messages[0].0]));
+        assert_eq!(validator.due(at), Some(Duration::ZERO));
+        // That is no news the second time.
+        assert!(!validator.stored([messages[0].0]) && !validator.close());
+        assert_eq!(decide_rest(&validator, at), [(0, Decision::Defer)]);
+        assert_eq!(validator.due(at), None);
+    }
+
+    #[test]
+    fn parents_are_asked_for_that_do_not_wait_themselves() {
+        let (validator, messages) = (validator(), chain(&[], 4, 1));
+        let (other, both) = (chain(&[], 1, 2), chain(&[messages[2].0, chain(&[], 1, 2)[0].0], 1, 3));
+        assert_eq!(decide(&validator, &[messages[1].clone(), messages[2].clone(), both[0].clone()]), [None; 3]);
+        assert_eq!((validator.has_missing(), validator.take_missing()), (false, vec![]));
+        assert_eq!(decide_rest(&validator, orphans::ASK_DELAY), []);
+        let mut missing = vec![messages[0].0, other[0].0];
+        missing.sort_unstable();
+        assert_eq!(validator.take_missing(), missing);
+        assert_eq!((validator.has_missing(), validator.take_missing()), (false, vec![]));
+        validator.stored([messages[0].0]);
+        assert_eq!(decide_rest(&validator, orphans::ASK_DELAY), [(0, Decision::Accept), (1, Decision::Accept)]);
+        validator.stored([other[0].0]);
+        assert_eq!(decide_rest(&validator, orphans::ASK_DELAY), [(2, Decision::Accept)]);
+    }
+
+    #[test]
+    fn a_wrong_claim_leaves_an_honest_neighbour_alone() {
+        let messages = chain(&[], 2, 1);
+        let claim = |(_, value): &(Key, Vec<u8>)| (id::key(7, value).unwrap(), value.clone());
+        let batch = [claim(&messages[0]), messages[0].clone(), claim(&messages[0])];
+        assert_eq!(decide(&validator(), &batch), [DEFER, ACCEPT, DEFER]);
+        let batch = [claim(&messages[1]), messages[1].clone(), messages[0].clone()];
+        assert_eq!(decide(&validator(), &batch), [DEFER, ACCEPT, ACCEPT]);
     }
 
     #[test]
@@ -547,21 +549,24 @@ mod tests {
         assert_eq!(at(1, MAX_STORE_DELAY), ACCEPT);
         let late = MAX_STORE_DELAY + Duration::from_millis(1);
         assert_eq!(at(2, late), None);
-        assert!(validator.waits());
+        assert!(waits(&validator));
         assert_eq!(decide_rest(&validator, late + orphans::LONGEST_WAIT - Duration::from_nanos(1)), []);
-        validator.stored([messages[0].0]);
+        // There is nothing to look at until the log has caught up.
+        assert_ne!(validator.due(late + orphans::LONGEST_WAIT / 2), Some(Duration::ZERO));
+        assert!(validator.stored([messages[0].0]));
         assert_eq!(decide_rest(&validator, late), [(0, Decision::Accept)]);
         validator.stored([messages[1].0]);
         assert_eq!(at(3, 3 * MAX_STORE_DELAY), None);
         assert_eq!(decide_rest(&validator, 3 * MAX_STORE_DELAY + orphans::LONGEST_WAIT), [(0, Decision::Defer)]);
-        assert!(!validator.waits());
+        assert!(!waits(&validator));
         validator.stored([messages[2].0]);
+        let full = 4 * MAX_STORE_DELAY;
         let mut held = validator.held();
-        assert!(held.accepted.add([1; 20], MOST_BYTES - messages[3].1.len(), MAX_STORE_DELAY));
-        assert!(!held.accepted.add([2; 20], messages[3].1.len() + 1, MAX_STORE_DELAY));
+        assert!(held.accepted.add([1; 20], MOST_BYTES - messages[3].1.len(), full));
+        assert!(!held.accepted.add([2; 20], messages[3].1.len() + 1, full));
         drop(held);
-        assert_eq!(at(3, MAX_STORE_DELAY), ACCEPT);
-        assert_eq!(at(4, MAX_STORE_DELAY), None);
+        assert_eq!(at(3, full), ACCEPT);
+        assert_eq!(at(4, full), None);
     }
 
     #[test]
@@ -586,21 +591,5 @@ mod tests {
         validator.close();
         assert_eq!(decide_rest(&validator, START), [(0, Decision::Defer)]);
         assert_eq!(decide(&validator, &messages[..3]), [KNOWN, DEFER, DEFER]);
-    }
-
-    #[test]
-    fn knows_two_generations_of_keys() {
-        let mut known = KnownKeys::default();
-        let key = |number: usize| {
-            let mut key = [0; KEY_LENGTH];
-            key[..8].copy_from_slice(&number.to_be_bytes());
-            key
-        };
-        for number in 0..3 * GENERATION {
-            known.add(key(number));
-            assert!(known.contains(&key(0)), "after {number}");
-        }
-        assert!(known.young.len() + known.old.len() <= 2 * GENERATION);
-        assert!(!known.contains(&key(1)) && known.contains(&key(3 * GENERATION - 1)));
     }
 }

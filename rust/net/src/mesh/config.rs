@@ -10,7 +10,7 @@ use libp2p::{Multiaddr, PeerId, StreamProtocol};
 
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::mesh::pending::Validator;
+use crate::mesh::validator::Validator;
 use crate::negotiation::check_protocol;
 
 /// Bytes of the largest frame that gossip reads or writes: canvas-js's limit.

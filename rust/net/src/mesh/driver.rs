@@ -28,10 +28,11 @@ use crate::mesh::gossip::{MIN_SCORE, SUSPENDED_SCORE};
 use crate::mesh::outbox::size_of;
 use crate::mesh::peer::Opening;
 use crate::mesh::peer_account::PeerAccount;
-use crate::mesh::pending::{Answer, Origin};
+use crate::mesh::pending::Origin;
 use crate::mesh::scope::Scope;
 use crate::mesh::shared::Shared;
 use crate::mesh::streams::{bare, verdict};
+use crate::mesh::validator::Answer;
 
 /// Addresses of a peer that are remembered, and bytes of them: a message of Kademlia has 16 KiB and names six peers.
 const MAX_ADDRESSES: usize = 16;

@@ -32,10 +32,11 @@ use crate::mesh::outbox::Queues;
 use crate::mesh::peer::Peer;
 use crate::mesh::peer_account::PeerAccounts;
 use crate::mesh::peer_table::PeerTable;
-use crate::mesh::pending::{Answer, PendingMessages};
+use crate::mesh::pending::PendingMessages;
 use crate::mesh::shared::Shared;
 use crate::mesh::transport::{is_free, transport};
 use crate::mesh::validation;
+use crate::mesh::validator::Answer;
 use crate::negotiation::check_protocol;
 use crate::slot::Slot;
 use crate::stream::finish;
@@ -113,7 +114,7 @@ impl Host {
         let shared = Arc::new(Shared {
             peer_table,
             dial_filter,
-            pending: PendingMessages::new(config.validator.is_some()),
+            pending: Arc::new(PendingMessages::new(config.validator.is_some())),
             validator: config.validator,
             recent: Arc::clone(&accounts.recent),
             queues: Arc::clone(&accounts.queues),

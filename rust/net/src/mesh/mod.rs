@@ -17,7 +17,7 @@
 //! | `transport`, `quic`, `counted` | the transports; the bytes of a connection |
 //! | `peer`, `peer_table` | a peer in the caller's hands, its connections and streams; all of them |
 //! | `streams`, `aliases` | the behaviour that opens and accepts streams; behaviours whose protocols have two names |
-//! | `gossip`, `pending` | how gossip is configured; messages that wait for an answer, and who may give it |
+//! | `gossip`, `validator`, `pending` | how gossip is configured; who decides about messages; those that wait for that |
 //! | `buckets`, `dialer` | which peers to be connected to; when to dial, and to discover peers |
 //! | `behaviour`, `shared`, `driver` | libp2p's behaviours, combined; what calls and the task share; the task |
 //! | `validation` | the thread that asks a validator |
@@ -54,11 +54,12 @@ mod shared;
 mod streams;
 mod transport;
 mod validation;
+mod validator;
 
 pub use config::{Config, GossipConfig, LARGEST_MESSAGE, address, peer_id};
 pub use host::Host;
 pub use metrics::HostCounts;
 pub use notice::{Message, Notice, PeerInfo};
 pub use peer::PeerStatus;
-pub use pending::{Answer, Publication, Validator};
 pub use rate_limiter::CONTROL_BYTES;
+pub use validator::{Answer, Publication, Validator};

@@ -32,6 +32,8 @@ pub enum Notice {
         gossip: bool,
         /// The validator has accepted messages that are to be taken from it.
         accepted: bool,
+        /// The validator lacks something that is to be looked up for it.
+        asked: bool,
         /// New addresses that the host listens on.
         listening: Vec<String>,
         /// Listeners that failed, as sentences.

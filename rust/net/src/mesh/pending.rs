@@ -1,15 +1,14 @@
 //! Messages of gossip that wait for an answer, a validator's or the caller's, limited in number, bytes and time.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Debug;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libp2p::PeerId;
-use libp2p::gossipsub::{MessageAcceptance, MessageId};
+use libp2p::gossipsub::MessageId;
 
 use crate::error::lock;
-use crate::inbox::Handle;
+use crate::mesh::validator::Answer;
 
 /// Messages that may wait.
 const MAX_MESSAGES: usize = 4096;
@@ -23,61 +22,6 @@ const MAX_BATCH_BYTES: usize = 8 << 20;
 
 /// How long a message may wait. gossipsub itself forgets a message after some heartbeats, and then forwards it no more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What the caller makes of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is good, and is forwarded.
-    Accept,
-    /// It is not forwarded, and held against nobody.
-    Ignore,
-    /// It is not forwarded, and held against the peer that passed it on.
-    Reject,
-}
-
-impl Answer {
-    /// Parse the name of an answer.
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "accept" => Some(Self::Accept),
-            "ignore" => Some(Self::Ignore),
-            "reject" => Some(Self::Reject),
-            _ => None,
-        }
-    }
-}
-
-impl From<Answer> for MessageAcceptance {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Accept => Self::Accept,
-            Answer::Ignore => Self::Ignore,
-            Answer::Reject => Self::Reject,
-        }
-    }
-}
-
-/// A message that came by gossip.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publication {
-    /// The connection to the peer that passed it on; 0 if that one is gone.
-    pub source: Handle,
-    /// What was published.
-    pub data: Vec<u8>,
-}
-
-/// Decides about messages of gossip.
-pub trait Validator: Debug + Send + Sync {
-    /// Take messages with their tickets; return those that are decided, among them some of earlier calls, and whether
-    /// each is accepted. Those that are not wait for the caller.
-    fn validate(&self, messages: Vec<(u64, Publication)>) -> Vec<(u64, Publication, bool)>;
-
-    /// Return whether some wait to be decided: they may be at the next call, also where nothing else comes.
-    fn waits(&self) -> bool;
-
-    /// Return whether it has accepted something that the caller is to take from it.
-    fn has_accepted(&self) -> bool;
-}
 
 /// What gossipsub identifies a message by: its id, and the peer that passed it on.
 pub type Origin = (MessageId, PeerId);
@@ -95,6 +39,8 @@ struct State {
     bytes: usize,
     /// Whether nothing will be validated any more.
     closed: bool,
+    /// Whether the validator is to be called also where nothing comes.
+    woken: bool,
     /// Not validated yet, where there is a validator: tickets and data.
     unvalidated: VecDeque<(u64, Vec<u8>)>,
     /// Not taken by the caller yet: tickets and data.
@@ -145,11 +91,18 @@ impl PendingMessages {
         true
     }
 
+    /// Have [`Self::take_unvalidated`] return, also if there is nothing.
+    pub fn wake(&self) {
+        if !std::mem::replace(&mut lock(&self.state).woken, true) {
+            self.arrived.notify_one();
+        }
+    }
+
     /// Wait for messages to validate, and take them, with their tickets and the peers that passed them on. None: nothing
-    /// will come. `longest`: how long to wait; then there may be none.
+    /// will come. `longest`: how long to wait; then there may be none, nor where it was woken.
     pub fn take_unvalidated(&self, longest: Option<Duration>) -> Option<Vec<(u64, PeerId, Vec<u8>)>> {
         let state = lock(&self.state);
-        let is_waited_for = |state: &mut State| state.unvalidated.is_empty() && !state.closed;
+        let is_waited_for = |state: &mut State| state.unvalidated.is_empty() && !state.closed && !state.woken;
         let mut state = match longest {
             None => self.arrived.wait_while(state, is_waited_for).unwrap_or_else(PoisonError::into_inner),
             Some(longest) => {
@@ -159,6 +112,7 @@ impl PendingMessages {
         if state.closed {
             return None;
         }
+        state.woken = false;
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while taken.len() < MAX_BATCH
             && let Some((ticket, data)) = state.unvalidated.pop_front()
@@ -327,6 +281,9 @@ mod tests {
         let taken = |pending: &PendingMessages| pending.take_unvalidated(None).map(|taken| taken[0].0);
         assert_eq!((taken(&pending), taken(&pending), pending.has_unread()), (Some(5), Some(6), false));
         assert_eq!(pending.take_unvalidated(Some(Duration::from_nanos(1))), Some(Vec::new()));
+        pending.wake();
+        pending.wake();
+        assert_eq!(pending.take_unvalidated(None), Some(Vec::new()));
         pending.close();
         assert_eq!(taken(&pending), None);
     }

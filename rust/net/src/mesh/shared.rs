@@ -17,7 +17,8 @@ use crate::mesh::notice::Notice;
 use crate::mesh::outbox::{Queues, Recent};
 use crate::mesh::peer::PeerStatus;
 use crate::mesh::peer_table::PeerTable;
-use crate::mesh::pending::{PendingMessages, Validator};
+use crate::mesh::pending::PendingMessages;
+use crate::mesh::validator::Validator;
 
 /// What concerns no single peer, since the caller last asked.
 #[derive(Debug, Default)]
@@ -40,7 +41,7 @@ pub struct Shared {
     pub peer_table: Arc<PeerTable>,
     /// What addresses that strangers give may lead to.
     pub dial_filter: Arc<DialFilter>,
-    pub pending: PendingMessages,
+    pub pending: Arc<PendingMessages>,
     /// Decides about gossip without the caller, where it can.
     pub validator: Option<Arc<dyn Validator>>,
     /// Sizes of the messages that peers may ask for.
@@ -153,10 +154,12 @@ impl Shared {
         let failed = std::mem::take(&mut news.failed);
         let gossip = self.pending.has_unread();
         let accepted = self.validator.as_ref().is_some_and(|validator| validator.has_accepted());
+        let asked = self.validator.as_ref().is_some_and(|validator| validator.asks());
         let refused = self.metrics.refused.load(Ordering::Relaxed);
         let refused = refused - std::mem::replace(&mut news.refused, refused);
-        if gossip || accepted || !listening.is_empty() || !failed.is_empty() || refused > 0 || !denied.is_empty() {
-            notices.push(Notice::Host { gossip, accepted, listening, failed, refused, denied });
+        let is_any = !listening.is_empty() || !failed.is_empty() || refused > 0 || !denied.is_empty();
+        if gossip || accepted || asked || is_any {
+            notices.push(Notice::Host { gossip, accepted, asked, listening, failed, refused, denied });
         }
     }
 }

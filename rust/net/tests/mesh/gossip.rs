@@ -1,6 +1,8 @@
 //! Gossip: what is accepted goes on, what is rejected is held against whoever passed it on.
 
+use std::fmt::{Debug, Formatter};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use gossiplog_net::{
     Answer, Cause, Config, Error, Event, LARGEST_MESSAGE, Notice, Publication, StreamTable, Validator,
@@ -135,18 +137,29 @@ fn what_was_published_before_goes_nowhere() {
     assert_eq!(first.host.counts().unwrap().published, 2);
 }
 
-/// Accepts what begins with a `g`, panics at a `p`, has what begins with a `w` wait for what it accepts next, and
-/// leaves the rest.
-#[derive(Debug, Default)]
+/// Accepts what begins with a `g`, panics at a `p`, has what begins with a `w` wait for what it accepts next, or until it
+/// is called with nothing, and leaves the rest.
+#[derive(Default)]
 struct ByFirstByte {
     accepted: Mutex<Vec<Publication>>,
     waiting: Mutex<Vec<(u64, Publication)>>,
+    wake: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
+    longest: Option<Duration>,
+}
+
+impl Debug for ByFirstByte {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ByFirstByte").finish_non_exhaustive()
+    }
 }
 
 impl Validator for ByFirstByte {
     fn validate(&self, messages: Vec<(u64, Publication)>) -> Vec<(u64, Publication, bool)> {
         let mut waiting = self.waiting.lock().unwrap();
         let mut decided = Vec::new();
+        if messages.is_empty() {
+            decided.extend(waiting.drain(..).map(|(ticket, message)| (ticket, message, true)));
+        }
         for (ticket, message) in messages {
             match message.data[0] {
                 b'p' => panic!("a test's fault"),
@@ -163,8 +176,16 @@ impl Validator for ByFirstByte {
         decided
     }
 
-    fn waits(&self) -> bool {
-        !self.waiting.lock().unwrap().is_empty()
+    fn due(&self) -> Option<Duration> {
+        if self.waiting.lock().unwrap().is_empty() { None } else { self.longest }
+    }
+
+    fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        *self.wake.lock().unwrap() = Some(wake);
+    }
+
+    fn asks(&self) -> bool {
+        self.waiting.lock().is_ok_and(|waiting| !waiting.is_empty())
     }
 
     fn has_accepted(&self) -> bool {
@@ -194,6 +215,35 @@ fn what_a_validator_accepts_goes_on_without_the_caller() {
     assert_eq!(third.message(Answer::Accept).data, b"fine");
     let counts = middle.host.counts().unwrap();
     assert_eq!((counts.gossip_received, counts.gossip_accepted, counts.gossip_dropped), (4, 3, 0));
+    middle.host.stop().unwrap();
+}
+
+#[test]
+fn what_waits_is_decided_once_the_validator_wakes_without_traffic() {
+    let validator = Arc::<ByFirstByte>::default();
+    let (first, mut middle, mut third) =
+        chain_of_three(Config { validator: Some(Arc::clone(&validator) as _), ..config() });
+    assert_eq!(first.host.publish(b"waits".to_vec()), Ok(true));
+    middle.until("the caller is asked", |peer| {
+        peer.notices.iter().any(|notice| matches!(notice, Notice::Host { asked: true, .. })).then_some(())
+    });
+    assert_eq!(validator.waiting.lock().unwrap().len(), 1);
+    let wake = validator.wake.lock().unwrap();
+    let wake = wake.as_ref().unwrap();
+    wake();
+    wake();
+    assert_eq!(third.message(Answer::Accept).data, b"waits");
+    middle.host.stop().unwrap();
+    // Nothing is left to wake.
+    wake();
+}
+
+#[test]
+fn what_waits_is_decided_once_it_is_due_without_traffic() {
+    let validator = ByFirstByte { longest: Some(Duration::from_millis(1)), ..ByFirstByte::default() };
+    let (first, middle, mut third) = chain_of_three(Config { validator: Some(Arc::new(validator)), ..config() });
+    assert_eq!(first.host.publish(b"waits".to_vec()), Ok(true));
+    assert_eq!(third.message(Answer::Accept).data, b"waits");
     middle.host.stop().unwrap();
 }
 
