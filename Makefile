@@ -28,6 +28,11 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + $(MORE_WORKERS))
 PIP_OPTIONS := --quiet --no-compile
 # $(call develop,PROFILE): compile the core
 develop = $(BIN)/maturin develop --profile $(1) $(if $(filter dev,$(1)),--features paused-time) --quiet
+QUICK := not integration and not slow and not second_loop and not server_storage
+# $(call beside-rust-tests,THESE,COMMAND): the Rust tests mostly wait, so they run beside the others. A shell has what it starts
+# with `&` ignore Ctrl-C.
+beside-rust-tests = $(1) > .venv/cargo-test.log 2>&1 & rust=$$!; trap 'kill $$rust 2>/dev/null; exit 130' INT TERM; \
+	$(2); python=$$?; wait $$rust && echo 'the Rust tests passed' || { cat .venv/cargo-test.log; exit 1; }; exit $$python
 # $(call protoc,FOLDER): what the .proto files generate, under FOLDER
 protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out=$(1) $(PROTOCOLS:%=python/%.proto)
 
@@ -63,14 +68,12 @@ demo: ## import this repository's history into a log, part three peers, sync the
 check: setup ## the quick loop: the fast tests, in a minute
 	@echo 'compiling the Rust tests, which takes minutes the first time…'
 	@cargo test --quiet --no-run
-	@# The Rust tests mostly wait: they run beside the others. A shell has what it starts with `&` ignore Ctrl-C.
 	@# Nothing of tests/integration would run: leaving it out saves a tenth of the time that collecting takes.
-	@INTERLEAVINGS=40 cargo test --quiet > .venv/cargo-test.log 2>&1 & rust=$$!; \
-	trap 'kill $$rust 2>/dev/null; exit 130' INT TERM; \
-	$(PYTEST) -q -m 'not integration and not slow and not second_loop and not server_storage' --ignore tests/integration --hypothesis-profile quick --sample; python=$$?; \
-	wait $$rust && echo 'the Rust tests passed' || { cat .venv/cargo-test.log; exit 1; }; exit $$python
+	@$(call beside-rust-tests,INTERLEAVINGS=40 cargo test --quiet,$(PYTEST) -q -m '$(QUICK)' --ignore tests/integration --hypothesis-profile quick --sample)
 
-test: system test-rust test-python ## every test, the wheel's and the processes' too
+test: system setup ## every test, the wheel's and the processes' too
+	cargo test --no-run
+	@$(call beside-rust-tests,cargo test -- --include-ignored,$(PYTEST))
 
 test-rust: ## the tests of the Rust crates
 	cargo test -- --include-ignored
