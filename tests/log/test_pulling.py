@@ -302,7 +302,9 @@ def test_a_file_that_is_no_log_is_not_pulled_from(log: Log, tmp_path: Path) -> N
         StorageError, match=r"gossiplog sync LOG SOURCE --topic TOPIC gets a hub.s log, gossiplog\.connect in"
     ):
         log.pull("wss://hub.example.org/?token=secret")
-    with pytest.raises(TypeError, match="a Log, or the path or the URL of one, not int"):
+    with pytest.raises(
+        TypeError, match=r"pull takes a Log, such as `blocking` of an AsyncLog, or the path or URL of one, not int"
+    ):
         log.pull(7)  # type: ignore[arg-type]
 
 
