@@ -46,6 +46,15 @@ def test_what_has_no_steps_shows_no_count(
     assert (" 0 " in before_the_time) is counts
 
 
+def test_calls_that_say_how_far_they_are(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with output.steps_of("Thinking") as advance:
+        advance(3, 7)
+        advance(5, 7)
+    assert "5/7" in terminal.getvalue()
+
+
 def test_an_exchange_shows_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -119,6 +128,8 @@ def test_a_look_that_fails_is_the_last(at_once: None, monkeypatch: pytest.Monkey
 def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
     with output.progress("Thinking", 2) as advance:
         advance(1)
+    with output.steps_of("Thinking") as say:
+        say(1, 2)
     with output.spinner("Thinking"):
         pass
     with output.watching("Thinking", lambda: pytest.fail("nobody looks")):

@@ -261,7 +261,7 @@ def test_rebuilds_run_in_batches_with_progress(full: Place, monkeypatch: pytest.
     monkeypatch.setattr(applying, "WORKING_SECONDS", -1.0)
     seen: list[tuple[int, int]] = []
     with App(1).open(full) as log:
-        log.rebuild(lambda *figures: seen.append(figures))
+        log.rebuild(progress=lambda *figures: seen.append(figures))
     assert seen == [(done, COUNT) for done in range(1, COUNT + 1)]
     assert rows(full) == expected(1)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,35 @@ def test_apply_must_run_when_it_is_called(function: Any) -> None:
         gossiplog.open(storage, "topic", apply=function)
     with pytest.raises(NotALog):
         storage.open(None, create=False)
+
+
+@pytest.mark.parametrize("progress", [coroutine, lambda done: None, 5])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda log, progress: log.info(progress=progress),
+        lambda log, progress: log.verify(progress=progress),
+        lambda log, progress: log.backup("copy.db", progress=progress),
+        lambda log, progress: log.rebuild(progress=progress),
+        lambda _, progress: gossiplog.open("other.db", "topic", progress=progress),
+        lambda _, progress: gossiplog.recover("log.db", "new.db", progress=progress),
+        lambda _, progress: gossiplog.repair("log.db", progress=progress),
+        lambda _, progress: gossiplog.rebase("log.db", "other.db", signer=[], progress=progress),
+    ],
+    ids=["info", "verify", "backup", "rebuild", "open", "recover", "repair", "rebase"],
+)
+def test_progress_is_looked_at_before_anything_is_done(
+    log: Log,
+    call: Callable[[Log, Any], object],
+    progress: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = {*tmp_path.iterdir()}
+    with pytest.raises(TypeError, match=r"^progress is "):
+        call(log, progress)
+    assert {*tmp_path.iterdir()} == before
 
 
 def test_what_cannot_be_called() -> None:

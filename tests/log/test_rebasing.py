@@ -239,7 +239,7 @@ def test_a_message_of_which_the_target_has_another_encoding_is_not_signed_again(
     target.insert(other)
     bad, good = write(path, ["bad", "good"])
     fates: list[Rebased] = []
-    result = rebase(path, target, bad, report=fates.append)
+    result = rebase(path, target, bad, on_rebased=fates.append)
     assert [each.fate for each in fates] == [Fate.HELD, Fate.DROPPED, Fate.SIGNED]
     assert fates[0].new == other.id
     assert payloads(path) == [{"a": 1}, "good"]
@@ -341,10 +341,12 @@ def test_a_dry_run_changes_nothing_and_names_the_ids_that_would_be(path: Path, t
     bad, *_ = write(path, ["bad", "good", "good too"])
     before = content(path)
     planned, done = list[Rebased](), list[Rebased]()
-    plan = rebase(path, target, bad, dry_run=True, report=planned.append)
+    plan = rebase(path, target, bad, dry_run=True, on_rebased=planned.append)
     assert (plan.former, plan.generation, plan.messages) == (None, 0, 3)
     assert content(path) == before
-    result = rebase(path, target, bad, report=done.append)
+    steps: list[tuple[int, int]] = []
+    result = rebase(path, target, bad, on_rebased=done.append, progress=lambda *figures: steps.append(figures))
+    assert steps == [(3, 3)]
     assert result.signed == plan.signed
     assert done == planned
     assert result.messages == plan.messages

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import gossiplog.log
-from gossiplog.cli.output import progress
+from gossiplog.cli.output import steps_of
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError, TreeError
 from gossiplog.log.log import replica_of
 from gossiplog.reprs import counted, listed
@@ -68,8 +68,8 @@ def find_contents(
                 replica_of(log).check_appendable()
                 yield Finding("messages", Severity.NOTE, "not verified (--quick)")
             else:
-                with progress("Verifying", len(log)) as advance:
-                    verified = log.verify(advance)
+                with steps_of("Verifying", len(log)) as advance:
+                    verified = log.verify(progress=advance)
                 yield Finding("messages", Severity.FINE, f"{counted(verified.messages, 'message')}, all sound")
         yield _find_application(location)
     except (NewerSchema, OlderSchema) as error:

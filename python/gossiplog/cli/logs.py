@@ -23,7 +23,7 @@ from gossiplog.cli.output import (
     note,
     occasional,
     printable,
-    progress,
+    steps_of,
 )
 from gossiplog.cli.places import LogPlace
 from gossiplog.errors import (
@@ -321,8 +321,8 @@ def info(
 ) -> None:
     """Show what a log holds: topic, messages, heads, root, authors, bytes, and the clock that the next message has."""
     output = Output(json)
-    with open_log(path, unlocked=True) as log, progress("Counting authors", len(log)) as advance:
-        found = log.info(advance)
+    with open_log(path, unlocked=True) as log, steps_of("Counting authors", len(log)) as advance:
+        found = log.info(progress=advance)
     by_author = sorted(found.by_author.items(), key=lambda item: (-item[1].bytes, item[0])) if authors else []
     root = {"level": found.root.level, "hash": found.root.hash.hex()}
     rebuild = None
@@ -368,8 +368,8 @@ def info(
 def verify(path: LogPath, json: Json = False) -> None:
     """Check every message and signature of a log, its tree and its indexes; end with status 1 if anything is wrong."""
     output = Output(json)
-    with open_log(path, unlocked=True) as log, progress("Verifying", len(log)) as advance, Stopwatch() as watch:
-        verified = log.verify(advance)
+    with open_log(path, unlocked=True) as log, steps_of("Verifying", len(log)) as advance, Stopwatch() as watch:
+        verified = log.verify(progress=advance)
     if output.json:
         root = {"level": verified.root.level, "hash": verified.root.hash.hex()}
         forks = [{"author": fork.author, "messages": fork.messages, "first": fork.first} for fork in verified.forks]
@@ -417,7 +417,7 @@ def recover(
         check_no_log(new)
     elif new.location.exists() and not _is_empty(new.location):
         raise StorageError(f"{new} is there already")
-    with progress("Recovering") as advance, Stopwatch() as watch:
+    with steps_of("Recovering") as advance, Stopwatch() as watch:
         recovered = gossiplog.recover(file, new.location, accept_loss=accept_loss, progress=advance)
     # What only lacks parents is whole: one damaged message has as many descendants as came after it.
     damaged = [refusal for refusal in recovered.refused if not isinstance(refusal[1], MissingParents)]
@@ -484,7 +484,7 @@ def backup(
     """
     output = Output(json)
     with open_log(path, unlocked=True) as log, Stopwatch() as watch, occasional("Copying") as advance:
-        messages = log.backup(target, advance)
+        messages = log.backup(target, progress=advance)
     size = target.stat().st_size
     restores = isinstance(path.location, PostgresURL)
     if output.json:
@@ -549,7 +549,7 @@ def rebuild(
         ):
             # Where one is due, it has run as the log was opened.
             if not is_due:
-                log.rebuild(advance)
+                log.rebuild(progress=advance)
     if output.json:
         done = {"log": str(path), "messages": messages, "rebuilt": functions is not None, "requested": is_requested}
         output.record(done | {"seconds": round(watch.seconds, 6)})

@@ -245,6 +245,21 @@ def progress(description: str, total: int | None = None) -> Iterator[Callable[[i
 
 
 @contextmanager
+def steps_of(description: str, total: int | None = None) -> Iterator[Callable[[int, int], None]]:
+    """As `progress`, for calls that say themselves how far they are.
+
+    Args:
+        description: what is being done.
+        total: how many steps there are, where that is known before.
+
+    Yields:
+        A function to call with the numbers of steps that are done and of all steps.
+    """
+    with _shown(description, total, _DONE_OF_ALL) as update:
+        yield lambda done, total: update(completed=done, total=total)
+
+
+@contextmanager
 def exchange(description: str) -> Iterator[Callable[[int, int, bool], None]]:
     """As `progress`, for messages that come and go; where stderr is no terminal, a line on it now and then.
 

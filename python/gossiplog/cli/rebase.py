@@ -13,7 +13,7 @@ import typer
 
 from gossiplog.cli.keys import load_signer
 from gossiplog.cli.logs import LogPath
-from gossiplog.cli.output import Json, Output, Stopwatch, note, printable, spinner
+from gossiplog.cli.output import Json, Output, Stopwatch, note, printable, steps_of
 from gossiplog.cli.sync.command import CaFile, TokenFile, check_source
 from gossiplog.errors import RebaseError
 from gossiplog.log.rebasing import Fate, Rebased, rebase_command
@@ -93,7 +93,7 @@ def rebase(
     with ExitStack() as stack:
         lines = None if mapping is None or dry_run else stack.enter_context(_MappingFile(mapping))
 
-        def report(rebased: Rebased) -> None:
+        def note_rebased(rebased: Rebased) -> None:
             if dry_run and output.json:
                 output.record(_fields(rebased))
             elif dry_run and len(rows) <= _ROWS:
@@ -103,7 +103,7 @@ def rebase(
 
         watch = stack.enter_context(Stopwatch())
         try:
-            with spinner(f"{path} ← {target}"):
+            with steps_of(f"{path} ← {target}") as advance:
                 result = maintenance.rebase(
                     path.location,
                     onto,
@@ -113,7 +113,8 @@ def rebase(
                     dry_run=dry_run,
                     token_file=token_file,
                     ca_file=ca_file,
-                    report=report,
+                    on_rebased=note_rebased,
+                    progress=advance,
                 )
         except RebaseError as error:
             if not error.authors:

@@ -9,7 +9,7 @@ import typer
 
 from gossiplog._core import redacted_url
 from gossiplog.cli.logs import AcceptLoss, LogPath
-from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, progress
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note, printable, steps_of
 from gossiplog.cli.sync.command import CaFile, TokenFile, check_no_hub_options, check_source
 from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.reprs import counted, listed
@@ -50,7 +50,7 @@ def repair(
     from gossiplog.net import maintenance
 
     try:
-        with progress("Repairing") as advance, Stopwatch() as watch:
+        with steps_of("Repairing") as advance, Stopwatch() as watch:
             repaired = maintenance.repair(
                 path.location, source, token_file=token_file, ca_file=ca_file, accept_loss=accept_loss, progress=advance
             )

@@ -19,7 +19,7 @@ from gossiplog.log.forks import Forks
 from gossiplog.log.reading import keys_at, named_by_key
 from gossiplog.reference.ancestors import MAX_SHORTCUT, link_distances, write_links
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Position, Reader
+from gossiplog.storage.base import Position, Progress, Reader
 
 MOST_PROBLEMS = 1000
 _PAGE = 4096
@@ -127,18 +127,18 @@ class ArrivalCheck:
         # Sound messages that are not under their keys, which messages name as their parents.
         self._misplaced: dict[bytes, int] = {}
 
-    def run(self, first: int, last: int, progress: Callable[[int], object] | None = None) -> None:
+    def run(self, first: int, last: int, progress: Progress | None = None) -> None:
         """Check the messages with sequences from `first` to `last`.
 
         Args:
             first: 1 or more.
             last: of a message of the state.
-            progress: called with the number of messages checked since it was called before.
+            progress: `progress(done, total)` is called with numbers of messages.
 
         Raises:
             StorageError: the database cannot be read; CorruptLog where its file is damaged.
         """
-        checked = first - 1
+        checked, done = first - 1, 0
         while checked < last:
             with self._storage.reader() as reader:
                 rows = [row for row in reader.arrivals(checked, _PAGE) if row[0] <= last]
@@ -160,8 +160,9 @@ class ArrivalCheck:
                     # The sequence of a damaged row may be any number.
                     own = [sequence for sequence, _ in rows]
                 self.children.stored += len(reader.children(own, 1, self._indexed))
+            done += len(rows)
             if progress is not None:
-                progress(len(rows))
+                progress(done, last - first + 1)
             checked = rows[-1][0]
         if checked != last:
             self._say("order", f"the last message has the sequence {checked}; {last} is expected")

@@ -6,7 +6,7 @@ against its leaves. The tree that this process works with is held against one th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from gossiplog import core
@@ -26,7 +26,7 @@ from gossiplog.log.results import VerifyResult
 from gossiplog.log.state import State, check_index, replayed, stored_state
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
-from gossiplog.storage.base import DiskFailure, Reader
+from gossiplog.storage.base import DiskFailure, Progress, Reader
 
 # Of level 1, between whose keys leaves are read together: about 4,096 leaves.
 _NODES = 128
@@ -37,10 +37,10 @@ class Audit:
 
     Args:
         held: the state of the log that this process works with.
-        progress: called with the number of messages checked since it was called before.
+        progress: `progress(done, total)` is called with numbers of messages.
     """
 
-    def __init__(self, storage: Storage, topic: str, held: State, progress: Callable[[int], object] | None) -> None:
+    def __init__(self, storage: Storage, topic: str, held: State, progress: Progress | None) -> None:
         self._storage = storage
         self._topic = topic
         self._held = held

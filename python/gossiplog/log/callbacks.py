@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import inspect
 
+from gossiplog.storage.base import Progress
+
 _LATER = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+
+
+def check_progress(progress: Progress | None) -> None:
+    """Check the `progress` of a call.
+
+    Raises:
+        TypeError: it cannot be called with two numbers, or its body would not run.
+    """
+    if progress is not None:
+        check_runs("progress", progress, "done", "total")
 
 
 def check_runs(name: str, function: object, *arguments: str) -> None:

@@ -21,9 +21,10 @@ from gossiplog.errors import (
 from gossiplog.log.appending import Wanted, append_each, check_payloads, prepared_run
 from gossiplog.log.applying import Application, Applier
 from gossiplog.log.blocking import warn_on_event_loop
+from gossiplog.log.callbacks import check_progress
 from gossiplog.log.following import CommitNotifier, Subscription, check_subscription
 from gossiplog.log.heads import Heads
-from gossiplog.log.paging import Source, all_messages, bounds, by_author, check_limit, messages_between
+from gossiplog.log.paging import Source, all_messages, bounds, by_author, check_limit, messages_between, total_by_author
 from gossiplog.log.past import Past
 from gossiplog.log.payloads import P, payloads
 from gossiplog.log.reading import (
@@ -36,7 +37,7 @@ from gossiplog.log.reading import (
     rows_of_sequences,
 )
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Info, InsertResult, PullResult, VerifyResult, Written
+from gossiplog.log.results import Info, InsertResult, PullResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.view import LogView
 from gossiplog.log.walks import child_sequences, ids_of_children, walk_back, walk_forward
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _PAGE = 256
-_NOTHING = Written(0, 0)
 _OPEN_ASYNC = "async with gossiplog.open_async(...) as log"
 
 
@@ -585,22 +585,18 @@ class Log(Generic[P]):
 
     # The log as a whole
 
-    def info(self, progress: Callable[[int], object] | None = None) -> Info:
+    def info(self, *, progress: Progress | None = None) -> Info:
         """Return the log in figures. Counting what its authors wrote reads every message.
 
         Args:
-            progress: called with the number of messages read since it was called before.
+            progress: `progress(done, total)` is called with numbers of messages.
         """
+        check_progress(progress)
         if self._waits:
             warn_on_event_loop("Log.info", "`await log.info(...)`")
         state = self._states.current()
         position = self._replica.position()
-        written: dict[str, Written] = {}
-        for number, message in enumerate(all_messages(self._source, False, state.count), 1):
-            before = written.get(message.author, _NOTHING)
-            written[message.author] = Written(before.messages + 1, before.bytes + len(message.value))
-            if progress is not None and (number % _PAGE == 0 or number == state.count):
-                progress((number - 1) % _PAGE + 1)
+        written = total_by_author(self._source, state.count, progress)
         return Info(
             topic=self.topic,
             messages=state.count,
@@ -617,11 +613,11 @@ class Log(Generic[P]):
             rebuild_requested=position.rebuild == REBUILD_REQUESTED,
         )
 
-    def verify(self, progress: Callable[[int], object] | None = None) -> VerifyResult:
+    def verify(self, *, progress: Progress | None = None) -> VerifyResult:
         """Check everything that is stored: every message and its signature, all indexes, the tree.
 
         Args:
-            progress: called with the number of messages checked since it was called before.
+            progress: `progress(done, total)` is called with numbers of messages.
 
         Returns:
             What was found sound, and which authors forked, which is no damage.
@@ -629,6 +625,7 @@ class Log(Generic[P]):
         Raises:
             CorruptLog: something is wrong; it lists what. `gossiplog.repair` takes sound values from a replica.
         """
+        check_progress(progress)
         if self._waits:
             warn_on_event_loop("Log.verify", "`await log.verify(...)`")
         # Here, because it imports the reference implementation.
@@ -636,7 +633,7 @@ class Log(Generic[P]):
 
         return Audit(self._storage, self.topic, self._states.newest, progress).run()
 
-    def backup(self, path: str | os.PathLike[str], progress: Progress | None = None) -> int:
+    def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
         """Copy the log to a new file, with the application's tables. Others may write to it meanwhile.
 
         The copy is the log as it was at one moment. It gets its name when it is whole and on the disk. Nothing is
@@ -652,13 +649,14 @@ class Log(Generic[P]):
         Raises:
             StorageError: there is a file of the name, or it cannot be written; or the log is a MemoryStorage.
         """
+        check_progress(progress)
         if self._waits:
             warn_on_event_loop("Log.backup", "`await log.backup(...)`")
         target = text_path(path)
         check_is_file(target)
         return self._storage.backup(target, progress)
 
-    def rebuild(self, progress: Progress | None = None) -> None:
+    def rebuild(self, *, progress: Progress | None = None) -> None:
         """Build the application's tables anew: run `setup`, and then `apply` over all messages from the first.
 
         It runs in batches, each in a transaction, between which others may write, and readers see tables that are not
@@ -677,6 +675,7 @@ class Log(Generic[P]):
             StorageError: the log is read-only.
             Exception: whatever `setup` raises. The rebuild stays requested.
         """
+        check_progress(progress)
         if self._waits:
             warn_on_event_loop("Log.rebuild", "`await log.rebuild(...)`")
         self._applier.rebuild(progress)

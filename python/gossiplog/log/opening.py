@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from gossiplog.errors import LossWarning
 from gossiplog.log.applying import Apply, Setup, application
+from gossiplog.log.callbacks import check_progress
 from gossiplog.log.log import Log
 from gossiplog.log.payloads import P
 from gossiplog.message import check_topic
@@ -161,7 +162,7 @@ def open(
             can be made.
         StorageError: the location is of no known kind, or cannot be opened.
         TypeError: a location that is no path, a topic that is no text, a `payload` of no known kind, or a coroutine or
-            generator function, whose body would not run, as `apply`, `setup` or `payload`.
+            generator function, whose body would not run, as `apply`, `setup`, `payload` or `progress`.
         ValueError: `read_only` with `apply`, which writes, or with a storage, which has a setting of its own; a version
             below 1; `setup` or a version without `apply`; `check_others=False` without `payload`.
         Exception: whatever `setup` raises. Nothing has changed then.
@@ -185,6 +186,7 @@ def open(
         raise ValueError("apply writes to the log's database: it cannot be given with read_only")
     if not check_others and payload is None:
         raise ValueError("check_others=False changes what `payload` checks: give `payload`, or leave check_others out")
+    check_progress(progress)
     given = application(apply, apply_version, setup)
     storage = storage_at(location, synchronous, read_only=read_only, accept_loss=accept_loss)
     stored = storage.open(topic, create, progress)

@@ -34,6 +34,7 @@ from gossiplog.log.results import RebaseResult
 from gossiplog.message import MAX_PARENTS, MAX_VALUE_LENGTH, key_of
 from gossiplog.reprs import frozen, listed
 from gossiplog.signer import Signer
+from gossiplog.storage.base import Progress
 from gossiplog.storage.location import Location, replacement_at
 from gossiplog.storage.sqlite.storage import SQLiteStorage
 
@@ -76,9 +77,9 @@ class Rebased:
         >>> slip = log.append("a slip")
         >>> log.close()
         >>> hub = gossiplog.open("hub.db", "org.example.notes")
-        >>> def report(rebased):
+        >>> def show(rebased):
         ...     print(rebased.old.payload, rebased.fate.value, rebased.new)
-        >>> result = gossiplog.rebase("notes.db", hub, [slip.id], signer=alice, dry_run=True, report=report)
+        >>> result = gossiplog.rebase("notes.db", hub, [slip.id], signer=alice, dry_run=True, on_rebased=show)
         a slip dropped None
     """
 
@@ -172,6 +173,11 @@ class Rebase:
                 kept.add(key)
                 kept.update(parent for parent in each.parents if parent in self._lacking)
         return kept
+
+    @property
+    def total(self) -> int:
+        """How many messages the target lacks."""
+        return len(self._lacking)
 
     def messages(self) -> Iterator[Rebased]:
         """Yield what becomes of each message that the target lacks, parents first.
@@ -294,7 +300,8 @@ def rebase_file(
     *,
     drop_descendants: bool = False,
     dry_run: bool = False,
-    report: Callable[[Rebased], object] = lambda rebased: None,
+    on_rebased: Callable[[Rebased], object] | None = None,
+    progress: Progress | None = None,
 ) -> RebaseResult:
     """Rebase a log; see `gossiplog.rebase`.
 
@@ -305,7 +312,8 @@ def rebase_file(
         signers: of the messages that are signed anew.
         drop_descendants: as `Rebase` has it.
         dry_run: whether everything stays as it is.
-        report: is called with what becomes of each message that the target lacks, parents first.
+        on_rebased: is called with what becomes of each message that the target lacks, parents first.
+        progress: `progress(done, total)` is called with numbers of these messages.
     """
     drop = list(drop)
     replacement = replacement_at(location, ".rebasing")
@@ -320,9 +328,12 @@ def rebase_file(
             rebase = Rebase(log, new, drop, signers, drop_descendants=drop_descendants)
             counts, mapping, same_payload = dict.fromkeys(Fate, 0), {}, {}
             batch: list[bytes] = []
-            for each in rebase.messages():
+            for done, each in enumerate(rebase.messages(), 1):
                 counts[each.fate] += 1
-                report(each)
+                if on_rebased is not None:
+                    on_rebased(each)
+                if progress is not None and (done % _BATCH == 0 or done == rebase.total):
+                    progress(done, rebase.total)
                 if each.fate is Fate.SIGNED and each.new is not None:
                     mapping[each.old.id] = each.new
                 if each.same_payload is not None:

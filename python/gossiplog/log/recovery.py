@@ -9,7 +9,7 @@ import math
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NewerSchema, OlderSchema, StorageError
 from gossiplog.files import explain_denial, publish, sync
 from gossiplog.log.blocking import warn_of_whole_log
+from gossiplog.log.callbacks import check_progress
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import Log, replica_of
 from gossiplog.log.opening import open
@@ -24,6 +25,7 @@ from gossiplog.log.remains import Remains, SoundValues, find_damaged, is_own_sch
 from gossiplog.log.results import RecoverResult
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage
+from gossiplog.storage.base import Progress
 from gossiplog.storage.location import Location, storage_at
 from gossiplog.storage.sqlite import salvage, write_ahead_log
 from gossiplog.storage.sqlite.commit_count import CommitCount, describe_former, describe_left, describe_loss
@@ -36,7 +38,7 @@ def recover(
     new: Location | Storage,
     *,
     accept_loss: bool = False,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> RecoverResult:
     """Make a log of the messages of a damaged one that are valid and descend from no lost one.
 
@@ -50,7 +52,7 @@ def recover(
             file gets its name when it is complete.
         accept_loss: whether to go on where acknowledged messages are gone from the end of the log. Otherwise the error
             says how many messages the new log would have.
-        progress: called with the number of messages read since it was called before.
+        progress: `progress(done, total)` is called with numbers of messages.
 
     Raises:
         TopicMismatch: there is a log at `new`, of another topic.
@@ -60,6 +62,7 @@ def recover(
             replaced, and a program has the former one open. No new log was made.
         StorageError: a program has the log open; or one of the files cannot be read or written: the error says how many
             messages are in the new log, if it was there before.
+        TypeError: a `progress` that cannot be called so.
 
     Examples:
         >>> messages = log.append_many(["one", "two"])
@@ -68,6 +71,7 @@ def recover(
         >>> result.inserted, result.refused
         (2, ())
     """
+    check_progress(progress)
     warn_of_whole_log("gossiplog.recover")
     path = find_damaged(damaged)
     target = storage_at(new)

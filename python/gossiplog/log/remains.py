@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gossiplog import core
 from gossiplog.errors import CorruptLog, GossipLogError, InvalidMessage, NotALog, StorageError, TopicMismatch
 from gossiplog.message import key_of
 from gossiplog.reprs import frozen
+from gossiplog.storage.base import Progress
 from gossiplog.storage.location import named_by
 from gossiplog.storage.postgres.url import PostgresURL
 from gossiplog.storage.sqlite import salvage, write_ahead_log
@@ -109,7 +110,7 @@ def find_damaged(location: str | os.PathLike[str], *, has_source: bool = False) 
 
 @contextmanager
 def open_remains(
-    path: Path, copy: Path, topic: str | None, progress: Callable[[int], object] | None
+    path: Path, copy: Path, topic: str | None, progress: Progress | None
 ) -> Iterator[tuple[sqlite3.Connection, Remains, salvage.Salvage]]:
     """Provide a database in which every table of a damaged log can be read, and what is left of the log there.
 
@@ -117,7 +118,7 @@ def open_remains(
         path: the log's file.
         copy: of its file, with what was committed to its write-ahead log. It may be changed, and a file is made beside.
         topic: of the source, None where there is none.
-        progress: called with the number of messages read since it was called before.
+        progress: `progress(done, total)` is called with numbers of messages.
 
     Raises:
         TopicMismatch: the messages have another topic than the source.
@@ -136,7 +137,7 @@ def read_remains(
     topic: str | None,
     *,
     acknowledged: int,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> Remains:
     """Read what is left of a log in a database; see `open_remains`.
 
@@ -145,7 +146,7 @@ def read_remains(
         salvaged: how it was made.
         topic: of the source, None where there is none.
         acknowledged: how many messages there were at least.
-        progress: called with the number of messages read since it was called before.
+        progress: `progress(done, total)` is called with numbers of messages.
     """
     return _Reading(base, topic, progress).read(salvaged, acknowledged)
 
@@ -297,7 +298,7 @@ class SoundValues:
 class _Reading:
     """Reads what is left of a log in a database; `read_remains` has the arguments."""
 
-    def __init__(self, base: sqlite3.Connection, topic: str | None, progress: Callable[[int], object] | None) -> None:
+    def __init__(self, base: sqlite3.Connection, topic: str | None, progress: Progress | None) -> None:
         self._base = base
         self._source_topic = topic
         self._progress = progress
@@ -387,7 +388,9 @@ class _Reading:
         """Find the sound values; return the keys that stand in several rows, with their sequences."""
         again: dict[bytes, list[int]] = {}
         found = self._found
-        last = -(2**63)
+        last, done = -(2**63), 0
+        # An index may have another number of rows than the table.
+        (total,) = self._base.execute("SELECT count(*) FROM gossiplog_messages NOT INDEXED").fetchone()
         while rows := self._base.execute(
             "SELECT rowid, CAST(seq AS INTEGER), CAST(value AS BLOB) FROM gossiplog_messages WHERE rowid > ?"
             " ORDER BY rowid LIMIT ?",
@@ -406,8 +409,9 @@ class _Reading:
                     found[key] = sequence
                     self._rows[key] = row
             last = rows[-1][0]
+            done += len(rows)
             if self._progress is not None:
-                self._progress(len(rows))
+                self._progress(done, total)
         return again
 
     def _leaves(self) -> Iterator[tuple[bytes, int, bytes]]:

@@ -49,6 +49,7 @@ from gossiplog.log.state import States
 from gossiplog.log.writing import Writer
 from gossiplog.reprs import last_counted, shell_path
 from gossiplog.storage import SQLiteStorage, Storage
+from gossiplog.storage.base import Progress
 from gossiplog.storage.location import Location, named_by, schema_replacement, storage_at
 from gossiplog.storage.postgres.url import PostgresURL
 from gossiplog.storage.sqlite import salvage, write_ahead_log
@@ -66,23 +67,23 @@ SourceLocation: TypeAlias = Log | Location | Fetch
 def repair_log(
     location: Location,
     source: SourceLocation | None = None,
-    progress: Callable[[int], object] | None = None,
     *,
     accept_loss: bool = False,
+    progress: Progress | None = None,
 ) -> RepairResult:
     """Repair the log in a file or in Postgres; arguments are as of `repair_file`."""
     named = named_by(location)
     if isinstance(named, PostgresURL):
-        return _repair_in_postgres(named, source, progress, accept_loss=accept_loss)
-    return repair_file(named, source, progress, accept_loss=accept_loss)
+        return _repair_in_postgres(named, source, accept_loss=accept_loss, progress=progress)
+    return repair_file(named, source, accept_loss=accept_loss, progress=progress)
 
 
 def _repair_in_postgres(
     url: PostgresURL,
     source: SourceLocation | None,
-    progress: Callable[[int], object] | None,
     *,
     accept_loss: bool,
+    progress: Progress | None,
 ) -> RepairResult:
     """Repair a log in Postgres: a copy of its rows, in a file, is repaired, and takes their place.
 
@@ -96,7 +97,7 @@ def _repair_in_postgres(
             return text.replace(shell_path(copy), shell_path(url.place)).replace(copy, url.place)
 
         try:
-            found = repair_file(copy, source, progress, accept_loss=accept_loss)
+            found = repair_file(copy, source, accept_loss=accept_loss, progress=progress)
         except CorruptLog as error:
             shown = [named(problem) for problem in error.problems]
             raise type(error)(shown, advice=named(error.advice), run=named(error.run)) from error
@@ -132,9 +133,9 @@ def _find_in_postgres(url: PostgresURL) -> list[str]:
 def repair_file(
     location: str | os.PathLike[str],
     source: SourceLocation | None = None,
-    progress: Callable[[int], object] | None = None,
     *,
     accept_loss: bool = False,
+    progress: Progress | None = None,
 ) -> RepairResult:
     """Repair the log in a file; see `gossiplog.repair`.
 
@@ -142,7 +143,7 @@ def repair_file(
         location: the path of the log's file.
         source: a replica that has what is damaged: a log or its file, or a function that is called with a log of the
             sound messages, and brings that up to date. None repairs what follows from the messages alone.
-        progress: is called with the number of messages read since it was called before.
+        progress: `progress(done, total)` is called with numbers of messages.
         accept_loss: whether messages may be lost, here and in the source, that no other descends from.
     """
     path = find_damaged(location, has_source=source is not None)
@@ -199,7 +200,7 @@ class _Repair:
         path: Path,
         folder: Path,
         descriptor: int,
-        progress: Callable[[int], object] | None,
+        progress: Progress | None,
         accept_loss: bool,
     ) -> None:
         self._path = path

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gossiplog.log import Log
 from gossiplog.log.blocking import calling_back, warn_of_whole_log
+from gossiplog.log.callbacks import check_progress
 from gossiplog.log.rebasing import Rebased, rebase_file
 from gossiplog.log.repair import repair_log
 from gossiplog.log.results import RebaseResult, RepairResult
 from gossiplog.net.arguments import check_callbacks
 from gossiplog.net.fetching import fetch_from
 from gossiplog.signer import Signer, check_signer
+from gossiplog.storage.base import Progress
 from gossiplog.storage.location import Location
 
 
@@ -24,7 +26,7 @@ def repair(
     token_file: str | os.PathLike[str] | None = None,
     ca_file: str | os.PathLike[str] | None = None,
     accept_loss: bool = False,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> RepairResult:
     """Repair a log that no program has open.
 
@@ -42,7 +44,7 @@ def repair(
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
         accept_loss: whether to go on without messages that are lost here and in the source. Those that others descend
             from are never accepted: `recover` makes a log without them.
-        progress: is called with the number of messages read since it was called before.
+        progress: `progress(done, total)` is called with numbers of messages.
 
     Returns:
         What was damaged, and what became of it. A sound log is left as it is, and the count of acknowledged messages
@@ -54,6 +56,7 @@ def repair(
             The log is as it was.
         TopicMismatch: the source is a log or a file of another topic.
         ValueError: the source begins with http:// or https://.
+        TypeError: a `progress` that cannot be called so.
         RuntimeError: an event loop runs on this thread, and the source is a hub or a peer. Nothing has changed.
         NotALog: there is no log; or only its count is left, and the source, a hub or a peer, is asked by topic.
         StorageError: another program has the log open, or a file cannot be read or written.
@@ -71,11 +74,11 @@ def repair(
         >>> result.messages, result.damaged
         (1, ())
     """
-    check_callbacks(progress=progress)
+    check_progress(progress)
     warn_of_whole_log("gossiplog.repair")
     fetch = fetch_from(source, token, token_file, ca_file)
     with calling_back():
-        return repair_log(location, fetch or source, progress, accept_loss=accept_loss)
+        return repair_log(location, fetch or source, accept_loss=accept_loss, progress=progress)
 
 
 def rebase(
@@ -89,7 +92,8 @@ def rebase(
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     ca_file: str | os.PathLike[str] | None = None,
-    report: Callable[[Rebased], object] = lambda rebased: None,
+    on_rebased: Callable[[Rebased], object] | None = None,
+    progress: Progress | None = None,
 ) -> RebaseResult:
     """Sign anew, on top of another log, what its own authors have written to a log and the other one lacks.
 
@@ -115,13 +119,15 @@ def rebase(
         token: the text of the hub's bearer token, if it asks for one.
         token_file: the file that has it, instead of `token`.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
-        report: is called with what becomes of each message that the target lacks, parents first.
+        on_rebased: is called with what becomes of each message that the target lacks, parents first.
+        progress: `progress(done, total)` is called with numbers of the messages that the target lacks.
 
     Raises:
         RebaseError: the target has a message that is to be dropped, or other authors have written on top of one; its
             `ids` say which.
         DecodeError: text that is no id.
         ValueError: the target begins with http:// or https://.
+        TypeError: an `on_rebased` or a `progress` that cannot be called so, or a signer that is no Signer.
         RuntimeError: an event loop runs on this thread, and the target is a hub or a peer. Nothing has changed.
         UnknownMessage: a message to drop is not in the log.
         NotALog: there is no such file, or it holds no log.
@@ -146,7 +152,8 @@ def rebase(
         ...     print([message.payload for message in log])
         ['one', 'two']
     """
-    check_callbacks(report=report)
+    check_callbacks(on_rebased=on_rebased)
+    check_progress(progress)
     warn_of_whole_log("gossiplog.rebase")
     signers = [signer] if isinstance(signer, Signer) else list(signer)
     for each in signers:
@@ -159,5 +166,6 @@ def rebase(
             signers,
             drop_descendants=drop_descendants,
             dry_run=dry_run,
-            report=report,
+            on_rebased=on_rebased,
+            progress=progress,
         )

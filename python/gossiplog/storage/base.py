@@ -56,12 +56,17 @@ Examples:
 """
 ScanColumn: TypeAlias = Literal["seq", "key", "value"]
 Progress: TypeAlias = Callable[[int, int], object]
-"""Called with the messages that an upgrade has gone through, and with all that there are.
+"""Called as `progress(done, total)`, now and then: with the messages that are done, or pages of a backup, and with all.
+
+A call raises TypeError before it does anything where its `progress` cannot be called so.
 
 Examples:
     >>> def progress(done: int, total: int) -> None:
     ...     print(f"{done} of {total}")
-    >>> gossiplog.open("other.db", "org.example.notes", progress=progress).close()
+    >>> result = log.verify(progress=progress)
+    >>> message = log.append("one")
+    >>> result = log.verify(progress=progress)
+    1 of 1
 """
 
 

@@ -29,7 +29,7 @@ async def test_one_that_is_cancelled_ends_at_its_next_look() -> None:
         try:
             for number in range(5):
                 steps.append(number)
-                report(number)
+                report(number, 5)
                 begun.set()
                 cancelled.wait(60)
         finally:

@@ -147,15 +147,15 @@ async def test_copies_and_tables(tmp_path: Path, signer: Signer) -> None:
         apply=lambda message, _: seen.append(message.payload),
     ) as log:
         await log.append_many([1, 2])
-        assert await log.backup(copy, note) == 2
-        await log.rebuild(note)
-        await log.info(note)
-        await log.verify(note)
+        assert await log.backup(copy, progress=note) == 2
+        await log.rebuild(progress=note)
+        await log.info(progress=note)
+        await log.verify(progress=note)
         # They are called soon.
         while len(steps) < 4:
             await anyio.sleep(0)
     assert seen == [1, 2]
-    assert steps[-2:] == [(2,), (2,)]
+    assert steps[-2:] == [(2, 2), (2, 2)]
     async with gossiplog.open_async(copy) as log:
         assert await log.count() == 2
 

@@ -64,7 +64,7 @@ def test_a_copy_is_one_file_with_everything(path: Path, copy: Path) -> None:
     seen: list[tuple[int, int]] = []
     with opened(path) as log:
         log.append(100)
-        assert log.backup(copy, lambda *figures: seen.append(figures)) == 101
+        assert log.backup(copy, progress=lambda *figures: seen.append(figures)) == 101
         assert [file.name for file in copy.parent.iterdir()] == ["copy.db"]
         assert seen[-1][0] == seen[-1][1] > 0
         assert identity(copy) != identity(path)
@@ -121,7 +121,7 @@ def test_what_is_written_between_two_pages_is_not_in_the_copy(
 ) -> None:
     monkeypatch.setattr(backup, "_PAGES", 1)
     with opened(path) as log, opened(path) as other:
-        assert log.backup(copy, lambda done, total: other.append(done)) == 100
+        assert log.backup(copy, progress=lambda done, total: other.append(done)) == 100
         assert len(log) > 100
     with gossiplog.open(copy) as restored:
         assert restored.verify().messages == notes(copy) == 100
@@ -162,7 +162,7 @@ def test_nothing_is_overwritten(path: Path, copy: Path, make: Callable[[Path], N
 
 def test_nothing_is_overwritten_that_another_program_makes_meanwhile(path: Path, copy: Path) -> None:
     with opened(path) as log, pytest.raises(StorageError, match="is there already"):
-        log.backup(copy, lambda done, total: copy.write_text("precious"))
+        log.backup(copy, progress=lambda done, total: copy.write_text("precious"))
     assert copy.read_text() == "precious"
     assert [file.name for file in copy.parent.iterdir()] == ["copy.db"]
 
@@ -178,7 +178,7 @@ def test_an_exception_leaves_nothing(path: Path, copy: Path) -> None:
 
     with opened(path) as log:
         with pytest.raises(KeyboardInterrupt):
-            log.backup(copy, fail)
+            log.backup(copy, progress=fail)
         assert list(copy.parent.iterdir()) == []
         assert log.backup(copy) == 100
 

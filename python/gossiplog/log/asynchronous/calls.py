@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gossiplog.event_loop import caller
+from gossiplog.log.callbacks import check_progress
+from gossiplog.storage.base import Progress
 from gossiplog.threads import run_in_thread
 
 _Result = TypeVar("_Result")
@@ -39,13 +41,14 @@ class Stop:
             self.check()
             yield item
 
-    def reporting(self, progress: Callable[..., object] | None) -> Callable[..., None]:
+    def reporting(self, progress: Progress | None) -> Progress:
         """Return a function for a call to report its progress by: it calls the application's on the event loop."""
+        check_progress(progress)
 
-        def report(*numbers: Any) -> None:
+        def report(done: int, total: int) -> None:
             self.check()
             if progress is not None:
-                self._call_soon(progress, *numbers)
+                self._call_soon(progress, done, total)
 
         return report
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -170,27 +170,27 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
     # The log as a whole
 
-    async def info(self, progress: Callable[[int], object] | None = None) -> Info:
+    async def info(self, *, progress: Progress | None = None) -> Info:
         """Return the log in figures: see `Log.info`. `progress` is called on the event loop, soon after each step."""
-        return await run_stoppable(lambda stop: self.blocking.info(stop.reporting(progress)))
+        return await run_stoppable(lambda stop: self.blocking.info(progress=stop.reporting(progress)))
 
-    async def verify(self, progress: Callable[[int], object] | None = None) -> VerifyResult:
+    async def verify(self, *, progress: Progress | None = None) -> VerifyResult:
         """Check everything that is stored: see `Log.verify`. `progress` is called on the event loop, soon after."""
-        return await run_stoppable(lambda stop: self.blocking.verify(stop.reporting(progress)))
+        return await run_stoppable(lambda stop: self.blocking.verify(progress=stop.reporting(progress)))
 
-    async def backup(self, path: str | os.PathLike[str], progress: Progress | None = None) -> int:
+    async def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
         """Copy the log to a new file: see `Log.backup`. `progress` is called on the event loop, soon after each step.
 
         If it is cancelled, there is no file of the name.
         """
-        return await run_stoppable(lambda stop: self.blocking.backup(path, stop.reporting(progress)))
+        return await run_stoppable(lambda stop: self.blocking.backup(path, progress=stop.reporting(progress)))
 
-    async def rebuild(self, progress: Progress | None = None) -> None:
+    async def rebuild(self, *, progress: Progress | None = None) -> None:
         """Build the application's tables anew: see `Log.rebuild`. `progress` is called on the event loop, soon after.
 
         If it is cancelled, it stays requested, and whoever opens the log with `apply` goes on.
         """
-        await run_stoppable(lambda stop: self.blocking.rebuild(stop.reporting(progress)))
+        await run_stoppable(lambda stop: self.blocking.rebuild(progress=stop.reporting(progress)))
 
     async def is_rebuilding(self) -> bool:
         """Return whether a rebuild of the application's tables was requested or has not ended."""
