@@ -5,15 +5,15 @@ Python lists what each inherits.
 
 - a log: open, rebase, repair, recover, Log, LogView, Subscription, SignedMessage, Signer, default_key_path, CID, Node
 - a log in coroutines: open_async, AsyncLog, AsyncLogOpening, AsyncLogView, AsyncSubscription
-- what its methods return: Arrivals, Info, Written, InsertResult, PullResult, RebaseResult, RecoverResult, RepairResult,
-  VerifyResult, Fork
+- what its methods return: Arrivals, AuthorTotals, InsertResult, LogInfo, PullResult, RebaseResult, RecoverResult,
+  RepairResult, VerifyResult, Fork
 - tables in step with a log: Apply, Setup, ApplyTransaction, Rows
 - data types over a log, in `gossiplog.types`: Counter, List, Map, Register, Set, and Objects, of several on one log
 - where a log is stored: Storage, SQLiteStorage, MemoryStorage
 - between machines: connect, Client, Hub, Peer, PeerInfo, serve
 - who may use a hub, and how much: Access, Token, TLS, Limits
-- for annotations: Address, Counters, Fate, Identity, Latency, Location, Progress, Rebased, RouterName, Synchronous,
-  SyncStatistics, Tokens
+- for annotations: Address, Identity, Latency, Location, NetworkCounters, Progress, RebasedMessage, RebaseOutcome,
+  RouterName, Synchronous, SyncStatistics, Tokens
 - settings of the protocols: BroadcastConfig, GossipConfig, SyncServerConfig
 - what `on_event` is called with, Event: Committed, Connected, Defect, Disconnected, Failed, Grafted, MessagesRefused,
   Pruned, RefusalsReported, Rejected, Served, Subscribed, SyncEnded, SyncProgressed, SyncStarted, Unsubscribed
@@ -76,10 +76,11 @@ try:
     from gossiplog.log import (
         Apply,
         Arrivals,
+        AuthorTotals,
         Fork,
-        Info,
         InsertResult,
         Log,
+        LogInfo,
         LogView,
         PullResult,
         RebaseResult,
@@ -88,7 +89,6 @@ try:
         Setup,
         Subscription,
         VerifyResult,
-        Written,
         open,
     )
     from gossiplog.message import SignedMessage
@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from gossiplog.log.asynchronous.log import AsyncLog
     from gossiplog.log.asynchronous.opening import AsyncLogOpening, open_async
     from gossiplog.log.asynchronous.view import AsyncLogView
-    from gossiplog.log.rebasing import Fate, Rebased
+    from gossiplog.log.rebasing import RebasedMessage, RebaseOutcome
     from gossiplog.log.recovery import recover
     from gossiplog.net.client import Client, connect
     from gossiplog.net.event_stream import EventStream
@@ -141,7 +141,7 @@ if TYPE_CHECKING:
     from gossiplog.net.hub import Hub
     from gossiplog.net.maintenance import rebase, repair
     from gossiplog.net.peer import Peer
-    from gossiplog.net.replicator.telemetry import Counters, Latency
+    from gossiplog.net.replicator.telemetry import Latency, NetworkCounters
     from gossiplog.net.routing.kinds import RouterName
     from gossiplog.net.transport.limits import Limits
     from gossiplog.protocol.broadcast.config import BroadcastConfig
@@ -158,12 +158,12 @@ else:
         "gossiplog.log.asynchronous.log": ("AsyncLog",),
         "gossiplog.log.asynchronous.view": ("AsyncLogView",),
         "gossiplog.log.asynchronous.opening": ("AsyncLogOpening", "open_async"),
-        "gossiplog.log.rebasing": ("Fate", "Rebased"),
+        "gossiplog.log.rebasing": ("RebaseOutcome", "RebasedMessage"),
         "gossiplog.log.recovery": ("recover",),
         "gossiplog.net.host_service": ("Identity",),
         "gossiplog.net.http.access": ("Access", "Token", "Tokens"),
         "gossiplog.net.http.listener": ("Address",),
-        "gossiplog.net.replicator.telemetry": ("Counters", "Latency"),
+        "gossiplog.net.replicator.telemetry": ("NetworkCounters", "Latency"),
         "gossiplog.net.routing.kinds": ("RouterName",),
         "gossiplog.net.client": ("Client", "connect"),
         "gossiplog.net.events": (
@@ -221,6 +221,7 @@ __all__ = [
     "AsyncLogOpening",
     "AsyncLogView",
     "AsyncSubscription",
+    "AuthorTotals",
     "BlockingCallWarning",
     "BroadcastConfig",
     "Client",
@@ -229,7 +230,6 @@ __all__ = [
     "ConnectionLost",
     "CorruptLog",
     "CorruptSource",
-    "Counters",
     "CursorOutdated",
     "DecodeError",
     "Defect",
@@ -239,14 +239,12 @@ __all__ = [
     "EventStream",
     "EventsDropped",
     "Failed",
-    "Fate",
     "Fork",
     "GossipConfig",
     "GossipLogError",
     "Grafted",
     "Hub",
     "Identity",
-    "Info",
     "InsertResult",
     "InvalidMessage",
     "InvalidPayload",
@@ -256,6 +254,7 @@ __all__ = [
     "Location",
     "Log",
     "LogClosed",
+    "LogInfo",
     "LogReplaced",
     "LogView",
     "LogWentBack",
@@ -263,6 +262,7 @@ __all__ = [
     "MemoryStorage",
     "MessagesRefused",
     "MissingParents",
+    "NetworkCounters",
     "NetworkError",
     "NewerSchema",
     "Node",
@@ -275,8 +275,9 @@ __all__ = [
     "Pruned",
     "PullResult",
     "RebaseError",
+    "RebaseOutcome",
     "RebaseResult",
-    "Rebased",
+    "RebasedMessage",
     "RecoverResult",
     "RefusalsReported",
     "RefusedByPeer",
@@ -310,7 +311,6 @@ __all__ = [
     "UnknownMessage",
     "Unsubscribed",
     "VerifyResult",
-    "Written",
     "connect",
     "default_key_path",
     "open",

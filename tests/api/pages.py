@@ -21,17 +21,18 @@ TASKS = (
     ),
     (
         "Read",
-        "Log LogView AsyncLog AsyncLogView Subscription AsyncSubscription Arrivals Info Written Fork VerifyResult",
+        "Log LogView AsyncLog AsyncLogView Subscription AsyncSubscription Arrivals LogInfo AuthorTotals Fork"
+        " VerifyResult",
     ),
     ("Keep tables", "Apply Setup ApplyTransaction Rows types."),
     (
         "Replicate",
         "connect Client Peer PullResult PeerInfo Identity RouterName BroadcastConfig GossipConfig SyncServerConfig"
-        " SyncStatistics Counters Latency",
+        " SyncStatistics NetworkCounters Latency",
     ),
     ("Serve", "Hub serve Address Access Token Tokens TLS Limits"),
     ("Watch", "Event EventStream EventsDropped event:"),
-    ("Repair", "repair RepairResult recover RecoverResult rebase RebaseResult Rebased Fate"),
+    ("Repair", "repair RepairResult recover RecoverResult rebase RebaseResult RebasedMessage RebaseOutcome"),
     ("Handle errors", "error: errors."),
     ("Build on the parts", "lowlevel."),
 )

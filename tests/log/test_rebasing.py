@@ -18,7 +18,7 @@ import gossiplog
 from gossiplog import Log, RebaseError, RebaseResult, SignedMessage, Signer, UnknownMessage, core
 from gossiplog.errors import CorruptLog, CursorOutdated, DecodeError, TopicMismatch
 from gossiplog.log.log import replica_of
-from gossiplog.log.rebasing import Fate, Rebase, Rebased, rebase_command, rebase_file
+from gossiplog.log.rebasing import Rebase, RebasedMessage, RebaseOutcome, rebase_command, rebase_file
 from gossiplog.message import MAX_PARENTS, PARENTS_OF_MANY_HEADS
 from tests.strategies import alternative, repeatable
 
@@ -238,10 +238,10 @@ def test_a_message_of_which_the_target_has_another_encoding_is_not_signed_again(
     other = core.verify(alternative(shared.value), TOPIC)
     target.insert(other)
     bad, good = write(path, ["bad", "good"])
-    fates: list[Rebased] = []
-    result = rebase(path, target, bad, on_rebased=fates.append)
-    assert [each.fate for each in fates] == [Fate.HELD, Fate.DROPPED, Fate.SIGNED]
-    assert fates[0].new == other.id
+    outcomes: list[RebasedMessage] = []
+    result = rebase(path, target, bad, on_rebased=outcomes.append)
+    assert [each.outcome for each in outcomes] == [RebaseOutcome.HELD, RebaseOutcome.DROPPED, RebaseOutcome.SIGNED]
+    assert outcomes[0].new == other.id
     assert payloads(path) == [{"a": 1}, "good"]
     with gossiplog.open(path) as log:
         assert log.get(result.signed[good.id]).parents == (other.id,)
@@ -340,7 +340,7 @@ def test_a_dry_run_changes_nothing_and_names_the_ids_that_would_be(path: Path, t
     target.append("theirs")
     bad, *_ = write(path, ["bad", "good", "good too"])
     before = content(path)
-    planned, done = list[Rebased](), list[Rebased]()
+    planned, done = list[RebasedMessage](), list[RebasedMessage]()
     plan = rebase(path, target, bad, dry_run=True, on_rebased=planned.append)
     assert (plan.former, plan.generation, plan.messages) == (None, 0, 3)
     assert content(path) == before
@@ -556,5 +556,5 @@ def test_a_plan_writes_to_neither_log(path: Path, target: Log) -> None:
     bad, _ = write(path, ["bad", "good"])
     with gossiplog.open(path, read_only=True) as log:
         plan = Rebase(log, target, [bad.id], [US], drop_descendants=False)
-        assert [each.fate for each in plan.messages()] == [Fate.DROPPED, Fate.SIGNED]
+        assert [each.outcome for each in plan.messages()] == [RebaseOutcome.DROPPED, RebaseOutcome.SIGNED]
         assert (len(log), len(target)) == (2, 0)

@@ -16,7 +16,7 @@ from gossiplog.cli.logs import LogPath
 from gossiplog.cli.output import Json, Output, Stopwatch, note, printable, steps_of
 from gossiplog.cli.sync.command import CaFile, TokenFile, check_source
 from gossiplog.errors import RebaseError
-from gossiplog.log.rebasing import Fate, Rebased, rebase_command
+from gossiplog.log.rebasing import RebasedMessage, RebaseOutcome, rebase_command
 from gossiplog.message import ID_LENGTH
 from gossiplog.reprs import counted, listed
 from gossiplog.signer import Signer, default_key_path
@@ -89,16 +89,16 @@ def rebase(
         signers.append(load_signer(None))
     options = [part for file in key or () for part in ("--key", str(file))]
     options += _path_options(token_file=token_file, ca_file=ca_file)
-    rows: list[Rebased] = []
+    rows: list[RebasedMessage] = []
     with ExitStack() as stack:
         lines = None if mapping is None or dry_run else stack.enter_context(_MappingFile(mapping))
 
-        def note_rebased(rebased: Rebased) -> None:
+        def note_rebased(rebased: RebasedMessage) -> None:
             if dry_run and output.json:
                 output.record(_fields(rebased))
             elif dry_run and len(rows) <= _ROWS:
                 rows.append(rebased)
-            if lines is not None and rebased.fate is Fate.SIGNED:
+            if lines is not None and rebased.outcome is RebaseOutcome.SIGNED:
                 lines.write(rebased)
 
         watch = stack.enter_context(Stopwatch())
@@ -187,14 +187,14 @@ class _MappingFile:
         if kind is not None:
             self._path.unlink(missing_ok=True)
 
-    def write(self, rebased: Rebased) -> None:
+    def write(self, rebased: RebasedMessage) -> None:
         """Write a line."""
         print(json.dumps({"old": rebased.old.id, "new": rebased.new}), file=self._file)
 
 
-def _fields(rebased: Rebased) -> dict[str, Any]:
+def _fields(rebased: RebasedMessage) -> dict[str, Any]:
     return {
-        "fate": rebased.fate.value,
+        "fate": rebased.outcome.value,
         "old": rebased.old.id,
         "new": rebased.new,
         "author": rebased.old.author,
@@ -203,11 +203,11 @@ def _fields(rebased: Rebased) -> dict[str, Any]:
     }
 
 
-def _show(output: Output, rows: list[Rebased], summary: dict[str, Any]) -> None:
+def _show(output: Output, rows: list[RebasedMessage], summary: dict[str, Any]) -> None:
     # Lines and no table, which would split ids to fit the terminal.
-    width = max(len(fate.value) for fate in Fate)
+    width = max(len(outcome.value) for outcome in RebaseOutcome)
     for rebased in rows[:_ROWS]:
-        output.show(f"{rebased.fate.value:{width}}  {rebased.old.id}  {rebased.new or ''}".rstrip())
+        output.show(f"{rebased.outcome.value:{width}}  {rebased.old.id}  {rebased.new or ''}".rstrip())
     if len(rows) > _ROWS:
         output.show("and more")
     would = "would be " if summary["dry_run"] else ""

@@ -6,25 +6,26 @@ from gossiplog.log.log import Log
 from gossiplog.log.opening import open
 from gossiplog.log.results import (
     Arrivals,
+    AuthorTotals,
     Fork,
-    Info,
     InsertResult,
+    LogInfo,
     PullResult,
     RebaseResult,
     RecoverResult,
     RepairResult,
     VerifyResult,
-    Written,
 )
 from gossiplog.log.view import LogView
 
 __all__ = [
     "Apply",
     "Arrivals",
+    "AuthorTotals",
     "Fork",
-    "Info",
     "InsertResult",
     "Log",
+    "LogInfo",
     "LogView",
     "PullResult",
     "RebaseResult",
@@ -33,6 +34,5 @@ __all__ = [
     "Setup",
     "Subscription",
     "VerifyResult",
-    "Written",
     "open",
 ]

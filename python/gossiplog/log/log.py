@@ -37,7 +37,7 @@ from gossiplog.log.reading import (
     rows_of_sequences,
 )
 from gossiplog.log.replica import Replica
-from gossiplog.log.results import Info, InsertResult, PullResult, VerifyResult
+from gossiplog.log.results import InsertResult, LogInfo, PullResult, VerifyResult
 from gossiplog.log.state import States
 from gossiplog.log.view import LogView
 from gossiplog.log.walks import child_sequences, ids_of_children, walk_back, walk_forward
@@ -585,7 +585,7 @@ class Log(Generic[P]):
 
     # The log as a whole
 
-    def info(self, *, progress: Progress | None = None) -> Info:
+    def info(self, *, progress: Progress | None = None) -> LogInfo:
         """Return the log in figures. Counting what its authors wrote reads every message.
 
         Args:
@@ -597,7 +597,7 @@ class Log(Generic[P]):
         state = self._states.current()
         position = self._replica.position()
         written = total_by_author(self._source, state.count, progress)
-        return Info(
+        return LogInfo(
             topic=self.topic,
             messages=state.count,
             clock=self.clock,

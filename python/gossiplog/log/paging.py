@@ -11,7 +11,7 @@ from gossiplog.core import SignedMessage
 from gossiplog.errors import CorruptLog
 from gossiplog.log.payloads import P, Payloads
 from gossiplog.log.reading import Leaf, raise_damage, read, read_page
-from gossiplog.log.results import Written
+from gossiplog.log.results import AuthorTotals
 from gossiplog.log.state import Snapshot, States
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
@@ -154,13 +154,13 @@ def earlier_messages(source: Source[P], between: Bounds, reverse: bool, count: i
             after = messages[-1].key
 
 
-def total_by_author(source: Source, count: int, progress: Progress | None = None) -> dict[str, Written]:
+def total_by_author(source: Source, count: int, progress: Progress | None = None) -> dict[str, AuthorTotals]:
     """Return how much each author wrote, of a log with so many messages; each is read."""
-    totals: dict[str, Written] = {}
-    nothing = Written(0, 0)
+    totals: dict[str, AuthorTotals] = {}
+    nothing = AuthorTotals(0, 0)
     for done, message in enumerate(all_messages(source, False, count), 1):
         before = totals.get(message.author, nothing)
-        totals[message.author] = Written(before.messages + 1, before.bytes + len(message.value))
+        totals[message.author] = AuthorTotals(before.messages + 1, before.bytes + len(message.value))
         if progress is not None and (done % _PAGE == 0 or done == count):
             progress(done, count)
     return totals

@@ -45,11 +45,11 @@ _SHOWN = 20
 """Ids that an error names."""
 
 
-class Fate(Enum):
+class RebaseOutcome(Enum):
     """What a rebase does with a message that its target lacks.
 
     Examples:
-        >>> [fate.value for fate in gossiplog.Fate]
+        >>> [outcome.value for outcome in gossiplog.RebaseOutcome]
         ['dropped', 'signed anew', 'kept', 'held']
     """
 
@@ -61,12 +61,12 @@ class Fate(Enum):
 
 
 @frozen
-class Rebased:
+class RebasedMessage:
     """A message that the target of a rebase lacks, and what becomes of it.
 
     Attributes:
         old: as it was.
-        fate: what becomes of it.
+        outcome: what becomes of it.
         new: the id of its counterpart: its own if it is kept, None if it is dropped.
         value: the stored value of the counterpart, for the new log; None where the target has it, or nobody.
         parents: of the counterpart, ids; none if it is dropped.
@@ -78,13 +78,13 @@ class Rebased:
         >>> log.close()
         >>> hub = gossiplog.open("hub.db", "org.example.notes")
         >>> def show(rebased):
-        ...     print(rebased.old.payload, rebased.fate.value, rebased.new)
+        ...     print(rebased.old.payload, rebased.outcome.value, rebased.new)
         >>> result = gossiplog.rebase("notes.db", hub, [slip.id], signer=alice, dry_run=True, on_rebased=show)
         a slip dropped None
     """
 
     old: SignedMessage
-    fate: Fate
+    outcome: RebaseOutcome
     new: str | None = None
     value: bytes | None = None
     parents: tuple[str, ...] = ()
@@ -179,7 +179,7 @@ class Rebase:
         """How many messages the target lacks."""
         return len(self._lacking)
 
-    def messages(self) -> Iterator[Rebased]:
+    def messages(self) -> Iterator[RebasedMessage]:
         """Yield what becomes of each message that the target lacks, parents first.
 
         Raises:
@@ -191,20 +191,20 @@ class Rebase:
         # target holds has none, since its heads stand for it.
         standing: dict[bytes, frozenset[bytes]] = {}
         # By key of a message that is signed anew, and by its content: its counterpart.
-        signed: dict[bytes, Rebased] = {}
+        signed: dict[bytes, RebasedMessage] = {}
         firsts: dict[bytes, bytes] = {}
         for message in replica_of(self._log).messages(list(self._lacking)):
             key, each = message.key, self._lacking[message.key]
             parents = frozenset(found for parent in each.parents for found in standing.get(parent, ()))
             if key in self._dropped:
                 standing[key] = parents
-                yield Rebased(message, Fate.DROPPED)
+                yield RebasedMessage(message, RebaseOutcome.DROPPED)
             elif key in self._kept:
                 standing[key] = frozenset([key])
-                yield Rebased(message, Fate.KEPT, message.id, message.value, message.parents)
+                yield RebasedMessage(message, RebaseOutcome.KEPT, message.id, message.value, message.parents)
             elif each.content in self._held:
                 standing[key] = frozenset()
-                yield Rebased(message, Fate.HELD, core.encode_id(self._held[each.content]))
+                yield RebasedMessage(message, RebaseOutcome.HELD, core.encode_id(self._held[each.content]))
             elif each.content in firsts:
                 # Another encoding of what was signed anew before.
                 standing[key] = frozenset([firsts[each.content]])
@@ -260,7 +260,7 @@ class Rebase:
         )
 
     def _new_parents(
-        self, follows: Collection[bytes], heads: Sequence[str], signed: Mapping[bytes, Rebased]
+        self, follows: Collection[bytes], heads: Sequence[str], signed: Mapping[bytes, RebasedMessage]
     ) -> tuple[str, ...]:
         parents = {str(signed[key].new) if key in signed else core.encode_id(key) for key in follows}
         # What was signed anew follows the target's heads already.
@@ -271,7 +271,7 @@ class Rebase:
     def _precedes(self, head: str, kept: Iterable[str]) -> bool:
         return head in self._log and any(self._log.is_ancestor(head, id) for id in kept)
 
-    def _sign(self, message: SignedMessage, parents: tuple[str, ...]) -> Rebased:
+    def _sign(self, message: SignedMessage, parents: tuple[str, ...]) -> RebasedMessage:
         clock = 1 + max((core.decode_clock(key_of(parent))[0] for parent in parents), default=0)
         signer = self._signers[message.author]
         try:
@@ -280,7 +280,7 @@ class Rebase:
                 raise EncodeError(f"{len(value)} bytes with its new parents: peers read up to {MAX_VALUE_LENGTH}")
         except EncodeError as error:
             raise RebaseError(f"message {message.id} cannot be signed anew: {error}", [message.id]) from error
-        return Rebased(message, Fate.SIGNED, core.encode_id(key), value, parents)
+        return RebasedMessage(message, RebaseOutcome.SIGNED, core.encode_id(key), value, parents)
 
 
 def _fingerprint(message: SignedMessage) -> bytes:
@@ -300,7 +300,7 @@ def rebase_file(
     *,
     drop_descendants: bool = False,
     dry_run: bool = False,
-    on_rebased: Callable[[Rebased], object] | None = None,
+    on_rebased: Callable[[RebasedMessage], object] | None = None,
     progress: Progress | None = None,
 ) -> RebaseResult:
     """Rebase a log; see `gossiplog.rebase`.
@@ -326,15 +326,15 @@ def rebase_file(
         with open(SQLiteStorage(replacement.new, synchronous="off"), log.topic) as new:
             fill(new)
             rebase = Rebase(log, new, drop, signers, drop_descendants=drop_descendants)
-            counts, mapping, same_payload = dict.fromkeys(Fate, 0), {}, {}
+            counts, mapping, same_payload = dict.fromkeys(RebaseOutcome, 0), {}, {}
             batch: list[bytes] = []
             for done, each in enumerate(rebase.messages(), 1):
-                counts[each.fate] += 1
+                counts[each.outcome] += 1
                 if on_rebased is not None:
                     on_rebased(each)
                 if progress is not None and (done % _BATCH == 0 or done == rebase.total):
                     progress(done, rebase.total)
-                if each.fate is Fate.SIGNED and each.new is not None:
+                if each.outcome is RebaseOutcome.SIGNED and each.new is not None:
                     mapping[each.old.id] = each.new
                 if each.same_payload is not None:
                     same_payload[each.old.id] = each.same_payload
@@ -344,11 +344,11 @@ def rebase_file(
                         _insert(new, batch)
                         batch.clear()
             _insert(new, batch)
-            messages = len(new) + (counts[Fate.KEPT] + len(set(mapping.values())) if dry_run else 0)
+            messages = len(new) + (counts[RebaseOutcome.KEPT] + len(set(mapping.values())) if dry_run else 0)
         # On the same parents, a message that is signed anew is the same.
-        changes = counts[Fate.DROPPED] > 0 or any(old != new for old, new in mapping.items())
+        changes = counts[RebaseOutcome.DROPPED] > 0 or any(old != new for old, new in mapping.items())
         if not changes:
-            counts[Fate.KEPT] += counts[Fate.SIGNED]
+            counts[RebaseOutcome.KEPT] += counts[RebaseOutcome.SIGNED]
             mapping, same_payload = {}, {}
         former = None
         if changes and not dry_run:
@@ -356,8 +356,8 @@ def rebase_file(
             former = replacement.publish(f".generation-{position.generation}", meta)
     return RebaseResult(
         signed=MappingProxyType(mapping),
-        dropped=counts[Fate.DROPPED],
-        kept=counts[Fate.KEPT],
+        dropped=counts[RebaseOutcome.DROPPED],
+        kept=counts[RebaseOutcome.KEPT],
         messages=messages,
         generation=position.generation + (former is not None),
         former=former,

@@ -74,7 +74,7 @@ class PullResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AuthorTotals:
     """How much an author wrote.
 
     Attributes:
@@ -84,7 +84,7 @@ class Written:
     Examples:
         >>> message = log.append("one")
         >>> log.info().by_author[alice.did]
-        Written(messages=1, bytes=...)
+        AuthorTotals(messages=1, bytes=...)
     """
 
     messages: int
@@ -92,7 +92,7 @@ class Written:
 
 
 @frozen
-class Info:
+class LogInfo:
     """A log in figures.
 
     Attributes:
@@ -125,7 +125,7 @@ class Info:
     root: Node
     authors: int
     bytes: int
-    by_author: Mapping[str, Written]
+    by_author: Mapping[str, AuthorTotals]
     generation: int
     apply_version: int
     applied: int

@@ -34,7 +34,7 @@ from gossiplog.net.replicator.defects import DefectFound
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import SETTLED_SECONDS
 from gossiplog.net.replicator.sessions import PeerSession
-from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.replicator.telemetry import NetworkCounters
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.network import Network, open_network
@@ -277,7 +277,7 @@ class Client(Service):
         return None
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> NetworkCounters:
         """What was counted so far."""
         found, network = self._driver.counters, self._network
         return found if network is None else found.with_network(network.counts(), network.held())

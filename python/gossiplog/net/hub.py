@@ -40,7 +40,7 @@ from gossiplog.net.log_page.server import LogPage
 from gossiplog.net.peer import Peer
 from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.replicator.driver import Driver
-from gossiplog.net.replicator.telemetry import LOGGER, Counters
+from gossiplog.net.replicator.telemetry import LOGGER, NetworkCounters
 from gossiplog.net.service import Service, background
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.limits import Limits
@@ -86,7 +86,7 @@ class _Running:
     connections: dict[Connection, Allowed] = field(default_factory=dict)
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> NetworkCounters:
         found = self.driver.counters if self.peer is None else self.peer.counters
         return found.with_network(self.network.counts(), self.network.held())
 
@@ -185,7 +185,7 @@ class Hub(Service):
         self._has_warned = False
         # Of the WebSockets since the start.
         self._numbers = itertools.count(1)
-        self._counters = Counters()
+        self._counters = NetworkCounters()
         self._total_bytes = (limits or Limits()).total_bytes
         admission = Admission((limits or Limits()).request_bytes, self._room, self._keep)
         self._connections = (limits or Limits()).connections
@@ -295,7 +295,7 @@ class Hub(Service):
         return self._access.rights(allowed.token) != allowed
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> NetworkCounters:
         """What was counted since the hub started; after its end, until then."""
         found = self._running.counters if self._running is not None else self._counters
         websockets = self._refused_websockets

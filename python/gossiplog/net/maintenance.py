@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from gossiplog.log import Log
 from gossiplog.log.blocking import calling_back, warn_of_whole_log
 from gossiplog.log.callbacks import check_progress
-from gossiplog.log.rebasing import Rebased, rebase_file
+from gossiplog.log.rebasing import RebasedMessage, rebase_file
 from gossiplog.log.repair import repair_log
 from gossiplog.log.results import RebaseResult, RepairResult
 from gossiplog.net.arguments import check_callbacks
@@ -92,7 +92,7 @@ def rebase(
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     ca_file: str | os.PathLike[str] | None = None,
-    on_rebased: Callable[[Rebased], object] | None = None,
+    on_rebased: Callable[[RebasedMessage], object] | None = None,
     progress: Progress | None = None,
 ) -> RebaseResult:
     """Sign anew, on top of another log, what its own authors have written to a log and the other one lacks.

@@ -31,7 +31,7 @@ from gossiplog.net.rate_limited_log import keep_latest
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.refusals import SETTLED_SECONDS
 from gossiplog.net.replicator.sessions import PeerSession
-from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.replicator.telemetry import NetworkCounters
 from gossiplog.net.routing.kinds import RouterName, kind_named
 from gossiplog.net.routing.router_host import LinkChange, RouterHost
 from gossiplog.net.service import background
@@ -197,7 +197,7 @@ class Peer(HostService):
         self._connections = (limits or Limits()).connections
         self._running: _Running | None = None
         self._streams = EventStreams()
-        self._counters = Counters()
+        self._counters = NetworkCounters()
 
     async def _start(self, stack: AsyncExitStack) -> None:
         stack.callback(self._streams.end)
@@ -265,7 +265,7 @@ class Peer(HostService):
         return self._running.driver.unready if self._running is not None else "the peer is not running"
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> NetworkCounters:
         """What was counted since the peer started; after its end, until then."""
         found = self._running.counters if self._running is not None else self._counters
         return replace(found, connection_limits=MappingProxyType({"mesh": self._connections}))
@@ -441,7 +441,7 @@ class _Running:
     exchange_locks: dict[str, anyio.Lock] = field(default_factory=dict)
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> NetworkCounters:
         peers = self.host.peers
         held, counts, mesh = self.host.held(), self.host.counts(), sum(peer.in_mesh for peer in peers)
         if self.router is not None:

@@ -20,13 +20,13 @@ from gossiplog.net.http import connections, listener, metrics, server, uvicorn_i
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.http.metrics import HEALTH_PATHS, metric_routes
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
-from gossiplog.net.replicator.telemetry import Counters, Latency
+from gossiplog.net.replicator.telemetry import Latency, NetworkCounters
 from tests.net.asgi import call
 from tests.net.support import TOPIC
 
 pytestmark = pytest.mark.anyio
 
-COUNTERS = Counters(
+COUNTERS = NetworkCounters(
     connections=3,
     connected=7,
     dropped=1,
@@ -63,12 +63,12 @@ def log() -> Iterator[Log]:
         yield log
 
 
-def app_of(log: Log, counters: Counters = COUNTERS) -> Starlette:
+def app_of(log: Log, counters: NetworkCounters = COUNTERS) -> Starlette:
     return Starlette(routes=metric_routes(log, lambda: counters, lambda: PEERS, lambda: ""))
 
 
 async def samples(
-    log: Log, counters: Counters = COUNTERS, server: Mapping[str, int] = SERVER, expiry: float | None = 19.5
+    log: Log, counters: NetworkCounters = COUNTERS, server: Mapping[str, int] = SERVER, expiry: float | None = 19.5
 ) -> dict[tuple[str, ...], float]:
     """What a scraper reads: name and labels, value."""
     app = app_of(log, counters)
@@ -125,7 +125,9 @@ def test_the_zeros_of_dropped_connections_are_all_kinds_of_the_server() -> None:
 
 async def test_a_hub_that_has_done_nothing(log: Log) -> None:
     found = {
-        name: value for name, value in (await samples(log, Counters(), {}, None)).items() if name[0].startswith("goss")
+        name: value
+        for name, value in (await samples(log, NetworkCounters(), {}, None)).items()
+        if name[0].startswith("goss")
     }
     assert found.pop(("gossiplog_build_info", gossiplog.__version__)) == 1
     assert set(found.values()) == {0}

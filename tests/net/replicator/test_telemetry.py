@@ -13,7 +13,7 @@ from gossiplog.errors import CorruptLog, RefusedMessage, StorageError
 from gossiplog.net import events
 from gossiplog.net.event_stream import EventStream
 from gossiplog.net.rate_limited_log import LINES
-from gossiplog.net.replicator.telemetry import BOUNDS, Counters, Histogram, Latency, Telemetry, log_level_of
+from gossiplog.net.replicator.telemetry import BOUNDS, Histogram, Latency, NetworkCounters, Telemetry, log_level_of
 from gossiplog.protocol.sync import SyncStatistics
 from tests.net.support import Heard
 
@@ -30,8 +30,8 @@ async def test_counters_are_those_of_one_moment() -> None:
     telemetry.emit(events.Failed("storing", StorageError("the disk is full")))
     telemetry.inserted("push", 2)
     telemetry.count(invalid=1)
-    assert before == Counters()
-    assert telemetry.counters == Counters(
+    assert before == NetworkCounters()
+    assert telemetry.counters == NetworkCounters(
         connections=1,
         connected=2,
         inserted={"push": 2},
@@ -213,7 +213,7 @@ def test_counts_add_up_from_bound_to_bound() -> None:
 
 
 def test_a_network_s_counts_are_added() -> None:
-    own = Counters(bytes_sent=1, bytes_received=2, held=3, network={"streams": 4, "defects": 0})
+    own = NetworkCounters(bytes_sent=1, bytes_received=2, held=3, network={"streams": 4, "defects": 0})
     found = own.with_network({"streams": 1, "violations": 0, "bytes_sent": 10, "bytes_received": 20}, 30)
     assert (found.bytes_sent, found.bytes_received, found.held) == (11, 22, 33)
     assert found.network == {"streams": 5, "defects": 0, "violations": 0}

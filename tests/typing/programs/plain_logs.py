@@ -25,7 +25,7 @@ with gossiplog.open("plain.db", "org.example.typing", signer=signer) as log:
     assert_type(log.frontier(message.id, 0), tuple[str, ...])
     assert_type(log.insert(message.value), bool)
     assert_type(log.verify().forks, tuple[gossiplog.Fork, ...])
-    assert_type(log.info().by_author[signer.did], gossiplog.Written)
+    assert_type(log.info().by_author[signer.did], gossiplog.AuthorTotals)
 
 
 def pull_takes_a_log_a_path_or_a_url(log: gossiplog.Log, other: gossiplog.Log) -> gossiplog.PullResult:

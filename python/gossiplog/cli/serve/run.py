@@ -40,7 +40,7 @@ from gossiplog.net.http.tls import TLS, certificate_scope
 from gossiplog.net.hub import Hub
 from gossiplog.net.peer import Peer
 from gossiplog.net.rate_limited_log import RateLimitedLog, one_line
-from gossiplog.net.replicator.telemetry import LOGGER, Counters, log_level_of
+from gossiplog.net.replicator.telemetry import LOGGER, NetworkCounters, log_level_of
 from gossiplog.net.routing.kinds import RouterName
 from gossiplog.net.service import background
 from gossiplog.net.transport.limits import Limits
@@ -452,8 +452,8 @@ def _timed(show: Show) -> Show:
 def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: TLS | None) -> ASGIApp:
     """Make the application of the metrics' own port."""
 
-    def counters() -> Counters:
-        return hub.counters if hub is not None else peer.counters if peer is not None else Counters()
+    def counters() -> NetworkCounters:
+        return hub.counters if hub is not None else peer.counters if peer is not None else NetworkCounters()
 
     def peers() -> tuple[PeerInfo, ...]:
         # A hub that shares the peer's work knows the peers of the mesh, too.

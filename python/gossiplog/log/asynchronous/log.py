@@ -19,7 +19,7 @@ from gossiplog.log.asynchronous.view import AsyncLogView
 from gossiplog.log.following import check_subscription
 from gossiplog.log.log import Log
 from gossiplog.log.payloads import P
-from gossiplog.log.results import Info, InsertResult, PullResult, VerifyResult
+from gossiplog.log.results import InsertResult, LogInfo, PullResult, VerifyResult
 from gossiplog.signer import Signer
 from gossiplog.storage.base import Progress
 from gossiplog.storage.location import Location
@@ -170,7 +170,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
     # The log as a whole
 
-    async def info(self, *, progress: Progress | None = None) -> Info:
+    async def info(self, *, progress: Progress | None = None) -> LogInfo:
         """Return the log in figures: see `Log.info`. `progress` is called on the event loop, soon after each step."""
         return await run_stoppable(lambda stop: self.blocking.info(progress=stop.reporting(progress)))
 

@@ -19,13 +19,13 @@ from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.answers import as_json
 from gossiplog.net.http.api import Connections, create_api
 from gossiplog.net.http.metrics import HEALTH_PATHS, Peers, metric_routes
-from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.replicator.telemetry import NetworkCounters
 
 
 def create_application(
     log: Log,
     connections: Connections,
-    counters: Callable[[], Counters],
+    counters: Callable[[], NetworkCounters],
     peers: Peers,
     admission: Admission,
     unready: Callable[[], str],
@@ -50,7 +50,7 @@ def create_application(
 
 def create_monitor(
     log: Log,
-    counters: Callable[[], Counters],
+    counters: Callable[[], NetworkCounters],
     peers: Peers,
     *,
     access: Access,

@@ -1,7 +1,7 @@
 """The routes by which a hub or a peer is observed: `/metrics` for Prometheus, `/peers`, `/healthz` and `/readyz`.
 
-The driver of the network counts in its own way, and hands out a `Counters` when it is asked: nothing here is updated
-while messages flow, and two of one process share nothing.
+The driver of the network counts in its own way, and hands out `NetworkCounters` when it is asked: nothing here is
+updated while messages flow, and two of one process share nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gossiplog.log import Log
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import SCOPE_KEY, Allowed
 from gossiplog.net.rate_limited_log import CERTIFICATE_KEY, SERVER_KEY
-from gossiplog.net.replicator.telemetry import BOUNDS, REFUSALS, Counters, Latency
+from gossiplog.net.replicator.telemetry import BOUNDS, REFUSALS, Latency, NetworkCounters
 from gossiplog.threads import run_in_thread
 
 HEALTH_SECONDS = 5.0
@@ -38,7 +38,7 @@ HEALTH_MEMORY_SECONDS = 1.0
 """Seconds for which the result of a health check is kept, since anybody may ask, and often."""
 HEALTH_PATHS = ("/healthz", "/readyz")
 
-# The values of labels, as `Counters` describes them.
+# The values of labels, as `NetworkCounters` describes them.
 _SOURCES = ("append", "gossip", "push", "sync")
 _REASONS = ("host", "origin", "rate", "token")
 _RESULTS = ("complete", "failed")
@@ -63,7 +63,9 @@ Peers: TypeAlias = Callable[[], Sequence[PeerInfo]]
 """Gives the peers that are connected now."""
 
 
-def metric_routes(log: Log, counters: Callable[[], Counters], peers: Peers, unready: Callable[[], str]) -> list[Route]:
+def metric_routes(
+    log: Log, counters: Callable[[], NetworkCounters], peers: Peers, unready: Callable[[], str]
+) -> list[Route]:
     """Make the routes `/metrics`, `/healthz`, `/readyz` and `/peers`.
 
     Callers without the right to read (`gossiplog.net.http.access.Allowed`) get the status, and of a failure its kind.
@@ -163,7 +165,7 @@ async def _in_time(count: Callable[[], int]) -> int:
 
 class _Snapshot(Collector):
     def __init__(
-        self, counters: Counters, messages: int | None, server: Mapping[str, int], expiry: float | None
+        self, counters: NetworkCounters, messages: int | None, server: Mapping[str, int], expiry: float | None
     ) -> None:
         self._counters = counters
         self._messages = messages

@@ -47,7 +47,7 @@ from gossiplog.net.http.static_files import (
 )
 from gossiplog.net.log_page import messages
 from gossiplog.net.log_page.activity import Activity, nonzero, printable
-from gossiplog.net.replicator.telemetry import Counters
+from gossiplog.net.replicator.telemetry import NetworkCounters
 
 UPDATE_SECONDS = 0.25
 """Between two looks at the log and the hub while a page is open."""
@@ -85,7 +85,7 @@ class LogPage:
     def __init__(
         self,
         log: Log,
-        counters: Callable[[], Counters],
+        counters: Callable[[], NetworkCounters],
         peers: Peers,
         unready: Callable[[], str],
         admission: Admission,

@@ -74,7 +74,7 @@ class Defects:
         """Report a defect, and disconnect a peer for it.
 
         Args:
-            kind: of `Counters.defects`.
+            kind: of `NetworkCounters.defects`.
             number: of the peer; None where nobody's input can be named.
             doing: what was being done.
             error: that was caught.

@@ -48,7 +48,7 @@ from gossiplog.net.replicator.push import Pushes
 from gossiplog.net.replicator.refusals import Refusals
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.net.replicator.sync import Syncs, query_root, serve_sync
-from gossiplog.net.replicator.telemetry import Counters, Telemetry
+from gossiplog.net.replicator.telemetry import NetworkCounters, Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.service import Service, background
 from gossiplog.net.timers import Timers
@@ -455,7 +455,7 @@ class Driver(Service):
         return f"{UNWRITABLE}: {reason}" if reason else ""
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> NetworkCounters:
         """What was counted so far."""
         return self.telemetry.counters
 

@@ -93,7 +93,7 @@ class Histogram:
 
 
 @frozen
-class Counters:
+class NetworkCounters:
     """What was counted since a driver was made.
 
     Attributes:
@@ -165,7 +165,7 @@ class Counters:
     connection_limits: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, Latency] = field(default_factory=dict)
 
-    def with_network(self, counts: Mapping[str, int], held: int) -> Counters:
+    def with_network(self, counts: Mapping[str, int], held: int) -> NetworkCounters:
         """Return these and what a network or a host has counted, whose bytes count as the others do.
 
         Args:
@@ -247,9 +247,9 @@ class Telemetry:
         self.damage = ""
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> NetworkCounters:
         """The counts as they are now."""
-        return Counters(
+        return NetworkCounters(
             **self._counts,
             refused_connections=MappingProxyType(dict(self._refused_connections)),
             refused_requests=MappingProxyType({}),
@@ -308,7 +308,7 @@ class Telemetry:
         return MappingProxyType(dict(sources))
 
     def inserted(self, way: str, messages: int) -> None:
-        """Count messages that are new to the log; see `Counters.inserted`."""
+        """Count messages that are new to the log; see `NetworkCounters.inserted`."""
         if messages:
             self._inserted[way] += messages
 
@@ -358,11 +358,11 @@ class Telemetry:
         self.emit(event)
 
     def observe(self, kind: str, seconds: float) -> None:
-        """Record how long something took; see `Counters.latencies`."""
+        """Record how long something took; see `NetworkCounters.latencies`."""
         self._latencies.setdefault(kind, Histogram()).observe(seconds)
 
     def incident(self, peer: str, kind: str, count: int, text: str) -> None:
-        """Log a peer's failed attempt; the network counts it (see `Counters.network`)."""
+        """Log a peer's failed attempt; the network counts it (see `NetworkCounters.network`)."""
         self._limited_log.note(kind, peer, text, count)
 
     def count_refused(self, reason: str, connections: int = 1) -> None:
@@ -386,7 +386,7 @@ class Telemetry:
         self._limited_log.note("dropped", peer, f"dropped: {reason}")
 
     def defect(self, kind: str, event: events.Defect) -> None:
-        """Count and log a defect, and report it to the application; `kind` is one of `Counters.defects`."""
+        """Count and log a defect, and report it to the application; `kind` is one of `NetworkCounters.defects`."""
         self._defects[kind] += 1
         # A class of errors has a line of its own: one defect is not to hide another.
         name = type(event.error).__name__
