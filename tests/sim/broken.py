@@ -230,6 +230,5 @@ def takes_copies_for_duplicates(replica: Replica, deliveries: Sequence[Delivery]
 # Each with a seed, of 12 peers, whose run catches it, and what is said then.
 BROKEN_REPORTS: list[tuple[Callable[[Replica, Sequence[Delivery]], Sequence[Judgement]], int, str]] = [
     (drops_wrong_keys, 2, "lost: 22 valid messages that hostile nodes sent"),
-    (keeps_wrong_keys, 2, "at rest"),
     (takes_copies_for_duplicates, 312, "which it does not hold"),
 ]

@@ -19,10 +19,11 @@ from gossiplog.sim.latency import Faults
 from gossiplog.sim.whole import peer
 from gossiplog.sim.whole import run as module
 from gossiplog.sim.whole.checks import BrokenInvariant
+from gossiplog.sim.whole.hostile import Kind
 from gossiplog.sim.whole.run import Failure, Run, RunResult, replay_command, run_seed, soak
 from gossiplog.sim.whole.scenario import Append, Crash, Partition, draw
 from tests.processes import printed_by_another_process
-from tests.sim.broken import BROKEN, BROKEN_GOSSIP, BROKEN_REPORTS
+from tests.sim.broken import BROKEN, BROKEN_GOSSIP, BROKEN_REPORTS, keeps_wrong_keys
 
 PEERS = 12
 ALL_BROKEN = [*BROKEN, *BROKEN_GOSSIP]
@@ -116,6 +117,26 @@ def test_a_driver_that_misreports_is_caught(
         with pytest.raises(BrokenInvariant, match=said):
             run_seed(seed, PEERS)
     assert sound(seed)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("seed", range(4))
+def test_a_driver_that_keeps_wrong_keys_to_itself_is_caught(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Where honest peers append nothing later, whose parents would have others ask for what was kept."""
+    quiet = replace(
+        draw(seed, PEERS),
+        hostile=((Kind.MISKEYED, (0,)),),
+        appends=(),
+        crashes=(),
+        partitions=(),
+        cuts=(),
+        lags=(),
+        refusals={},
+    )
+    assert Run(quiet).run().messages > 0
+    monkeypatch.setattr(peer, "insert", keeps_wrong_keys)
+    with pytest.raises(BrokenInvariant, match="at rest"):
+        Run(quiet).run()
 
 
 def test_a_router_that_does_not_wait_for_answers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
