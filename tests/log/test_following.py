@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gossiplog
-from gossiplog import Log, LogWentBack, LossWarning, Signer, StorageError
+from gossiplog import Log, LogClosed, LogWentBack, LossWarning, Signer, StorageError
 from gossiplog.log import following
 from gossiplog.log.following import BY_OTHERS
 from gossiplog.log.log import replica_of
@@ -262,9 +262,25 @@ def test_two_threads_do_not_share_one(log: Log, monkeypatch: pytest.MonkeyPatch)
         follower = threading.Thread(target=lambda: list(subscription))
         follower.start()
         waits.wait()
-        with pytest.raises(RuntimeError, match="another thread waits"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"^another thread or task waits for the next of these: give each an iterator of its own$",
+        ):
             next(subscription)
     follower.join()
+
+
+def test_one_that_begins_on_a_closed_log_says_so(log: Log) -> None:
+    """One from the start of the log ended without a word."""
+    log.append(1)
+    running = log.subscribe(after=0)
+    log.close()
+    assert list(running) == []
+    for after in (0, 1, None):
+        with pytest.raises(LogClosed):
+            log.subscribe(after=after)
+    with pytest.raises(LogClosed):
+        log.at(0)
 
 
 def test_one_that_raised_has_ended(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

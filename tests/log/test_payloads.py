@@ -93,6 +93,26 @@ def test_what_pydantic_does_not_know_is_no_check() -> None:
         payloads(Unknown)
 
 
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ("Note", r"payload is the text 'Note': expected a function or a type, not its name"),
+        (list["Nowhere"], r"payload is list\['Nowhere'\]: .* \(name 'Nowhere' is not defined\)"),  # type: ignore[name-defined]  # noqa: F821
+        ({"a": 1}, r"payload is {'a': 1}: expected a function or a type that pydantic validates \(KeyError: .*\)"),
+        (5, r"payload is 5: expected a function or a type that pydantic validates \((?s:.+)\)"),
+    ],
+)
+def test_what_is_no_type_is_refused_at_once(payload: Any, reason: str) -> None:
+    """A log was opened by a type's name, and then refused every payload of its own and of others."""
+    with pytest.raises(TypeError, match=f"^{reason}$"):
+        gossiplog.open(":memory:", "topic", payload=payload)
+
+
+def test_a_type_that_was_not_whole_is_built(opened: Callable[..., Log], signer: Signer) -> None:
+    adapter = TypeAdapter(dict[str, int], config=ConfigDict(defer_build=True))
+    assert opened(payload=adapter, signer=signer).append({"a": 1}).payload == {"a": 1}
+
+
 def test_an_adapter_is_as_good_as_its_type(opened: Callable[..., Log], signer: Signer) -> None:
     log = opened(payload=TypeAdapter(dict[str, int]), signer=signer)
     assert log.append({"a": 1}).payload == {"a": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,34 @@ def test_replicas_that_write_and_pull(tmp_path: Path) -> None:
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(ValueError, match="is no name of an object"):
         Register(name)
+
+
+def test_what_is_no_name_and_no_object() -> None:
+    wrong: Any = 1
+    with pytest.raises(TypeError, match=r"^a name is 1: expected text$"):
+        Register(wrong)
+    wrong = "title"
+    with pytest.raises(TypeError, match=r"^expected objects, such as Register\('title'\), not 'title'$"):
+        Objects(wrong)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", object(), {1: 2}])
+def test_values_that_apply_would_pass_over(value: Any, tmp_path: Path) -> None:
+    """Those of registers, maps and lists were only refused by `append`, which does not name the value."""
+    items = List("items")
+    with gossiplog.open(tmp_path / "log.db", TOPIC, apply=items.apply, setup=items.setup):
+        database = sqlite3.connect(tmp_path / "log.db")
+    makes = (
+        lambda: Register("title").set(value),
+        lambda: Map("done").set("key", value),
+        lambda: Set("tags").add(value),
+        lambda: Set("tags").remove(value),
+        lambda: items.insert(database, 0, 1, value),
+    )
+    for make in makes:
+        with pytest.raises(ValueError, match=r"^the value has no dag-json form: "):
+            make()
+    database.close()
 
 
 def test_objects_have_tables_of_their_own() -> None:

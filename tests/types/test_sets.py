@@ -68,8 +68,8 @@ def test_adding_again_takes_no_room(place: Place) -> None:
 
 
 def test_elements_that_are_too_long() -> None:
-    for element in ("x" * 1000, "\ud800", float("nan")):
-        with pytest.raises(ValueError, match="no dag-json form of up to 1000 bytes"):
-            TODO.add(element)
-        with pytest.raises(ValueError, match="no dag-json form of up to 1000 bytes"):
-            TODO.remove(element)
+    for make in (TODO.add, TODO.remove):
+        with pytest.raises(
+            ValueError, match=r"^the value has 1002 bytes as dag-json: expected 1000 at most, or a Map$"
+        ):
+            make("x" * 1000)

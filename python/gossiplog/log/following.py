@@ -137,6 +137,7 @@ class CommitNotifier:
 
         Raises:
             CursorOutdated: the cursor is of another generation of the log.
+            LogClosed: the log is closed.
             LogWentBack: the log has fewer messages than the cursor says.
             ValueError: no log gives such a cursor.
         """
@@ -183,12 +184,28 @@ class CommitNotifier:
         return None
 
 
+class Turn:
+    """The turn of who iterates: a block that refuses others meanwhile, on threads and event loops alike."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("another thread or task waits for the next of these: give each an iterator of its own")
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 class Subscription(Iterator[Arrivals[P]], Generic[P]):
     """Lists of messages as they arrive, until it or the log is closed. Made by `Log.subscribe`.
 
         with log.subscribe(after=cursor) as subscription:
             for messages in subscription:
                 cursor = messages.cursor
+
+    Each thread takes one of its own: who takes the next messages while another waits for them gets a RuntimeError.
 
     Args:
         notifier: of the log.
@@ -210,13 +227,21 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
         self._sequence = after
         self._batch = batch
         self._is_closed = False
-        self._turn = threading.Lock()
+        self._turn = Turn()
         # Its `put` may be called by a signal handler in the midst of `get`, and no wake-up is lost.
         self._wakings: SimpleQueue[int | None] = SimpleQueue()
 
     def __next__(self) -> Arrivals[P]:
-        if not self._turn.acquire(blocking=False):
-            raise RuntimeError("another thread waits for the next messages of this subscription: give each its own")
+        """Return the next messages; wait for them.
+
+        Raises:
+            RuntimeError: another thread waits for them.
+            LogWentBack, CorruptLog, StorageError: as `Log.subscribe` says; the subscription has ended then.
+        """
+        with self._turn:
+            return self._next()
+
+    def _next(self) -> Arrivals[P]:
         try:
             while not self._is_closed:
                 # Nothing is announced to those who need not wait.
@@ -235,8 +260,6 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
         except BaseException as error:
             self._is_closed = not isinstance(error, KeyboardInterrupt)
             raise
-        finally:
-            self._turn.release()
         raise StopIteration
 
     def _look(self) -> Arrivals[P] | None:

@@ -14,6 +14,7 @@ from gossiplog.checks import check_integer
 from gossiplog.errors import (
     CorruptLog,
     CorruptSource,
+    LogClosed,
     StorageError,
     TopicMismatch,
     UnknownMessage,
@@ -408,6 +409,7 @@ class Log(Generic[P]):
 
         Raises:
             CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
+            LogClosed: the log is closed. Closed later, it ends the subscription.
             LogWentBack: the log has fewer messages than the cursor says; raised by the iterator where that happens
                 later.
             StorageError: raised by the iterator once all messages have come, where the file of the log was deleted,
@@ -416,6 +418,7 @@ class Log(Generic[P]):
             ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
         """
         check_subscription(after, batch)
+        self._check_open()
         return Subscription(self._notifier, self._notifier.start(after), batch)
 
     @property
@@ -557,6 +560,7 @@ class Log(Generic[P]):
             ValueError: a cursor below 0, or larger than a log can be.
             TypeError: nothing of these, such as a message: give its id.
         """
+        self._check_open()
         if isinstance(point, int) and not isinstance(point, bool):
             return LogView(self, self._replica, self._source, self._notifier.sequence_of(point))
         if isinstance(point, bool) or not isinstance(point, Iterable):
@@ -565,6 +569,11 @@ class Log(Generic[P]):
         keys = [key_of(id) for id in ([point] if isinstance(point, str) else point)]
         past = Past(self._source, self._read(lambda reader: self._sequences(reader, keys)))
         return LogView(self, self._replica, self._source, past)
+
+    def _check_open(self) -> None:
+        """Raise LogClosed for what would else notice it later: the start of a log is not looked up."""
+        if self._is_closed:
+            raise LogClosed(f"the log {self._storage.place} is closed: open it again")
 
     def _read(self, call: Callable[[Reader], _Result]) -> _Result:
         """Read; raise UnknownMessage only if the tree confirms it."""

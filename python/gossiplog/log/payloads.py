@@ -193,6 +193,8 @@ def payloads(payload: Any, *, check_others: bool = True) -> Payloads[Any]:
     # Imported here, as pydantic below: few logs need it.
     from typing_extensions import TypeAliasType
 
+    if isinstance(payload, str):
+        raise TypeError(f"payload is the text {payload!r}: expected a function or a type, not its name")
     kinds = type | types.UnionType | typing.NewType | TypeAliasType
     is_type = isinstance(payload, kinds) or typing.get_origin(payload) is not None
     if callable(payload) and not is_type:
@@ -200,18 +202,20 @@ def payloads(payload: Any, *, check_others: bool = True) -> Payloads[Any]:
         return Payloads(payload, check_others=check_others)
     # Imported here: pydantic is a sixth of the time of `import gossiplog`, and few logs need it.
     try:
-        from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+        from pydantic import TypeAdapter
     except ImportError as error:
         raise explain_extra(error, "a log whose payload= is a type", "pydantic") from error
 
-    if isinstance(payload, TypeAdapter):
-        return Payloads(adapter=payload, check_others=check_others)
     try:
-        return Payloads(adapter=TypeAdapter(payload), check_others=check_others)
-    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        adapter = payload if isinstance(payload, TypeAdapter) else TypeAdapter(payload)
+        # Of a type that is not whole yet pydantic makes one all the same, which then refuses every payload.
+        adapter.rebuild(raise_errors=True)
+    except Exception as error:
+        reason = getattr(error, "message", None) or f"{type(error).__name__}: {error}"
         raise TypeError(
-            f"payload is {payload!r}: expected a function or a type that pydantic validates ({error.message})"
+            f"payload is {payload!r}: expected a function or a type that pydantic validates ({reason})"
         ) from error
+    return Payloads(adapter=adapter, check_others=check_others)
 
 
 def as_peers_read(encoded: bytes) -> Any:

@@ -8,9 +8,8 @@ from types import TracebackType
 from typing import NoReturn, Self
 from weakref import WeakSet
 
-import anyio
-
 from gossiplog.checks import check_number
+from gossiplog.log.following import Turn
 from gossiplog.net.events import Event, EventsDropped
 from gossiplog.net.transport.stream import Signal
 
@@ -26,7 +25,8 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
                 case gossiplog.Connected(peer=peer): ...
 
     Who does not keep up loses the oldest events, and gets an EventsDropped with their number in their place. A step
-    that is cancelled loses nothing. A stream that nobody holds any more is forgotten.
+    that is cancelled loses nothing. A stream that nobody holds any more is forgotten. Each task takes one of its own:
+    who takes the next event while another waits for it gets a RuntimeError.
 
     Args:
         most: events that wait.
@@ -52,7 +52,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         self._dropped = 0
         self._has_ended = False
         self._news = Signal()
-        self._turn = anyio.ResourceGuard("iterating over these events")
+        self._turn = Turn()
 
     def put(self, event: Event) -> None:
         """Add an event, in the place of the oldest where too many wait.
@@ -82,6 +82,11 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         return self
 
     async def __anext__(self) -> Event | EventsDropped:
+        """Return the next event; wait for it.
+
+        Raises:
+            RuntimeError: another task waits for it.
+        """
         with self._turn:
             while not self._waiting:
                 if self._has_ended:

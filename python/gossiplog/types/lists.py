@@ -18,7 +18,7 @@ from typing import Any
 
 from gossiplog.message import SignedMessage
 from gossiplog.storage.base import ApplyTransaction
-from gossiplog.types.objects import Database, Object, checked_key, key_text, run, value_of, value_text
+from gossiplog.types.objects import Database, Object, checked_key, checked_value, key_text, run, value_of, value_text
 
 MAX_ELEMENTS = 1000
 """The most elements that one message inserts or deletes."""
@@ -83,7 +83,7 @@ class List(Object):
 
         Raises:
             IndexError: the list is shorter.
-            ValueError: no values, or too many; or a key that is too long or holds U+0000.
+            ValueError: no values, too many, or one that cannot be encoded; or a key that is too long or holds U+0000.
         """
         if not 1 <= len(values) <= MAX_ELEMENTS:
             raise ValueError(f"{len(values)} values: expected 1 to {MAX_ELEMENTS} in one message")
@@ -96,7 +96,7 @@ class List(Object):
         before = shown[index - 1] if index else order.index(root)
         parent, side = (order[before + 1], "left") if order[before].right else (order[before], "right")
         place = {"parent": parent.reference, "side": side}
-        return {"object": self.name, "key": key, "insert": [*values], **place}
+        return {"object": self.name, "key": key, "insert": checked_value([*values]), **place}
 
     def delete(self, database: Database, index: int, count: int = 1, *, key: str = "") -> dict[str, Any]:
         """Return the payload that deletes the elements which have some indices now.

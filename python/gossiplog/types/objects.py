@@ -98,6 +98,25 @@ def checked_key(key: str) -> str:
     return key
 
 
+def checked_value(value: Any, limit: int | None = None) -> Any:
+    """Return a value that a program has given: `apply` passes over what has no dag-json form, as Infinity.
+
+    Args:
+        value: that a payload is to have.
+        limit: the most bytes of it as dag-json.
+
+    Raises:
+        ValueError: it has no such form, or a longer one.
+    """
+    try:
+        size = len(core.json_encode(value))
+    except EncodeError as error:
+        raise ValueError(f"the value has no dag-json form: {error}") from error
+    if limit is not None and size > limit:
+        raise ValueError(f"the value has {size} bytes as dag-json: expected {limit} at most, or a Map")
+    return value
+
+
 class Object(ABC):
     """A replicated value, in a table of its name.
 
@@ -107,6 +126,7 @@ class Object(ABC):
 
     Raises:
         ValueError: no such name, or one that the database or the log takes.
+        TypeError: a name that is no text.
 
     Examples:
         >>> from gossiplog.types import Counter, Object
@@ -115,6 +135,8 @@ class Object(ABC):
     """
 
     def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"a name is {name!r}: expected text")
         if not _NAME.fullmatch(name) or name.startswith(_TAKEN):
             raise ValueError(
                 f"{name!r} is no name of an object: expected up to 48 lower-case letters, digits and underscores, a"
@@ -175,6 +197,7 @@ class Objects:
 
     Raises:
         ValueError: two use one table.
+        TypeError: something that is no Object, such as a name.
 
     Examples:
         >>> import sqlite3
@@ -189,6 +212,9 @@ class Objects:
     """
 
     def __init__(self, *objects: Object) -> None:
+        for each in objects:
+            if not isinstance(each, Object):
+                raise TypeError(f"expected objects, such as Register('title'), not {each!r}")
         tables = [table for each in objects for table in each.tables()]
         if twice := sorted(table for table in {*tables} if tables.count(table) > 1):
             raise ValueError(f"several objects use the table {', '.join(twice)}: give them different names")

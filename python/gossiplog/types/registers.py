@@ -13,11 +13,11 @@ from typing import Any
 
 from gossiplog.message import SignedMessage
 from gossiplog.storage.base import ApplyTransaction
-from gossiplog.types.objects import Database, Object, checked_key, key_text, run, value_of, value_text
+from gossiplog.types.objects import Database, Object, checked_key, checked_value, key_text, run, value_of, value_text
 
 
 class _Writes(Object):
-    """The last writes, by key. A value of null is a deletion."""
+    """The last writes, by key. A value of SQL's NULL is a deletion."""
 
     def tables(self) -> Mapping[str, Sequence[str]]:
         columns = ("key TEXT PRIMARY KEY", "value TEXT", "id TEXT NOT NULL", "author TEXT NOT NULL")
@@ -61,8 +61,11 @@ class Register(_Writes):
 
         Args:
             value: of the IPLD data model.
+
+        Raises:
+            ValueError: a value that cannot be encoded.
         """
-        return {"object": self.name, "set": value}
+        return {"object": self.name, "set": checked_value(value)}
 
     def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
         if "set" in operation and (value := value_text(operation["set"])) is not None:
@@ -105,9 +108,9 @@ class Map(_Writes):
             value: of the IPLD data model.
 
         Raises:
-            ValueError: a key that is too long, or holds U+0000.
+            ValueError: a key that is too long, or holds U+0000; or a value that cannot be encoded.
         """
-        return {"object": self.name, "key": checked_key(key), "set": value}
+        return {"object": self.name, "key": checked_key(key), "set": checked_value(value)}
 
     def delete(self, key: str) -> dict[str, Any]:
         """Return the payload that deletes a key.

@@ -18,6 +18,7 @@ from gossiplog.types.objects import (
     Database,
     Object,
     checked_key,
+    checked_value,
     key_text,
     run,
     value_of,
@@ -72,9 +73,7 @@ class Set(Object):
         return self._payload("remove", element, key)
 
     def _payload(self, action: str, element: Any, key: str) -> dict[str, Any]:
-        if value_text(element, MAX_KEY_BYTES) is None:
-            raise ValueError(f"the element has no dag-json form of up to {MAX_KEY_BYTES} bytes: put it into a Map")
-        return {"object": self.name, "key": checked_key(key), action: element}
+        return {"object": self.name, "key": checked_key(key), action: checked_value(element, MAX_KEY_BYTES)}
 
     def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
         key = key_text(operation.get("key"))

@@ -10,6 +10,7 @@ import pytest
 from gossiplog import AsyncLog, Log, LogClosed, RefusedMessage, Signer, StorageError
 from gossiplog.log.appending import Wanted
 from gossiplog.log.asynchronous import appends
+from gossiplog.log.asynchronous.appends import AppendQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -105,11 +106,35 @@ async def test_one_that_is_refused_fails_alone(opened: Callable[..., Log], signe
             errors.append(error)
 
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(append, 0)
+        await gate.holds()
         for payload in (1, "two", 3):
             tasks.start_soon(append, payload)
+        await anyio.wait_all_tasks_blocked()
         gate.open.set()
-    assert sorted(message.payload for message in log) == [1, 3]
+    assert gate.taken == [1, 3]
+    assert sorted(message.payload for message in log) == [0, 1, 3]
     assert len(errors) == 1
+
+
+class _Shared(AppendQueue[Any]):
+    """A queue whose note of the loop another loop's task replaces, on its thread, as soon as it was made."""
+
+    delivered: list[object]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "_caller" and value is not None:
+            value = (object(), lambda call, *arguments: self.delivered.append(call))
+        super().__setattr__(name, value)
+
+
+async def test_each_task_hears_on_its_own_loop(log: Log) -> None:
+    """Where two loops share a log, the other one was told, and the task waited for ever."""
+    queue = _Shared(log._append_each)
+    queue.delivered = []
+    with anyio.fail_after(60):
+        assert [message.payload for message in await queue.append([1], None, "dag-cbor")] == [1]
+    assert queue.delivered == []
 
 
 async def test_errors_reach_everyone(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import gossiplog
-from gossiplog import AsyncLog, CursorOutdated, Log, LogWentBack, Signer
+from gossiplog import AsyncLog, CursorOutdated, Log, LogClosed, LogWentBack, Signer
 from gossiplog.log import following
 from gossiplog.log.asynchronous import iteration
 from gossiplog.log.asynchronous.iteration import AsyncPages
@@ -133,12 +133,28 @@ async def test_closing_ends_it(shared: AsyncLog, by: str) -> None:
         await anext(subscription)
 
 
+async def test_one_that_begins_on_a_closed_log_says_so(shared: AsyncLog) -> None:
+    await shared.append(1)
+    running = shared.subscribe(after=0)
+    assert len(await anext(running)) == 1
+    late = shared.subscribe(after=1)
+    await shared.close()
+    for subscription in (running, late):
+        assert [messages async for messages in subscription] == []
+    for after in (0, 1, None):
+        with pytest.raises(LogClosed, match="is closed: open it again"):
+            shared.subscribe(after=after)
+
+
 async def test_two_tasks_do_not_share_one(shared: AsyncLog) -> None:
     subscription = shared.subscribe()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(anext, subscription, None)
         await anyio.wait_all_tasks_blocked()
-        with pytest.raises(anyio.BusyResourceError, match="iterating over this subscription"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"^another thread or task waits for the next of these: give each an iterator of its own$",
+        ):
             await anext(subscription)
         tasks.cancel_scope.cancel()
 
@@ -152,12 +168,18 @@ async def test_commits_of_other_processes_are_found(tmp_path: Path, signer: Sign
             assert [message.payload for message in await anext(subscription)] == ["other"]
 
 
-async def test_errors_come_at_the_first_step(shared: AsyncLog) -> None:
+def test_what_is_no_cursor_is_refused_at_once(shared: AsyncLog) -> None:
     wrong: Any = "0fttjet8"
     with pytest.raises(TypeError, match="expected the `cursor`"):
         shared.subscribe(after=wrong)
     with pytest.raises(ValueError, match="a batch of 0"):
         shared.subscribe(batch=0)
+    sync: Any = shared.subscribe()
+    with pytest.raises(TypeError, match="async for"):
+        iter(sync)
+
+
+async def test_cursors_of_other_logs_are_refused_at_the_first_step(shared: AsyncLog) -> None:
     with pytest.raises(LogWentBack):
         await anext(shared.subscribe(after=5))
     outdated = shared.subscribe(after=2**48 + 1)
@@ -165,9 +187,6 @@ async def test_errors_come_at_the_first_step(shared: AsyncLog) -> None:
         await anext(outdated)
     with pytest.raises(StopAsyncIteration):
         await anext(outdated)
-    sync: Any = shared.subscribe()
-    with pytest.raises(TypeError, match="async for"):
-        iter(sync)
 
 
 @pytest.mark.usefixtures("only_woken")

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 import gossiplog
 from gossiplog import Log, LogClosed, NotALog, Signer
-from gossiplog.log import opening
+from gossiplog.log import applying, opening
+from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +62,48 @@ async def test_progress_is_reported_on_the_event_loop(tmp_path: Path, signer: Si
         while not steps:
             await anyio.sleep(0)
     assert steps == [(3, 3, threading.current_thread())]
+
+
+async def test_one_that_is_cancelled_runs_apply_no_further(
+    tmp_path: Path, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran over all messages, and reported its progress to who waited no more."""
+    monkeypatch.setattr(applying, "_PAGE", 1)
+    monkeypatch.setattr(applying, "WORKING_SECONDS", 0.0)
+    with gossiplog.open(tmp_path / "log.db", "topic", signer=signer) as log:
+        log.append_many(range(20))
+    begun, release, closed = threading.Event(), threading.Event(), threading.Event()
+    applied: list[Any] = []
+    steps: list[int] = []
+    close = SQLiteStorage.close
+
+    def apply(message: gossiplog.SignedMessage, _: gossiplog.ApplyTransaction) -> None:
+        applied.append(message.payload)
+        begun.set()
+        release.wait(60)
+
+    def noted(storage: SQLiteStorage) -> None:
+        close(storage)
+        closed.set()
+
+    monkeypatch.setattr(SQLiteStorage, "close", noted)
+
+    async def open_one(progress: Any) -> None:
+        await gossiplog.open_async(tmp_path / "log.db", apply=apply, progress=progress)
+
+    for number, progress in enumerate((None, lambda done, total: steps.append(done)), 1):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(open_one, progress)
+            while not begun.is_set():
+                await anyio.sleep(0)
+            tasks.cancel_scope.cancel()
+        release.set()
+        assert await anyio.to_thread.run_sync(closed.wait, 60)
+        # What another opening goes on from.
+        assert applied == [*range(number)]
+        for event in (begun, release, closed):
+            event.clear()
+    assert steps == []
 
 
 async def test_one_that_is_cancelled_closes_what_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

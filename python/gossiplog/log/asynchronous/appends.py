@@ -71,9 +71,11 @@ class AppendQueue(Generic[P]):
 
     def _call_soon(self) -> Caller:
         loop = current_loop()
-        if self._caller is None or self._caller[0] is not loop:
-            self._caller = loop, caller()
-        return self._caller[1]
+        # Read once: a task of another loop, on its thread, may replace it meanwhile.
+        found = self._caller
+        if found is None or found[0] is not loop:
+            found = self._caller = (loop, caller())
+        return found[1]
 
     def _start(self) -> None:
         try:

@@ -12,7 +12,7 @@ import anyio
 
 from gossiplog.errors import LogClosed
 from gossiplog.event_loop import Caller, caller
-from gossiplog.log.following import CommitNotifier
+from gossiplog.log.following import CommitNotifier, Turn
 from gossiplog.log.payloads import P
 from gossiplog.log.results import Arrivals
 from gossiplog.threads import run_in_thread
@@ -87,7 +87,8 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
             cursor = messages.cursor
 
     A step that is cancelled loses nothing: the next one returns what has come meanwhile. While it waits it holds no
-    thread, so that there may be thousands.
+    thread, so that there may be thousands. Each task takes one of its own: who takes the next messages while another
+    waits for them gets a RuntimeError. Once the log is closed it ends.
 
     Args:
         notifier: of the log.
@@ -112,7 +113,7 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
         self._sequence: int | None = None
         self._batch = batch
         self._is_closed = False
-        self._turn = anyio.ResourceGuard("iterating over this subscription")
+        self._turn = Turn()
         # Of the step that waits.
         self._wake: Callable[[], None] | None = None
 
@@ -120,6 +121,13 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
         return self
 
     async def __anext__(self) -> Arrivals[P]:
+        """Return the next messages; wait for them.
+
+        Raises:
+            RuntimeError: another task waits for them.
+            CursorOutdated, LogWentBack, CorruptLog, StorageError: as `Log.subscribe` says; the subscription has ended
+                then.
+        """
         with self._turn:
             try:
                 messages = await self._next()

@@ -150,6 +150,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
             batch: the most messages in a list.
         """
         check_subscription(after, batch)
+        self.blocking._check_open()
         return AsyncSubscription(self.blocking._notifier, after, batch)
 
     async def root(self) -> Node:

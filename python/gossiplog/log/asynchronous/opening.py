@@ -46,12 +46,16 @@ class AsyncLogOpening(Generic[P]):
         return self._open().__await__()
 
     async def _open(self) -> AsyncLog[P]:
-        progress = None if self._progress is None else Stop().reporting(self._progress)
+        stop = Stop()
+        progress = stop.reporting(self._progress)
 
         def open_log() -> Log[P]:
             return opening.open(self._location, self._topic, progress=progress, **self._options)
 
-        return AsyncLog(await run_handing_over(open_log, Log.close))
+        try:
+            return AsyncLog(await run_handing_over(open_log, Log.close))
+        finally:
+            stop.set()
 
     async def __aenter__(self) -> AsyncLog[P]:
         if self._log is not None:
@@ -163,7 +167,8 @@ def open_async(
             await log.append({"text": "milk"})
 
     The block closes it at its end. `log = await gossiplog.open_async(...)` opens one that you close by
-    `await log.close()`. If the opening is cancelled, what was opened is closed.
+    `await log.close()`. If the opening is cancelled, what was opened is closed: an upgrade, or `apply` over stored
+    messages, ends at its next step, and the next opening goes on.
 
     Args, errors and warnings are those of `gossiplog.open`. `apply`, `setup` and `payload` are ordinary functions and
     run on worker threads; `progress` is called on the event loop.
