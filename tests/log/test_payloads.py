@@ -630,6 +630,16 @@ def test_a_stranger_cannot_make_an_error_of_megabytes(
     assert len(str(refused)) < 1000
 
 
+def test_a_refusal_names_what_is_wrong_in_one_line(opened: Callable[..., Log], signer: Signer) -> None:
+    wrong = opened(signer=signer).append({"text": "a", "tags": [0] * 7, "x" * 1000: 1})
+    (_, refused), *_ = opened(payload=Note).insert_many([wrong]).refused
+    places = "; ".join(f"tags.{number}: Input should be a valid string" for number in range(5))
+    assert f"refused: 7 validation errors for Note: {places}; and 2 more" in str(refused)
+    other = opened(signer=signer).append(["no map"])
+    (_, refused), *_ = opened(payload=Note).insert_many([other]).refused
+    assert "1 validation error for Note: Input should be a valid dict" in str(refused)
+
+
 @repeatable(100)
 @given(
     note=st.builds(

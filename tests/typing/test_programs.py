@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 ROOT = README.parent
 HERE = Path(__file__).parent
 PROGRAMS = sorted((HERE / "programs").glob("*.py"))
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 TIMEOUT = 120
 # Strict mode says of the libraries' untyped values what a reader of a page need not care for.
 SETTINGS = {

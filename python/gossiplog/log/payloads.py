@@ -20,16 +20,17 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, InvalidPayload, RefusedMessage
 from gossiplog.extras import explain_extra
 from gossiplog.log.callbacks import check_runs
 from gossiplog.message import SignedMessage
+from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
     from typing_extensions import TypeVar
 
     P = TypeVar("P", default=Any)
@@ -38,8 +39,12 @@ else:
     P = typing.TypeVar("P")
 
 _PLAIN = (dict, list, tuple, str, int, float, bytes, core.CID, types.NoneType)
-# An error of validation has a line for each place that is wrong: of a stranger's payload these may be millions.
+# An error of validation is one for each place that is wrong: of a stranger's payload these may be millions.
 _MOST_SHOWN = 5
+_MOST_LISTED = 100
+"""Errors that are listed at all, to show the first: it takes as long as to find them."""
+_LONGEST = 100
+"""Characters of a place, which a stranger may have chosen, and of what is wrong there."""
 
 
 class Payloads(Generic[P]):
@@ -254,8 +259,18 @@ def _jsonable(value: Any) -> Any:
 
 
 def _text(error: Exception) -> str:
-    """Return what an error says, shortened where it may be very long."""
+    """Return what an error says: in one line, and no more of it than one reads, where it is pydantic's."""
     count = getattr(error, "error_count", None)
-    if callable(count) and isinstance(error, ValueError) and (number := count()) > _MOST_SHOWN:
-        return f"{number:,} validation errors for {getattr(error, 'title', 'it')}"
-    return str(error)
+    if not (callable(count) and isinstance(error, ValueError)):
+        return str(error)
+    number: int = count()
+    text = f"{counted(number, 'validation error')} for {getattr(error, 'title', 'it')}"
+    if number > _MOST_LISTED:
+        return text
+    found = cast("ValidationError", error).errors(include_url=False, include_context=False, include_input=False)
+    shown = [
+        f"{place}: {each['msg'][:_LONGEST]}" if (place := ".".join(map(str, each["loc"]))[:_LONGEST]) else each["msg"]
+        for each in found[:_MOST_SHOWN]
+    ]
+    rest = f"; and {number - _MOST_SHOWN} more" if number > _MOST_SHOWN else ""
+    return f"{text}: {'; '.join(shown)}{rest}"

@@ -45,7 +45,7 @@ from gossiplog.protocol.wire import ACCESS_HEADER, LOG_FAULTS, SHOWN_TOPIC, TOPI
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 60.0
 # A connection that stood for so long was a good one: the next pause is the first again.
-_GOOD_SECONDS = 30.0
+_GOOD_SECONDS = 5.0
 _ENTER = "use async with gossiplog.connect(log, url) as client"
 
 
@@ -407,8 +407,9 @@ def connect(
             await client.synced()
 
     What either side appends meanwhile arrives at the other. A connection that fails or ends is made again, with
-    pauses that grow up to a minute, also where something answers that is no hub, or does not let this client in (a
-    server may be about to start, and a token to be changed there). `on_event` gets a Failed each time, whose error is a
+    pauses that grow from half a second up to a minute and begin anew after a connection of five seconds, also where
+    something answers that is no hub, or does not let this client in (a server may be about to start, and a token to be
+    changed there). `on_event` gets a Failed each time, whose error is a
     ConnectionLost with the cause, and the logger `gossiplog` a line. To stop instead where waiting does not help:
 
         gossiplog.connect(log, url, token=token, give_up_on=["token", "topic"])
