@@ -37,13 +37,15 @@ def callbacks() -> list[tuple[str, str]]:
         if not callable(public) or not public.__module__.startswith("gossiplog.net.") or name == "Client":
             continue
         parameters = inspect.signature(public).parameters.values()
-        found += [(name, each.name) for each in parameters if str(each.annotation).startswith("Callable[")]
+        found += [
+            (name, each.name) for each in parameters if str(each.annotation).startswith(("Callable[", "Progress "))
+        ]
     return found
 
 
 def test_the_callbacks_of_the_network() -> None:
     made = [(name, on) for name in ("Hub", "Peer", "connect") for on in ("on_event", "on_message")]
-    assert callbacks() == [*made, ("rebase", "report"), ("repair", "progress")]
+    assert callbacks() == [*made, ("rebase", "on_rebased"), ("rebase", "progress"), ("repair", "progress")]
 
 
 async def later(event: object) -> None: ...
