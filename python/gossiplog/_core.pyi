@@ -121,7 +121,7 @@ class SignedMessage(Generic[_PayloadOut]):
     parents: Final[tuple[str, ...]]
     @property
     def payload(self) -> _PayloadOut:
-        """Return the value that the author gave, as the reader of the log makes it (`with_reader`)."""
+        """The payload, as the log's type for payloads reads it; without a type, the value that the author gave."""
     raw_payload: Final[Any]
     author: Final[str]
     codec: Final[str]
@@ -133,7 +133,7 @@ class SignedMessage(Generic[_PayloadOut]):
         """Return the same message, whose `payload` is what a function returns for it.
 
         Args:
-            reader: is called with the message the first time that `payload` is read.
+            reader: is called with the message at each access to `payload`.
         """
 
     def __class_getitem__(cls, key: Any, /) -> GenericAlias: ...

@@ -16,7 +16,7 @@ import pytest
 
 import gossiplog
 from gossiplog import BlockingCallWarning, Log, Signer, StorageError
-from gossiplog.log import blocking, following
+from gossiplog.log import blocking, following, view
 from gossiplog.log.blocking import calling_back
 from gossiplog.net.replicator.telemetry import Telemetry
 
@@ -108,6 +108,34 @@ async def test_a_subscription_warns_where_it_waits(log: Log, monkeypatch: pytest
     threading.Timer(0.01, subscription.close).start()
     with pytest.warns(BlockingCallWarning, match=r"async for messages in log\.subscribe\(\)"):
         assert list(subscription) == []
+
+
+async def test_many_messages_warn_at_their_second_page(on_disk: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking, "_PAGE", 3)
+    monkeypatch.setattr(view, "_FEW_RECORDS", 3)
+    first, second, *_, last = await gossiplog.AsyncLog(on_disk).append_many(range(5))
+    seen = {name: on_disk.at(last.id) for name in ("len", "count", "messages", "descendants")}
+    # As many as a page has, or no marks.
+    assert len([*on_disk.messages(limit=3)]) == len([*on_disk.at(last.id).messages(reverse=True, limit=3)]) == 3
+    assert len([*on_disk.at(2)]) == len(on_disk.at(on_disk.at(2).heads)) == 2
+    calls: dict[str, Callable[[], int]] = {
+        r"iterating over Log\.messages\(\) .* `async for message in log\.messages": lambda: len([*on_disk]),
+        r"iterating over Log\.ancestors\(\) ": lambda: len([*on_disk.ancestors(last.id)]),
+        r"iterating over Log\.descendants\(\) ": lambda: len([*on_disk.descendants(first.parents[0])]),
+        r"iterating over LogView\.messages\(\) ": lambda: len([*on_disk.at(6)]),
+        r"len\(\) of a LogView .* `await view\.count\(\)` of `view = await": lambda: len(seen["len"]),
+        r"LogView\.count ": lambda: seen["count"].count(),
+        r"LogView\.messages ": lambda: len([*seen["messages"].messages(limit=5)]),
+        r"LogView\.descendants ": lambda: len([*seen["descendants"].descendants(second.id)]),
+    }
+    for text, call in calls.items():
+        with pytest.warns(BlockingCallWarning, match=f"^{text}") as warned:
+            assert call() in (3, 4, 5, 6)
+        assert [each.filename for each in warned] == [__file__]
+    blocking._warned.clear()
+    with pytest.warns(BlockingCallWarning, match=r"^iterating over Log\.messages\(\)") as warned:
+        assert len([*on_disk.messages(author=first.author)]) == 6
+    assert [each.filename for each in warned] == [__file__]
 
 
 async def test_logs_in_memory_wait_for_nothing(opened: Callable[..., Log], signer: Signer) -> None:

@@ -232,3 +232,16 @@ async def test_a_log_onto_itself(signer: Signer, tmp_path: Path) -> None:
 async def test_a_key_file_is_no_signer(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="a signer is a gossiplog"):
         gossiplog.rebase(tmp_path / "mine.db", tmp_path / "target.db", signer=["key"])  # type: ignore[list-item]
+
+
+def test_another_log_may_be_one_for_coroutines(tmp_path: Path, opened: Open, signer: Signer) -> None:
+    """`rebase` named `pull`, which nobody had called, and `repair` of a sound log took anything."""
+    write(tmp_path / "log.db", signer)
+    other = gossiplog.AsyncLog(opened())
+    assert gossiplog.rebase(tmp_path / "log.db", other, signer=signer, dry_run=True).kept == 21
+    assert gossiplog.repair(tmp_path / "log.db", other).messages == 21
+    text = r"is 5: expected a log, or the path, URL or multiaddr of one$"
+    with pytest.raises(TypeError, match=f"^onto {text}"):
+        gossiplog.rebase(tmp_path / "log.db", 5, signer=signer)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=f"^source {text}"):
+        gossiplog.repair(tmp_path / "log.db", 5)  # type: ignore[arg-type]

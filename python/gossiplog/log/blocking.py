@@ -1,4 +1,4 @@
-"""A warning for who calls what waits on the thread of an event loop: nothing else runs there meanwhile."""
+"""Warn of blocking calls on an event loop: nothing else runs there meanwhile."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
 
 from gossiplog.errors import BlockingCallWarning
 
+_Item = TypeVar("_Item")
+
+_PAGE = 256
 _warned: set[str] = set()
 
 
@@ -42,6 +47,25 @@ def warn_on_event_loop(call: str, instead: str, *, stacklevel: int = 3) -> None:
         return
     advice = f"write {instead} with a log of `async with gossiplog.open_async(...) as log`, or gossiplog.AsyncLog(log)"
     _warn(call, advice, stacklevel + 1)
+
+
+def warning_of_many(messages: Iterator[_Item], call: str) -> Iterator[_Item]:
+    """Return an iterator over messages that warns, once in a process, where it goes on to a second page.
+
+    A page takes a millisecond or two, a whole log seconds.
+
+    Args:
+        messages: that are read as they are taken.
+        call: that returns them, as `Log.messages`.
+    """
+    return _warning(messages, call) if is_on_event_loop() else messages
+
+
+def _warning(messages: Iterator[_Item], call: str) -> Iterator[_Item]:
+    yield from islice(messages, _PAGE)
+    for message in messages:
+        warn_on_event_loop(f"iterating over {call}()", f"`async for message in log.{call.partition('.')[2]}(...)`")
+        yield message
 
 
 def warn_of_whole_log(call: str) -> None:

@@ -1,4 +1,4 @@
-"""What an application gives to be called: checks of its functions."""
+"""Checks of functions that an application passes in."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from gossiplog.errors import (
 )
 from gossiplog.log.appending import Wanted, append_each, check_payloads, prepared_run
 from gossiplog.log.applying import Application, Applier
-from gossiplog.log.blocking import warn_on_event_loop
+from gossiplog.log.blocking import warn_on_event_loop, warning_of_many
 from gossiplog.log.callbacks import check_progress
 from gossiplog.log.following import CommitNotifier, Subscription, check_subscription
 from gossiplog.log.heads import Heads
@@ -130,7 +130,8 @@ class Log(Generic[P]):
             codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
 
         Raises:
-            EncodeError: a payload that other peers would refuse or change, or that is too long for them.
+            EncodeError: a payload that other peers would refuse or change, that is too long for them, or that the log's
+                type for payloads would read as another value.
             RefusedMessage: the application's check or `apply` refuses the message, or `apply` a stored one that it had
                 not seen; its exception is the cause.
             ValueError: neither the call nor the log has a signer.
@@ -151,8 +152,8 @@ class Log(Generic[P]):
         encoded, and the place in it.
 
         Args:
-            payloads: values of dag-cbor, or of the log's type of payloads.
-            signer: who signs; that of the log if it is None.
+            payloads: values of the IPLD data model; in a log with a type for its payloads, of this type as well.
+            signer: None takes the log's.
             codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
 
         Raises:
@@ -375,10 +376,15 @@ class Log(Generic[P]):
         check_limit(limit)
         by = by_author(author)
         if (after, before, limit) == (None, None, None):
-            return by(all_messages(self._source, reverse, self._replica.count()))
+            return by(self._many(all_messages(self._source, reverse, self._replica.count()), "messages"))
         most = limit if author is None else None
-        found = by(messages_between(self._source, bounds(after, before), reverse, most, self._replica.snapshot()))
+        read = messages_between(self._source, bounds(after, before), reverse, most, self._replica.snapshot())
+        found = by(self._many(read, "messages"))
         return found if author is None else islice(found, limit)
+
+    def _many(self, messages: Iterator[SignedMessage[P]], name: str) -> Iterator[SignedMessage[P]]:
+        """Return messages that are read as they are taken, with a warning where these are many on an event loop."""
+        return warning_of_many(messages, f"Log.{name}") if self._waits else messages
 
     def count(self, *, after: str | None = None, before: str | None = None) -> int:
         """Return how many messages have ids in a range. None of them is read.
@@ -525,7 +531,7 @@ class Log(Generic[P]):
             DecodeError: text that is no id.
             UnknownMessage: the message is not in the log.
         """
-        return walk_back(self._source, map(key_of, self.get(id).parents))
+        return self._many(walk_back(self._source, map(key_of, self.get(id).parents)), "ancestors")
 
     def descendants(self, id: str) -> Iterator[SignedMessage[P]]:
         """Return the messages that follow a message, directly or not, each once and ascending by id.
@@ -542,7 +548,7 @@ class Log(Generic[P]):
         """
         key = key_of(id)
         (sequence,) = self._read(lambda reader: self._sequences(reader, [key]))
-        return walk_forward(self._source, key, sequence, self._replica.count())
+        return self._many(walk_forward(self._source, key, sequence, self._replica.count()), "descendants")
 
     def at(self, point: int | str | Iterable[str]) -> LogView[P]:
         """Return a read-only view of what some messages had seen, or of the log as it was earlier.

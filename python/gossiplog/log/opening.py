@@ -1,4 +1,4 @@
-"""Opening a log: what a location means."""
+"""Opening a log."""
 
 from __future__ import annotations
 
@@ -128,11 +128,12 @@ def open(
             where one was interrupted. `Log.info` says whether a rebuild has ended.
         setup: `setup(transaction)` drops the application's tables, where they are there, and makes them. It runs
             before the first message, and before each rebuild, in a transaction with the statements that `apply` has.
-        payload: checks payloads, own ones and others', before they are stored: a function that raises to refuse, or any
-            type that pydantic validates. They run on the thread that appends, and for others' messages on worker
-            threads, several at a time where several threads use the log. A type is also what payloads are read as, and
-            `append` takes its values: the log is a `Log[Note]` with `payload=Note`. What others have stored never
-            changes, and where it is not of the type, `SignedMessage.payload` raises InvalidPayload.
+        payload: checks payloads, own ones and others', before they are stored: a function that raises to refuse (one
+            that returns False refuses, too), or any type that pydantic validates. They run on the thread that appends,
+            and for others' messages on worker threads, several at a time where several threads use the log. A type is
+            also what payloads are read as, and `append` takes its values: the log is a `Log[Note]` with `payload=Note`.
+            What others have stored never changes, and where it is not of the type, `SignedMessage.payload` raises
+            InvalidPayload.
         check_others: whether messages of others are checked by `payload`, too. What it refuses of them is not stored,
             nor all that descends from it. With False they come in, and only what is appended here is checked: where
             `payload` is a type, theirs that are not of it raise InvalidPayload when they are read, and `apply` passes

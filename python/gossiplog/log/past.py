@@ -34,6 +34,7 @@ class Past:
         self._source = source
         self._given = frozenset(sequences)
         self._sequences = sorted(self._given)
+        self._marks: bytearray | None = None
         # Those of them that were found to be ancestors of others.
         self._not_heads: set[int] = set()
 
@@ -49,8 +50,8 @@ class Past:
         """
         if sequence > self.last:
             return False
-        if "marks" in self.__dict__:
-            return bool(self.marks[sequence])
+        if self._marks is not None:
+            return bool(self._marks[sequence])
         if sequence in self._given:
             return True
 
@@ -60,12 +61,20 @@ class Past:
 
         return read(self._source.storage, search)
 
-    @cached_property
-    def marks(self) -> bytearray:
-        """For each sequence up to the last one, from 0, 1 where the message is in it.
+    @property
+    def is_marked(self) -> bool:
+        """Whether the records have been read that `marks` comes from."""
+        return self._marks is not None
 
-        A descent over the link records of all ancestors, and of some messages between them; no message is read.
-        """
+    @property
+    def marks(self) -> bytearray:
+        """For each sequence up to the last one, from 0, 1 where the message is in it."""
+        if self._marks is None:
+            self._marks = self._mark_all()
+        return self._marks
+
+    def _mark_all(self) -> bytearray:
+        """Descend over the link records of all ancestors, and of some messages between them; no message is read."""
         marks = bytearray(self.last + 1)
         for sequence in self._sequences:
             marks[sequence] = 1
@@ -101,7 +110,9 @@ class Past:
     def heads(self) -> Sequence[int]:
         """The sequences, ascending, of those of the messages that are ancestors of none of the others."""
         if len(self._sequences) > _FEW:
-            _ = self.marks
+            # Its descent finds those that are no heads.
+            if self._marks is None:
+                self._marks = self._mark_all()
             return [sequence for sequence in self._sequences if sequence not in self._not_heads]
 
         def search(reader: Reader) -> Sequence[int]:

@@ -10,6 +10,7 @@ from typing import Generic, Protocol
 from gossiplog import core
 from gossiplog.core import SignedMessage
 from gossiplog.errors import CorruptLog, UnknownMessage
+from gossiplog.log.blocking import warn_on_event_loop, warning_of_many
 from gossiplog.log.paging import (
     Bounds,
     Source,
@@ -31,6 +32,8 @@ from gossiplog.storage.base import Reader
 _PAGE = 256
 # Leaves that are looked through in one read.
 _LEAVES = 4096
+# Link records that are read on an event loop without a warning: some ten milliseconds.
+_FEW_RECORDS = 4096
 
 
 class _Whole(Protocol):
@@ -125,6 +128,11 @@ class LogView(Generic[P]):
 
     def __len__(self) -> int:
         """Return how many messages there are."""
+        self._warn_of_marks("len() of a LogView", "await view.count()")
+        return self._count
+
+    @property
+    def _count(self) -> int:
         return self._extent if isinstance(self._extent, int) else self._extent.count
 
     def __bool__(self) -> bool:
@@ -163,8 +171,20 @@ class LogView(Generic[P]):
         check_limit(limit)
         by = by_author(author)
         between = bounds(after, before)
+        if not reverse:
+            self._warn_of_marks("LogView.messages", "async for message in view.messages(...)")
         found = self._arrived(between, reverse) if isinstance(self._extent, int) else self._seen(between, reverse)
-        return islice(by(found), limit)
+        return islice(by(self._many(found, "messages")), limit)
+
+    def _many(self, messages: Iterator[SignedMessage[P]], name: str) -> Iterator[SignedMessage[P]]:
+        return warning_of_many(messages, f"LogView.{name}") if self._source.storage.argument else messages
+
+    def _warn_of_marks(self, call: str, instead: str) -> None:
+        """Warn where the link records of many messages are about to be read on an event loop."""
+        extent = self._extent
+        waits = isinstance(extent, Past) and not extent.is_marked and extent.last > _FEW_RECORDS
+        if waits and self._source.storage.argument:
+            warn_on_event_loop(call, f"`{instead}` of `view = await log.at(...)`", stacklevel=4)
 
     def _arrived(self, between: Bounds, reverse: bool) -> Iterator[SignedMessage[P]]:
         if between == (None, None):
@@ -179,8 +199,8 @@ class LogView(Generic[P]):
         for keys in self._keys(between):
             yield from self._source.payloads.all_typed(self._replica.messages(keys))
             taken += len(keys)
-        if between == (None, None) and taken != len(self):
-            text = f"{counted(len(self), 'message')} were seen, but leaves are there for {taken:,}"
+        if between == (None, None) and taken != self._count:
+            text = f"{counted(self._count, 'message')} were seen, but leaves are there for {taken:,}"
             raise_damage(self._source.storage, CorruptLog([text]))
 
     def _seen_back(self, after: bytes | None, before: bytes | None) -> Iterator[SignedMessage[P]]:
@@ -232,8 +252,9 @@ class LogView(Generic[P]):
             DecodeError: text that is no id.
         """
         between = bounds(after, before)
+        self._warn_of_marks("LogView.count", "await view.count(...)")
         if between == (None, None):
-            return len(self)
+            return self._count
         if isinstance(self._extent, int):
             last = self._extent
             return read(self._source.storage, lambda reader: reader.number(*between, last))
@@ -289,6 +310,7 @@ class LogView(Generic[P]):
             UnknownMessage: the message is not in the view.
         """
         self._check(id)
+        # That of the log warns, where these are many on an event loop.
         return self._log.ancestors(id)
 
     def descendants(self, id: str) -> Iterator[SignedMessage[P]]:
@@ -303,8 +325,9 @@ class LogView(Generic[P]):
         """
         key = self._check(id)
         sequence = read(self._source.storage, lambda reader: self._sequence(reader, key))
+        self._warn_of_marks("LogView.descendants", "async for message in view.descendants(...)")
         is_in = None if isinstance(self._extent, int) else self._extent.marks.__getitem__
-        return walk_forward(self._source, key, sequence, self._last, is_in)
+        return self._many(walk_forward(self._source, key, sequence, self._last, is_in), "descendants")
 
     def children(self, id: str, *, limit: int | None = None) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages of the view that name this one as a parent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -13,6 +14,8 @@ from gossiplog.log import Log
 from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.callbacks import check_runs
 from gossiplog.log.log import replica_of
+from gossiplog.storage.location import Location
+from gossiplog.storage.postgres.url import PostgresURL
 
 # As the core's own parser of URLs sees it.
 _HUB_URL = re.compile(r"wss?://", re.IGNORECASE)
@@ -40,6 +43,23 @@ def kind_of_source(source: str) -> SourceKind:
     if _HUB_URL.match(source):
         return SourceKind.HUB
     return SourceKind.PEER if _PEER_ADDRESS.match(source) else SourceKind.FILE
+
+
+def check_source(name: str, source: AsyncLog[Any] | Log[Any] | Location) -> Log[Any] | Location:
+    """Return where another log is: itself, the one that it shares, or a text or path that names one.
+
+    Args:
+        name: of the parameter.
+        source: what the caller gave.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(source, AsyncLog):
+        return source.blocking
+    if not isinstance(source, Log | str | os.PathLike | PostgresURL):
+        raise TypeError(f"{name} is {source!r}: expected a log, or the path, URL or multiaddr of one")
+    return source
 
 
 def check_log(log: Log[Any] | AsyncLog[Any], *, writes: bool) -> Log[Any]:

@@ -68,7 +68,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         self._news.set()
 
     def end(self) -> None:
-        """Have it end once all events that wait have been taken."""
+        """End after the waiting events."""
         self._has_ended = True
         self._news.set()
 

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from gossiplog.log import Log
+from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.blocking import calling_back, warn_of_whole_log
 from gossiplog.log.callbacks import check_progress
 from gossiplog.log.rebasing import RebasedMessage, rebase_file
 from gossiplog.log.repair import repair_log
 from gossiplog.log.results import RebaseResult, RepairResult
-from gossiplog.net.arguments import check_callbacks
+from gossiplog.net.arguments import check_callbacks, check_source
 from gossiplog.net.fetching import fetch_from
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage.base import Progress
@@ -20,7 +21,7 @@ from gossiplog.storage.location import Location
 
 def repair(
     location: Location,
-    source: Log | Location | None = None,
+    source: AsyncLog | Log | Location | None = None,
     *,
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
@@ -36,9 +37,10 @@ def repair(
 
     Args:
         location: the path of the log's file, or its URL in Postgres.
-        source: a replica that has what is damaged: a Log, the path of its file, its URL in Postgres, a hub's URL
-            (`ws://`, `wss://`) or a peer's multiaddr. None repairs what follows from the messages alone. From a hub or
-            a peer it is fetched by an event loop of this call's own: call it on a worker thread where another one runs.
+        source: a replica that has what is damaged: a Log or AsyncLog, the path of its file, its URL in Postgres, a
+            hub's URL (`ws://`, `wss://`) or a peer's multiaddr. None repairs what follows from the messages alone. From
+            a hub or a peer it is fetched by an event loop of this call's own: call it on a worker thread where another
+            one runs.
         token: the text of the hub's bearer token, if it asks for one.
         token_file: the file that has it, instead of `token`.
         ca_file: a PEM file of certificate authorities to trust beside the platform's.
@@ -56,7 +58,7 @@ def repair(
             The log is as it was.
         TopicMismatch: the source is a log or a file of another topic.
         ValueError: the source begins with http:// or https://.
-        TypeError: a `progress` that cannot be called so.
+        TypeError: a source that is none of these, or a `progress` that cannot be called so.
         RuntimeError: an event loop runs on this thread, and the source is a hub or a peer. Nothing has changed.
         NotALog: there is no log; or only its count is left, and the source, a hub or a peer, is asked by topic.
         StorageError: another program has the log open, or a file cannot be read or written.
@@ -75,6 +77,7 @@ def repair(
         (1, ())
     """
     check_progress(progress)
+    source = None if source is None else check_source("source", source)
     warn_of_whole_log("gossiplog.repair")
     fetch = fetch_from(source, token, token_file, ca_file)
     with calling_back():
@@ -83,7 +86,7 @@ def repair(
 
 def rebase(
     location: Location,
-    onto: Log | Location,
+    onto: AsyncLog | Log | Location,
     drop: Iterable[str] = (),
     *,
     signer: Signer | Sequence[Signer],
@@ -108,7 +111,7 @@ def rebase(
     Args:
         location: the path of the log's file, or its URL in Postgres: there the former log is kept in a schema beside
             it, `SCHEMA_generation_N`, to which an application's tables go with it. The role has to own both.
-        onto: the other log, the target: a Log, the path of its file, its URL in Postgres, a hub's URL (`ws://`,
+        onto: the other log, the target: a Log or AsyncLog, the path of its file, its URL in Postgres, a hub's URL (`ws://`,
             `wss://`) or a peer's multiaddr. All of its messages are copied into the new log. From a hub or a peer they
             are fetched by an event loop of this call's own: call it on a worker thread where another one runs.
         drop: ids of messages to leave out, of any author.
@@ -127,7 +130,8 @@ def rebase(
             `ids` say which.
         DecodeError: text that is no id.
         ValueError: the target begins with http:// or https://.
-        TypeError: an `on_rebased` or a `progress` that cannot be called so, or a signer that is no Signer.
+        TypeError: a target that is none of these, an `on_rebased` or a `progress` that cannot be called so, or a signer
+            that is no Signer.
         RuntimeError: an event loop runs on this thread, and the target is a hub or a peer. Nothing has changed.
         UnknownMessage: a message to drop is not in the log.
         NotALog: there is no such file, or it holds no log.
@@ -154,6 +158,7 @@ def rebase(
     """
     check_callbacks(on_rebased=on_rebased)
     check_progress(progress)
+    onto = check_source("onto", onto)
     warn_of_whole_log("gossiplog.rebase")
     signers = [signer] if isinstance(signer, Signer) else list(signer)
     for each in signers:

@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 
 import gossiplog
-from gossiplog import AsyncLog, CorruptLog, Log, LogClosed, Signer, StorageError, UnknownMessage
+from gossiplog import AsyncLog, CorruptLog, DecodeError, Log, LogClosed, Signer, StorageError, UnknownMessage
 from tests.places import Place
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +28,9 @@ def shared(log: Log) -> AsyncLog:
 def test_it_has_what_a_log_has() -> None:
     """A method that is new to one is new to both, with the same parameters."""
 
+    def parameters(function: Callable[..., Any]) -> list[tuple[str, object, object]]:
+        return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
@@ -35,9 +38,7 @@ def test_it_has_what_a_log_has() -> None:
     for name in public(Log) & public(AsyncLog):
         own, other = getattr(AsyncLog, name), getattr(Log, name)
         if not isinstance(other, property) and not isinstance(own, property):
-            assert list(inspect.signature(own).parameters) == list(inspect.signature(other).parameters), name
-            own_defaults = [each.default for each in inspect.signature(own).parameters.values()]
-            assert own_defaults == [each.default for each in inspect.signature(other).parameters.values()], name
+            assert parameters(own) == parameters(other), name
 
 
 def test_the_table_of_the_page_has_all_of_them() -> None:
@@ -272,6 +273,27 @@ async def test_a_pull_that_is_cancelled_ends_at_its_next_request(
     assert (await target.pull(source)).inserted == 10
     assert len(requests) == 1
     assert await target.root() == source.root
+
+
+def test_what_nothing_can_be_asked_with_is_refused_at_the_call(shared: AsyncLog) -> None:
+    """It came at the first step, far from the mistake."""
+    wrong: Any = "1"
+    for call, kind, text in (
+        (lambda: shared.messages(limit=-1), ValueError, "^a limit of -1"),
+        (lambda: shared.messages(limit=wrong), TypeError, "^a limit of '1'"),
+        (lambda: shared.messages(author="ada"), ValueError, "expected a did:key"),
+        (lambda: shared.messages(after="ada"), DecodeError, "id"),
+        (lambda: shared.ancestors("ada"), DecodeError, "id"),
+        (lambda: shared.descendants("ada"), DecodeError, "id"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
+
+
+async def test_what_is_not_there_is_said_by_the_first_step(shared: AsyncLog) -> None:
+    for found in (shared.ancestors("0" * 32), shared.descendants("0" * 32)):
+        with pytest.raises(UnknownMessage):
+            await anext(found)
 
 
 async def test_damage_that_is_met_late_is_raised_after_what_came_before(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,13 +13,17 @@ from gossiplog import AsyncLog, AsyncLogView, Log, LogView, UnknownMessage
 pytestmark = pytest.mark.anyio
 
 
+def parameters(function: Callable[..., Any]) -> list[tuple[str, object, object]]:
+    return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+
+
 def test_it_has_what_a_view_has() -> None:
     names = {name for name in dir(LogView) if not name.startswith("_")}
     assert names <= set(dir(AsyncLogView))
     for name in names:
         own, other = getattr(AsyncLogView, name), getattr(LogView, name)
         if not isinstance(other, property):
-            assert [*inspect.signature(own).parameters] == [*inspect.signature(other).parameters], name
+            assert parameters(own) == parameters(other), name
 
 
 async def test_each_method_returns_what_the_view_does(log: Log) -> None:

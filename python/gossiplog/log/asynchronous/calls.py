@@ -27,7 +27,7 @@ class Stop:
         self._call_soon = caller()
 
     def set(self) -> None:
-        """Have the call end at its next step."""
+        """Ask the call to stop at its next step."""
         self._is_set = True
 
     def check(self) -> None:

@@ -90,8 +90,8 @@ class AsyncLog(AsyncReading[Log[P], P]):
         unless the transaction fails: `subscribe` and `messages` show it then.
 
         Args:
-            payload: a value of dag-cbor, or of the log's type of payloads.
-            signer: who signs; that of the log if it is None.
+            payload: a value of the IPLD data model; in a log with a type for its payloads, one of this type as well.
+            signer: None takes the log's.
             codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
         """
         return (await self._appends.append([payload], signer, codec))[0]
@@ -148,6 +148,14 @@ class AsyncLog(AsyncReading[Log[P], P]):
             after: a cursor, as lists have it; 0 is the start of the log, None its end at the first step: within `async
                 with log.subscribe() as subscription` that at the start of the block.
             batch: the most messages in a list.
+
+        Raises:
+            LogClosed: the log is closed. Closed later, it ends the subscription.
+            TypeError: an id as the cursor, or a batch that is no integer.
+            ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
+            CursorOutdated: raised by the first step: the log was rebased since it gave the cursor.
+            LogWentBack: raised by a step: the log has fewer messages than the cursor says.
+            CorruptLog, StorageError: raised by a step, once all messages before have come.
         """
         check_subscription(after, batch)
         self.blocking._check_open()

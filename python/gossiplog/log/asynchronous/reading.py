@@ -8,8 +8,10 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 from gossiplog.core import SignedMessage
 from gossiplog.log.asynchronous.iteration import AsyncPages
 from gossiplog.log.log import Log
+from gossiplog.log.paging import bounds, by_author, check_limit
 from gossiplog.log.payloads import P
 from gossiplog.log.view import LogView
+from gossiplog.message import key_of
 from gossiplog.threads import run_in_thread
 
 _Arguments = TypeVarTuple("_Arguments")
@@ -58,7 +60,23 @@ class AsyncReading(Generic[_Blocking, P]):
         """Return the messages in the order of their ids, for `async for`, as of the first step.
 
         A worker thread reads 256 of them in each turn, or fewer long ones.
+
+        Args:
+            after: only messages with larger ids.
+            before: only messages with smaller ids.
+            reverse: from the largest id down.
+            limit: at most so many.
+            author: only messages that are signed by this `did:key`.
+
+        Raises:
+            DecodeError: text that is no id.
+            ValueError: a limit below 0, or an author that is no `did:key`.
+            TypeError: a limit that is no integer, or an author that is no text.
+            LogClosed, CorruptLog, StorageError: raised by a step, once what came before has been taken.
         """
+        check_limit(limit)
+        by_author(author)
+        bounds(after, before)
         blocking = self.blocking
         return _paged(
             lambda: blocking.messages(after=after, before=before, reverse=reverse, limit=limit, author=author)
@@ -85,11 +103,31 @@ class AsyncReading(Generic[_Blocking, P]):
         return await self._run(self.blocking.is_ancestor, ancestor, descendant)
 
     def ancestors(self, id: str) -> AsyncIterator[SignedMessage[P]]:
-        """Return what a message follows, for `async for`."""
+        """Return what a message follows, directly or not, for `async for`: each once and descending by id.
+
+        Args:
+            id: of a message.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: raised by the first step: the message is not there.
+            LogClosed, CorruptLog, StorageError: raised by a step, once what came before has been taken.
+        """
+        key_of(id)
         return _paged(lambda: self.blocking.ancestors(id))
 
     def descendants(self, id: str) -> AsyncIterator[SignedMessage[P]]:
-        """Return what follows a message, for `async for`."""
+        """Return what follows a message, directly or not, for `async for`: each once and ascending by id.
+
+        Args:
+            id: of a message.
+
+        Raises:
+            DecodeError: text that is no id.
+            UnknownMessage: raised by the first step: the message is not there.
+            LogClosed, CorruptLog, StorageError: raised by a step, once what came before has been taken.
+        """
+        key_of(id)
         return _paged(lambda: self.blocking.descendants(id))
 
     async def _run(self, call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
