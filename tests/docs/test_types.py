@@ -1,4 +1,4 @@
-"""The program of docs/types.md runs, and prints what the page says."""
+"""The programs of docs/types.md run, and print what the page says."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.readme import DOCS, blocks, run_program
 pytestmark = pytest.mark.integration
 
 
-def test_the_program(tmp_path: Path) -> None:
-    program, printed = (block.text for block in blocks(DOCS / "types.md"))
-    assert run_program(program, tmp_path, 120) == printed
+def test_the_programs(tmp_path: Path) -> None:
+    texts = [block.text for block in blocks(DOCS / "types.md")]
+    printed = [run_program(program, tmp_path, 120) for program in texts[::2]]
+    assert printed == texts[1::2]
+    assert len(printed) == 2

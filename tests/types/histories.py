@@ -94,7 +94,7 @@ def rows(place: Place, *objects: Object) -> dict[str, list[tuple[Any, ...]]]:
         return {
             table: sorted(map(tuple, database.execute(f"SELECT * FROM {table}").fetchall()), key=repr)
             for each in objects or OBJECTS
-            for table in each.tables()
+            for table in each._tables()
         }
 
 
@@ -104,10 +104,10 @@ def state(place: Place) -> list[Any]:
     with connected(place) as database:
         return [
             TITLE.get(database, "none"),
-            SETTINGS.items(database),
-            VOTES.values(database),
+            SETTINGS.all(database),
+            VOTES.all(database),
             [VOTES.by_author(database, key=key) for key in keys],
-            TODO.keys(database),
-            [TODO.elements(database, key=key) for key in keys],
-            [TEXT.values(database, key=key) for key in keys],
+            TODO.all(database),
+            TEXT.all(database),
+            [each.keys(database) for each in (SETTINGS, VOTES, TODO, TEXT)],
         ]

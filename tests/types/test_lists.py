@@ -51,7 +51,7 @@ def test_one_writer_has_a_list(tmp_path_factory: pytest.TempPathFactory, data: s
                 new = [number * 10 + each for each in range(data.draw(st.integers(1, 3)))]
                 log.append(TEXT.insert(database, index, *new))
                 expected[index:index] = new
-            assert TEXT.values(database) == expected
+            assert TEXT.get(database) == expected
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -65,8 +65,8 @@ def test_runs_do_not_interleave(tmp_path: Path, backward: bool) -> None:
                 log.append(TEXT.insert(database, 1 if backward else 1 + place, letter))
         one.pull(other)
         other.pull(one)
-        found = "".join(TEXT.values(read_one))
-        assert found == "".join(TEXT.values(read_other))
+        found = "".join(TEXT.get(read_one))
+        assert found == "".join(TEXT.get(read_other))
         assert found in ("(milkeggs)", "(eggsmilk)")
 
 
@@ -94,7 +94,7 @@ def test_a_list_is_that_of_the_article(
             log.insert(message)
         for key, tree in fugue.replayed(history.messages).items():
             shown = tree.shown()
-            assert TEXT.values(database, key=key) == tree.values()
+            assert TEXT.get(database, key=key) == tree.values()
             for index in range(len(shown) + 1):
                 made = TEXT.insert(database, index, "new", key=key)
                 assert made == {"object": "text", "key": key, "insert": ["new"], **tree.place(index)}
@@ -116,7 +116,7 @@ class Writer:
 
     def __init__(self, number: int, elements: dict[fugue.Id, fugue.Element], name_of: dict[int, fugue.Id]) -> None:
         self._database = sqlite3.connect(":memory:", isolation_level=None)
-        for table, columns in TEXT.tables().items():
+        for table, columns in TEXT._tables().items():
             self._database.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         self._number = number
         self._messages: dict[str, SignedMessage] = {}
@@ -126,12 +126,12 @@ class Writer:
         """The order of all elements, those deleted among them."""
         self._database.execute("BEGIN")
         self._database.execute(f'DELETE FROM "{TEXT.name}_deleted"')
-        values = TEXT.values(self._database)
+        values = TEXT.get(self._database)
         self._database.execute("ROLLBACK")
         return [self.name_of[value] for value in values]
 
     def shown(self) -> list[fugue.Id]:
-        return [self.name_of[value] for value in TEXT.values(self._database)]
+        return [self.name_of[value] for value in TEXT.get(self._database)]
 
     def insert(self, index: int, count: int = 1) -> None:
         values = [len(self.name_of) + number for number in range(count)]
@@ -268,9 +268,9 @@ def test_nothing_is_before_the_root(tmp_path: Path) -> None:
     """No insertion of the algorithm stands left of it: one of a stranger would be before the index 0."""
     with writing(tmp_path / "a.db") as (log, database):
         log.append({"object": "text", "key": "", "insert": ["lost"], "parent": "", "side": "left"})
-        assert TEXT.values(database) == []
+        assert TEXT.get(database) == []
         log.append(TEXT.insert(database, 0, "a"))
-        assert TEXT.values(database) == ["a"]
+        assert TEXT.get(database) == ["a"]
 
 
 def test_a_deleted_element_keeps_its_place(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_deleted_element_keeps_its_place(tmp_path: Path) -> None:
         other.append(TEXT.delete(read_other, 1))
         one.pull(other)
         other.pull(one)
-        assert TEXT.values(read_one) == TEXT.values(read_other) == ["a", "B", "c"]
+        assert TEXT.get(read_one) == TEXT.get(read_other) == ["a", "B", "c"]
 
 
 def test_lists_by_key(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_lists_by_key(tmp_path: Path) -> None:
         other = "b" if row[0] == "a" else "a"
         log.append({"object": "text", "key": other, "insert": ["lost"], "parent": reference, "side": "left"})
         log.append({"object": "text", "key": other, "delete": [reference]})
-        assert [TEXT.values(database, key=key) for key in "abc"] == [["mine"], ["yours"], []]
+        assert [TEXT.get(database, key=key) for key in "abc"] == [["mine"], ["yours"], []]
 
 
 def test_a_long_list_is_read_without_recursion(tmp_path: Path) -> None:
@@ -303,9 +303,9 @@ def test_a_long_list_is_read_without_recursion(tmp_path: Path) -> None:
         log.append(TEXT.insert(database, 0, *range(1000)))
         log.append(TEXT.insert(database, 1000, *range(1000, 2000)))
         log.append(TEXT.insert(database, 0, *range(-1000, 0)))
-        assert TEXT.values(database) == [*range(-1000, 2000)]
+        assert TEXT.get(database) == [*range(-1000, 2000)]
         log.append(TEXT.delete(database, 500, 1000))
-        assert TEXT.values(database) == [*range(-1000, -500), *range(500, 2000)]
+        assert TEXT.get(database) == [*range(-1000, -500), *range(500, 2000)]
 
 
 def test_mistakes_of_a_program(tmp_path: Path) -> None:
@@ -333,9 +333,9 @@ def test_a_list_within_apply(tmp_path: Path) -> None:
 
     def apply(message: gossiplog.SignedMessage, transaction: ApplyTransaction) -> None:
         TEXT.apply(message, transaction)
-        texts.append(TEXT.values(transaction))
+        texts.append(TEXT.get(transaction))
 
     with gossiplog.open(tmp_path / "a.db", TOPIC, apply=apply, setup=TEXT.setup, signer=SIGNERS[0]) as log:
         log.append({"object": "text", "key": "", "insert": ["a"], "parent": "", "side": "right"})
     assert texts == [["a"]]
-    assert List("text").tables() == TEXT.tables()
+    assert List("text")._tables() == TEXT._tables()

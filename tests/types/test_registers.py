@@ -9,7 +9,7 @@ from gossiplog.types import Map, Register
 from tests.log.histories import SIGNERS, signed
 from tests.places import Place
 from tests.strategies import TOPIC
-from tests.types.histories import ALL, SETTINGS, TITLE, connected
+from tests.types.histories import ALL, SETTINGS, TEXT, TITLE, TODO, connected
 
 
 def test_the_last_write_counts(place: Place) -> None:
@@ -31,7 +31,7 @@ def test_keys_are_deleted_and_come_back(place: Place) -> None:
         log.append(SETTINGS.delete("a"))
         with connected(place) as database:
             # By their bytes, whatever the locale of the database is.
-            assert [*SETTINGS.items(database)] == ["Z", "z", "é"]
+            assert [*SETTINGS.all(database)] == ["Z", "z", "é"]
             assert SETTINGS.get(database, "a", "gone") == "gone"
             assert SETTINGS.get(database, "é") == {"key": "é"}
             link = gossiplog.CID.parse("QmdfTbBqBPQ7VNxZEYEj14VmRuZBkqFbiwReogJgS1zR1n")
@@ -44,10 +44,10 @@ def test_only_true_deletes(place: Place, flag: object) -> None:
     with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup, signer=SIGNERS[0]) as log:
         log.append_many([SETTINGS.set("a", 1), SETTINGS.delete("a") | {"delete": flag}])
         with connected(place) as database:
-            assert SETTINGS.items(database) == {"a": 1}
+            assert SETTINGS.all(database) == {"a": 1}
         log.append(SETTINGS.delete("a"))
         with connected(place) as database:
-            assert SETTINGS.items(database) == {}
+            assert SETTINGS.all(database) == {}
 
 
 @pytest.mark.parametrize("key", ["\0", "k" * 1001, "\ud800"])
@@ -62,3 +62,20 @@ def test_a_key_is_text() -> None:
     with pytest.raises(TypeError, match="a key is 1: expected text"):
         Map("m").set(wrong, 1)
     assert Register("r").set(1) == {"object": "r", "set": 1}
+
+
+UNREADABLE = {"/": {"bytes": 1}}
+
+
+def test_a_stranger_writes_nothing_that_cannot_be_read(place: Place) -> None:
+    """A map may look as dag-json has bytes, and be none."""
+    with gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup) as log, connected(place) as database:
+        for payload in (
+            {**TITLE.set(1), "set": UNREADABLE},
+            {**SETTINGS.set("key", 1), "set": [UNREADABLE]},
+            {**TODO.add(1), "add": UNREADABLE},
+            {**TEXT.insert(database, 0, 1), "insert": [UNREADABLE]},
+        ):
+            log.append(payload, signer=SIGNERS[0])
+        assert (TITLE.get(database), SETTINGS.all(database)) == (None, {})
+        assert (TODO.all(database), TEXT.all(database)) == ({}, {})

@@ -18,7 +18,16 @@ from typing import Any
 
 from gossiplog.message import SignedMessage
 from gossiplog.storage.base import ApplyTransaction
-from gossiplog.types.objects import Database, Object, checked_key, checked_value, key_text, run, value_of, value_text
+from gossiplog.types.objects import (
+    Database,
+    Object,
+    checked_key,
+    checked_value,
+    execute,
+    key_text,
+    value_of,
+    value_text,
+)
 
 MAX_ELEMENTS = 1000
 """The most elements that one message inserts or deletes."""
@@ -41,7 +50,10 @@ class _Node:
 
 
 class List(Object):
-    """A list for each key. Reading one, or making a payload for one, reads all of its rows, deleted ones too.
+    """A list for each key, whose elements stay where they were put between others.
+
+    Write to it by `log.append(items.insert(...))`: `insert` and `delete` return payloads, and change nothing by
+    themselves. Reading a list, or making a payload for one, reads all of its rows, deleted ones too.
 
     Its tables are that of its name, with the columns key, id and number (of the message, and of the element in it),
     parent, side and value (dag-json), and one whose name ends with _deleted, with the columns key and element.
@@ -51,13 +63,13 @@ class List(Object):
 
     Examples:
         >>> import sqlite3
-        >>> from gossiplog.types import List
-        >>> items = List("items")
+        >>> from gossiplog import types
+        >>> items = types.List("items")
         >>> board = gossiplog.open("board.db", "org.example.board", apply=items.apply, setup=items.setup, signer=alice)
         >>> database = sqlite3.connect("board.db")
         >>> message = board.append(items.insert(database, 0, "milk", "bread"))
         >>> message = board.append(items.insert(database, 1, "eggs"))
-        >>> items.values(database)
+        >>> items.get(database)
         ['milk', 'eggs', 'bread']
     """
 
@@ -65,7 +77,7 @@ class List(Object):
     def _deleted(self) -> str:
         return f'"{self.name}_deleted"'
 
-    def tables(self) -> Mapping[str, Sequence[str]]:
+    def _tables(self) -> Mapping[str, Sequence[str]]:
         columns = ("key TEXT", "id TEXT", "number INTEGER", "parent TEXT", "side TEXT", "value TEXT")
         return {
             self.table: (*columns, "PRIMARY KEY (key, id, number)"),
@@ -77,13 +89,14 @@ class List(Object):
 
         Args:
             database: where the list is read.
-            index: as `values` has them.
-            values: up to MAX_ELEMENTS.
+            index: from 0, as `get` has the elements.
+            values: of the IPLD data model, up to 1,000.
             key: of the list.
 
         Raises:
             IndexError: the list is shorter.
-            ValueError: no values, too many, or one that cannot be encoded; or a key that is too long or holds U+0000.
+            ValueError: no values, or too many; one that has no dag-json form, as NaN; or a key that is too long or
+                holds U+0000.
         """
         if not 1 <= len(values) <= MAX_ELEMENTS:
             raise ValueError(f"{len(values)} values: expected 1 to {MAX_ELEMENTS} in one message")
@@ -109,7 +122,7 @@ class List(Object):
 
         Raises:
             IndexError: the list is shorter.
-            ValueError: a count below 1 or above MAX_ELEMENTS; or a key that is too long or holds U+0000.
+            ValueError: a count below 1 or above 1,000; or a key that is too long or holds U+0000.
         """
         if not 1 <= count <= MAX_ELEMENTS:
             raise ValueError(f"a count of {count}: expected 1 to {MAX_ELEMENTS} in one message")
@@ -118,7 +131,9 @@ class List(Object):
             raise IndexError(f"{count} elements from the index {index} in a list of {len(references)}")
         return {"object": self.name, "key": key, "delete": references[index : index + count]}
 
-    def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
+    def _apply_operation(
+        self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction
+    ) -> None:
         key = key_text(operation.get("key"))
         if key is None:
             return
@@ -131,16 +146,16 @@ class List(Object):
                     return
                 for number, text in enumerate(texts):
                     row = (key, message.content_id, number, parent, side, text)
-                    run(transaction, f"INSERT INTO {self.table} VALUES (?, ?, ?, ?, ?, ?)", *row)
+                    execute(transaction, f"INSERT INTO {self.table} VALUES (?, ?, ?, ?, ?, ?)", *row)
                     # Each is to the right of the one before.
                     parent, side = f"{message.content_id}.{number}", "right"
             case {"delete": list(references)} if len(references) <= MAX_ELEMENTS:
                 if all(isinstance(each, str) and _REFERENCE.fullmatch(each) for each in references):
                     sql = f"INSERT INTO {self._deleted} VALUES (?, ?) ON CONFLICT DO NOTHING"
                     for reference in references:
-                        run(transaction, sql, key, reference)
+                        execute(transaction, sql, key, reference)
 
-    def values(self, database: Database, *, key: str = "") -> list[Any]:
+    def get(self, database: Database, *, key: str = "") -> list[Any]:
         """Return the elements of a list, in their order.
 
         Args:
@@ -148,6 +163,24 @@ class List(Object):
             key: which of the object's values; "" is one of them.
         """
         return [value_of(node.value) for node in self._shown(database, key)]
+
+    def all(self, database: Database) -> dict[str, list[Any]]:
+        """Return all lists that have elements by their keys, which ascend.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+        """
+        rows = execute(database, f"SELECT DISTINCT key FROM {self.table} ORDER BY key").fetchall()
+        lists = {key: self.get(database, key=key) for (key,) in rows}
+        return {key: elements for key, elements in lists.items() if elements}
+
+    def keys(self, database: Database) -> list[str]:
+        """Return the keys, ascending, of the lists that have elements; it reads all lists.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+        """
+        return [*self.all(database)]
 
     def _shown(self, database: Database, key: str) -> list[_Node]:
         root, deleted = self._tree(database, key)
@@ -157,14 +190,14 @@ class List(Object):
         """Return the root of a list's tree, and the references of what was deleted."""
         # Siblings are children of different messages, and get their places in the order of their ids.
         sql = f"SELECT id, number, parent, side, value FROM {self.table} WHERE key = ? ORDER BY id, number"
-        rows = run(database, sql, key).fetchall()
+        rows = execute(database, sql, key).fetchall()
         nodes = {_ROOT: _Node(_ROOT, "")}
         for id, number, _, _, value in rows:
             nodes[f"{id}.{number}"] = _Node(f"{id}.{number}", value)
         for id, number, parent, side, _ in rows:
             if (above := nodes.get(parent)) is not None:
                 (above.left if side == "left" else above.right).append(nodes[f"{id}.{number}"])
-        found = run(database, f"SELECT element FROM {self._deleted} WHERE key = ?", key)
+        found = execute(database, f"SELECT element FROM {self._deleted} WHERE key = ?", key)
         return nodes[_ROOT], {element for (element,) in found}
 
 

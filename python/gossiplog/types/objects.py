@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gossiplog import core
-from gossiplog.errors import EncodeError
+from gossiplog.errors import DecodeError, EncodeError
 from gossiplog.message import SignedMessage
 from gossiplog.storage.base import ApplyTransaction
 
@@ -31,10 +31,10 @@ class Database(Protocol):
 
     Examples:
         >>> import sqlite3
-        >>> from gossiplog.types import Database, Register
-        >>> def shown_title(database: Database) -> str:
-        ...     return Register("title").get(database, "untitled")
-        >>> title = Register("title")
+        >>> from gossiplog import types
+        >>> def shown_title(database: types.Database) -> str:
+        ...     return types.Register("title").get(database, "untitled")
+        >>> title = types.Register("title")
         >>> board = gossiplog.open("board.db", "org.example.board", apply=title.apply, setup=title.setup)
         >>> shown_title(sqlite3.connect("board.db"))
         'untitled'
@@ -49,7 +49,7 @@ class Database(Protocol):
         """
 
 
-def run(database: Database, sql: str, *parameters: object) -> Any:
+def execute(database: Database, sql: str, *parameters: object) -> Any:
     """Run a statement whose parameters are marked as SQLite has them; return the driver's cursor."""
     style = getattr(database, "paramstyle", "qmark" if isinstance(database, sqlite3.Connection) else "format")
     return database.execute(sql if style == "qmark" else sql.replace("?", "%s"), parameters)
@@ -73,10 +73,44 @@ def value_text(value: object, limit: int | None = None) -> str | None:
         limit: the most bytes.
     """
     try:
-        encoded = core.json_encode(value)
+        encoded = _json_encode(value)
     except EncodeError:
         return None
     return None if limit is not None and len(encoded) > limit else encoded.decode()
+
+
+def _json_encode(value: object) -> bytes:
+    """Return a value as dag-json that can be read again: a map may look like bytes or a link, and be none.
+
+    Raises:
+        EncodeError: it has no such form.
+    """
+    encoded = core.json_encode(value)
+    if b'"/"' in encoded:
+        try:
+            core.json_decode(encoded)
+        except DecodeError as error:
+            raise EncodeError(f"{error}; dag-json has bytes and links as maps of this key") from error
+    return encoded
+
+
+def checked_value(value: Any, limit: int | None = None) -> Any:
+    """Return a value that a program has given: `apply` passes over what has no dag-json form, as Infinity.
+
+    Args:
+        value: that a payload is to have.
+        limit: the most bytes of it as dag-json.
+
+    Raises:
+        ValueError: it has no such form, or a longer one.
+    """
+    try:
+        size = len(_json_encode(value))
+    except EncodeError as error:
+        raise ValueError(f"the value has no dag-json form: {error}") from error
+    if limit is not None and size > limit:
+        raise ValueError(f"the value has {size} bytes as dag-json: expected {limit} at most, or a Map")
+    return value
 
 
 def value_of(text: str) -> Any:
@@ -98,27 +132,10 @@ def checked_key(key: str) -> str:
     return key
 
 
-def checked_value(value: Any, limit: int | None = None) -> Any:
-    """Return a value that a program has given: `apply` passes over what has no dag-json form, as Infinity.
-
-    Args:
-        value: that a payload is to have.
-        limit: the most bytes of it as dag-json.
-
-    Raises:
-        ValueError: it has no such form, or a longer one.
-    """
-    try:
-        size = len(core.json_encode(value))
-    except EncodeError as error:
-        raise ValueError(f"the value has no dag-json form: {error}") from error
-    if limit is not None and size > limit:
-        raise ValueError(f"the value has {size} bytes as dag-json: expected {limit} at most, or a Map")
-    return value
-
-
 class Object(ABC):
-    """A replicated value, in a table of its name.
+    """What the objects of all data types have: tables, which messages of the object are applied to.
+
+    For annotations; an application makes objects of the types that derive from it.
 
     Args:
         name: of the object in payloads, and of its table: lower-case letters, digits and underscores, which begin with
@@ -129,9 +146,13 @@ class Object(ABC):
         TypeError: a name that is no text.
 
     Examples:
-        >>> from gossiplog.types import Counter, Object
-        >>> isinstance(Counter("votes"), Object)
-        True
+        >>> from gossiplog import types
+        >>> def open_board(path: str, shown: types.Object) -> gossiplog.Log:
+        ...     return gossiplog.open(path, "org.example.board", apply=shown.apply, setup=shown.setup, signer=alice)
+        >>> votes = types.Counter("votes")
+        >>> board = open_board("board.db", votes)
+        >>> board.append(votes.add(2)).payload
+        {'add': 2, 'key': '', 'object': 'votes'}
     """
 
     def __init__(self, name: str) -> None:
@@ -150,12 +171,14 @@ class Object(ABC):
         return f'"{self.name}"'
 
     @abstractmethod
-    def tables(self) -> Mapping[str, Sequence[str]]:
+    def _tables(self) -> Mapping[str, Sequence[str]]:
         """Return the names of the tables, as statements have them, and their columns; TEXT compares by bytes."""
 
     @abstractmethod
-    def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
-        """Take over an operation of the object; do nothing if it is none.
+    def _apply_operation(
+        self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction
+    ) -> None:
+        """Apply an operation of the object; do nothing if it is none.
 
         Args:
             operation: the payload, in which anything may stand.
@@ -170,12 +193,12 @@ class Object(ABC):
             transaction: as `setup=` is given it.
         """
         text = "TEXT" if transaction.paramstyle == "qmark" else 'TEXT COLLATE "C"'
-        for table, columns in self.tables().items():
+        for table, columns in self._tables().items():
             transaction.execute(f"DROP TABLE IF EXISTS {table}")
             transaction.execute(f"CREATE TABLE {table} ({', '.join(columns)})".replace("TEXT", text))
 
     def apply(self, message: SignedMessage, transaction: ApplyTransaction) -> None:
-        """Take over a message, as `apply=` of `gossiplog.open`; one that is not for the object does nothing.
+        """Apply a message of this object, as `apply=` of `gossiplog.open`; do nothing for others.
 
         Args:
             message: that was stored.
@@ -183,7 +206,7 @@ class Object(ABC):
         """
         payload = message.raw_payload
         if isinstance(payload, dict) and payload.get("object") == self.name:
-            self.run(payload, message, transaction)
+            self._apply_operation(payload, message, transaction)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -201,13 +224,13 @@ class Objects:
 
     Examples:
         >>> import sqlite3
-        >>> from gossiplog.types import Objects, Register, Set
-        >>> title, tags = Register("title"), Set("tags")
-        >>> both = Objects(title, tags)
+        >>> from gossiplog import types
+        >>> title, tags = types.Register("title"), types.Set("tags")
+        >>> both = types.Objects(title, tags)
         >>> board = gossiplog.open("board.db", "org.example.board", apply=both.apply, setup=both.setup, signer=alice)
         >>> messages = board.append_many([title.set("Errands"), tags.add("home")])
         >>> database = sqlite3.connect("board.db")
-        >>> title.get(database), tags.elements(database)
+        >>> title.get(database), tags.get(database)
         ('Errands', ['home'])
     """
 
@@ -215,7 +238,7 @@ class Objects:
         for each in objects:
             if not isinstance(each, Object):
                 raise TypeError(f"expected objects, such as Register('title'), not {each!r}")
-        tables = [table for each in objects for table in each.tables()]
+        tables = [table for each in objects for table in each._tables()]
         if twice := sorted(table for table in {*tables} if tables.count(table) > 1):
             raise ValueError(f"several objects use the table {', '.join(twice)}: give them different names")
         self._objects = {each.name: each for each in objects}
@@ -230,7 +253,7 @@ class Objects:
             each.setup(transaction)
 
     def apply(self, message: SignedMessage, transaction: ApplyTransaction) -> None:
-        """Take over a message, as `apply=` of `gossiplog.open`; one that is for none of them does nothing.
+        """Apply a message of one of these objects, as `apply=` of `gossiplog.open`; do nothing for others.
 
         Args:
             message: that was stored.
@@ -239,4 +262,4 @@ class Objects:
         payload = message.raw_payload
         name = payload.get("object") if isinstance(payload, dict) else None
         if isinstance(name, str) and (found := self._objects.get(name)) is not None:
-            found.run(payload, message, transaction)
+            found._apply_operation(payload, message, transaction)

@@ -13,18 +13,27 @@ from typing import Any
 
 from gossiplog.message import SignedMessage
 from gossiplog.storage.base import ApplyTransaction
-from gossiplog.types.objects import Database, Object, checked_key, checked_value, key_text, run, value_of, value_text
+from gossiplog.types.objects import (
+    Database,
+    Object,
+    checked_key,
+    checked_value,
+    execute,
+    key_text,
+    value_of,
+    value_text,
+)
 
 
 class _Writes(Object):
-    """The last writes, by key. A value of SQL's NULL is a deletion."""
+    """The last writes, by key. SQL NULL in place of a value is a deletion."""
 
-    def tables(self) -> Mapping[str, Sequence[str]]:
+    def _tables(self) -> Mapping[str, Sequence[str]]:
         columns = ("key TEXT PRIMARY KEY", "value TEXT", "id TEXT NOT NULL", "author TEXT NOT NULL")
         return {self.table: columns}
 
     def _write(self, key: str, value: str | None, message: SignedMessage, transaction: ApplyTransaction) -> None:
-        run(
+        execute(
             transaction,
             f"INSERT INTO {self.table} AS known (key, value, id, author) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (key) DO UPDATE"
@@ -33,12 +42,14 @@ class _Writes(Object):
         )
 
     def _read(self, database: Database, key: str, default: Any) -> Any:
-        row = run(database, f"SELECT value FROM {self.table} WHERE key = ?", key).fetchone()
+        row = execute(database, f"SELECT value FROM {self.table} WHERE key = ?", key).fetchone()
         return default if row is None or row[0] is None else value_of(row[0])
 
 
 class Register(_Writes):
     """One value, of which the last write counts.
+
+    Write to it by `log.append(title.set(...))`: `set` returns a payload, and changes nothing by itself.
 
     Its table has at most one row, with the columns value (dag-json), id and author of the write.
 
@@ -47,8 +58,8 @@ class Register(_Writes):
 
     Examples:
         >>> import sqlite3
-        >>> from gossiplog.types import Register
-        >>> title = Register("title")
+        >>> from gossiplog import types
+        >>> title = types.Register("title")
         >>> board = gossiplog.open("board.db", "org.example.board", apply=title.apply, setup=title.setup, signer=alice)
         >>> database = sqlite3.connect("board.db")
         >>> message = board.append(title.set("Errands"))
@@ -63,11 +74,13 @@ class Register(_Writes):
             value: of the IPLD data model.
 
         Raises:
-            ValueError: a value that cannot be encoded.
+            ValueError: a value that has no dag-json form, as NaN.
         """
         return {"object": self.name, "set": checked_value(value)}
 
-    def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
+    def _apply_operation(
+        self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction
+    ) -> None:
         if "set" in operation and (value := value_text(operation["set"])) is not None:
             self._write("", value, message, transaction)
 
@@ -84,6 +97,8 @@ class Register(_Writes):
 class Map(_Writes):
     """Values by key, of each of which the last write counts.
 
+    Write to it by `log.append(done.set(...))`: `set` and `delete` return payloads, and change nothing by themselves.
+
     Its table has the columns key, value (dag-json; null where it was deleted), id and author of the write.
 
     Args:
@@ -91,12 +106,12 @@ class Map(_Writes):
 
     Examples:
         >>> import sqlite3
-        >>> from gossiplog.types import Map
-        >>> done = Map("done")
+        >>> from gossiplog import types
+        >>> done = types.Map("done")
         >>> board = gossiplog.open("board.db", "org.example.board", apply=done.apply, setup=done.setup, signer=alice)
         >>> database = sqlite3.connect("board.db")
         >>> messages = board.append_many([done.set("milk", True), done.set("bread", True), done.delete("milk")])
-        >>> done.items(database)
+        >>> done.all(database)
         {'bread': True}
     """
 
@@ -108,7 +123,7 @@ class Map(_Writes):
             value: of the IPLD data model.
 
         Raises:
-            ValueError: a key that is too long, or holds U+0000; or a value that cannot be encoded.
+            ValueError: a key that is too long, or holds U+0000; or a value that has no dag-json form, as NaN.
         """
         return {"object": self.name, "key": checked_key(key), "set": checked_value(value)}
 
@@ -123,7 +138,9 @@ class Map(_Writes):
         """
         return {"object": self.name, "key": checked_key(key), "delete": True}
 
-    def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
+    def _apply_operation(
+        self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction
+    ) -> None:
         key = key_text(operation.get("key"))
         if key is None:
             return
@@ -143,11 +160,20 @@ class Map(_Writes):
         """
         return self._read(database, key, default)
 
-    def items(self, database: Database) -> dict[str, Any]:
+    def all(self, database: Database) -> dict[str, Any]:
         """Return all values by their keys, which ascend.
 
         Args:
             database: a connection to the log's database, or the transaction of `apply`.
         """
-        rows = run(database, f"SELECT key, value FROM {self.table} WHERE value IS NOT NULL ORDER BY key")
+        rows = execute(database, f"SELECT key, value FROM {self.table} WHERE value IS NOT NULL ORDER BY key")
         return {key: value_of(value) for key, value in rows}
+
+    def keys(self, database: Database) -> list[str]:
+        """Return the keys that have values, ascending.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+        """
+        rows = execute(database, f"SELECT key FROM {self.table} WHERE value IS NOT NULL ORDER BY key")
+        return [key for (key,) in rows]

@@ -19,8 +19,8 @@ from gossiplog.types.objects import (
     Object,
     checked_key,
     checked_value,
+    execute,
     key_text,
-    run,
     value_of,
     value_text,
 )
@@ -29,6 +29,8 @@ from gossiplog.types.objects import (
 class Set(Object):
     """A set for each key; its elements are values of the IPLD data model, of up to 1,000 bytes as dag-json.
 
+    Write to it by `log.append(tags.add(...))`: `add` and `remove` return payloads, and change nothing by themselves.
+
     Its table has the columns key, element (dag-json) and id: of each add that counts. Of several, none follows another.
 
     Args:
@@ -36,16 +38,16 @@ class Set(Object):
 
     Examples:
         >>> import sqlite3
-        >>> from gossiplog.types import Set
-        >>> tags = Set("tags")
+        >>> from gossiplog import types
+        >>> tags = types.Set("tags")
         >>> board = gossiplog.open("board.db", "org.example.board", apply=tags.apply, setup=tags.setup, signer=alice)
         >>> database = sqlite3.connect("board.db")
         >>> messages = board.append_many([tags.add("home"), tags.add("work"), tags.remove("work")])
-        >>> tags.elements(database)
+        >>> tags.get(database)
         ['home']
     """
 
-    def tables(self) -> Mapping[str, Sequence[str]]:
+    def _tables(self) -> Mapping[str, Sequence[str]]:
         return {self.table: ("key TEXT", "element TEXT", "id TEXT", "PRIMARY KEY (key, element, id)")}
 
     def add(self, element: Any, *, key: str = "") -> dict[str, Any]:
@@ -56,7 +58,7 @@ class Set(Object):
             key: which of the object's values; "" is one of them.
 
         Raises:
-            ValueError: an element or a key that is too long, or cannot be encoded.
+            ValueError: an element or a key that is too long, or has no dag-json form, as NaN.
         """
         return self._payload("add", element, key)
 
@@ -68,14 +70,16 @@ class Set(Object):
             key: which of the object's values; "" is one of them.
 
         Raises:
-            ValueError: an element or a key that is too long, or cannot be encoded.
+            ValueError: an element or a key that is too long, or has no dag-json form, as NaN.
         """
         return self._payload("remove", element, key)
 
     def _payload(self, action: str, element: Any, key: str) -> dict[str, Any]:
         return {"object": self.name, "key": checked_key(key), action: checked_value(element, MAX_KEY_BYTES)}
 
-    def run(self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction) -> None:
+    def _apply_operation(
+        self, operation: Mapping[str, Any], message: SignedMessage, transaction: ApplyTransaction
+    ) -> None:
         key = key_text(operation.get("key"))
         actions = [action for action in ("add", "remove") if action in operation]
         if key is None or len(actions) != 1:
@@ -83,23 +87,38 @@ class Set(Object):
         element = value_text(operation[actions[0]], MAX_KEY_BYTES)
         if element is None:
             return
-        rows = run(transaction, f"SELECT id FROM {self.table} WHERE key = ? AND element = ?", key, element).fetchall()
+        rows = execute(
+            transaction, f"SELECT id FROM {self.table} WHERE key = ? AND element = ?", key, element
+        ).fetchall()
         for (id,) in rows:
             # An add stands for those that it follows: who has seen it has seen them.
             if transaction.is_ancestor(id, message.id):
-                run(transaction, f"DELETE FROM {self.table} WHERE key = ? AND element = ? AND id = ?", key, element, id)
+                execute(
+                    transaction, f"DELETE FROM {self.table} WHERE key = ? AND element = ? AND id = ?", key, element, id
+                )
         if actions == ["add"]:
-            run(transaction, f"INSERT INTO {self.table} VALUES (?, ?, ?)", key, element, message.content_id)
+            execute(transaction, f"INSERT INTO {self.table} VALUES (?, ?, ?)", key, element, message.content_id)
 
-    def elements(self, database: Database, *, key: str = "") -> list[Any]:
+    def get(self, database: Database, *, key: str = "") -> list[Any]:
         """Return the elements of a set, in the order of their dag-json.
 
         Args:
             database: a connection to the log's database, or the transaction of `apply`.
             key: which of the object's values; "" is one of them.
         """
-        rows = run(database, f"SELECT DISTINCT element FROM {self.table} WHERE key = ? ORDER BY element", key)
+        rows = execute(database, f"SELECT DISTINCT element FROM {self.table} WHERE key = ? ORDER BY element", key)
         return [value_of(element) for (element,) in rows]
+
+    def all(self, database: Database) -> dict[str, list[Any]]:
+        """Return all sets that have elements by their keys, which ascend.
+
+        Args:
+            database: a connection to the log's database, or the transaction of `apply`.
+        """
+        sets: dict[str, list[Any]] = {}
+        for key, element in execute(database, f"SELECT DISTINCT key, element FROM {self.table} ORDER BY key, element"):
+            sets.setdefault(key, []).append(value_of(element))
+        return sets
 
     def contains(self, database: Database, element: Any, *, key: str = "") -> bool:
         """Return whether a set has an element.
@@ -111,7 +130,7 @@ class Set(Object):
         """
         text = value_text(element, MAX_KEY_BYTES)
         sql = f"SELECT 1 FROM {self.table} WHERE key = ? AND element = ? LIMIT 1"
-        return text is not None and run(database, sql, key, text).fetchone() is not None
+        return text is not None and execute(database, sql, key, text).fetchone() is not None
 
     def keys(self, database: Database) -> list[str]:
         """Return the keys, ascending, of the sets that have elements.
@@ -119,4 +138,4 @@ class Set(Object):
         Args:
             database: a connection to the log's database, or the transaction of `apply`.
         """
-        return [key for (key,) in run(database, f"SELECT DISTINCT key FROM {self.table} ORDER BY key")]
+        return [key for (key,) in execute(database, f"SELECT DISTINCT key FROM {self.table} ORDER BY key")]
