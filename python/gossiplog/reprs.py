@@ -57,6 +57,15 @@ def listed(texts: Sequence[str], most: int, *, separator: str = ", ", count: int
     return separator.join(shown) + (f"{joint}and {hidden:,} more" if hidden > 0 else "")
 
 
+def error_text(error: BaseException) -> str:
+    """Return what an application's error says: its beginning where that is long, its type where it cannot say it."""
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001 - what an error says must not end what it is about
+        return f"{type(error).__name__} (its text cannot be had: {type(failure).__name__})"
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}…"
+
+
 def escaped(text: str) -> str:
     """Return a text in which every character that does not print is escaped, as in Python's literals."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

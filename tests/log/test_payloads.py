@@ -630,6 +630,40 @@ def test_a_stranger_cannot_make_an_error_of_megabytes(
     assert len(str(refused)) < 1000
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(Wordless(), "Wordless (its text cannot be had: ValueError)"), (Exception("x" * 10**7), "x…")]
+)
+@pytest.mark.parametrize("by", ["payload", "apply"])
+def test_an_error_without_words_or_with_millions_refuses_its_message_alone(
+    opened: Callable[..., Log], signer: Signer, error: Exception, said: str, by: str
+) -> None:
+    def check(payload: object) -> None:
+        if payload == "bad":
+            raise error
+
+    bad, good = opened(signer=signer).append("bad"), opened(signer=signer).append("good")
+    given_functions: dict[str, Any] = {
+        "payload": {"payload": check},
+        "apply": {"apply": lambda message, _: check(message.payload)},
+    }[by]
+    result = opened(**given_functions).insert_many([bad, good])
+    assert result.inserted == 1
+    ((_, refused),) = result.refused
+    assert said in str(refused)
+    assert len(str(refused)) < 1000
+
+
+def test_keys_that_are_no_text_are_an_encode_error(opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened(payload=dict[bytes, str], signer=signer)
+    with pytest.raises(EncodeError):
+        log.append({b"\xff": "a"})
+
+
 def test_a_refusal_names_what_is_wrong_in_one_line(opened: Callable[..., Log], signer: Signer) -> None:
     wrong = opened(signer=signer).append({"text": "a", "tags": [0] * 7, "x" * 1000: 1})
     (_, refused), *_ = opened(payload=Note).insert_many([wrong]).refused

@@ -42,7 +42,7 @@ from gossiplog.log.callbacks import check_runs
 from gossiplog.log.payloads import P, Payloads
 from gossiplog.log.reading import read, read_arrivals, read_message, write
 from gossiplog.message import SignedMessage
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, error_text
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, ApplyTransaction, Position, Progress, Transaction
 
@@ -371,7 +371,8 @@ class Applier:
         except Exception as error:
             if passes_over and isinstance(error, InvalidPayload) and error.id == message.id:
                 return
-            raise RefusedMessage(f"`apply` raised {type(error).__name__}: {error}", message.id) from error
+            reason = f"`apply` raised {type(error).__name__}: {error_text(error)}"
+            raise RefusedMessage(reason, message.id) from error
 
     def _set_up(self, transaction: Transaction, planned: Mapping[bytes, bytes], plan: core.WritePlan | None) -> None:
         """Let a transaction answer what an application asks of messages."""

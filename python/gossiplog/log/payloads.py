@@ -27,7 +27,7 @@ from gossiplog.errors import EncodeError, InvalidPayload, RefusedMessage
 from gossiplog.extras import explain_extra
 from gossiplog.log.callbacks import check_runs
 from gossiplog.message import SignedMessage
-from gossiplog.reprs import counted
+from gossiplog.reprs import counted, error_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -253,7 +253,7 @@ def _jsonable(value: Any) -> Any:
 
     try:
         return to_jsonable_python(value)
-    except PydanticSerializationError:
+    except (PydanticSerializationError, UnicodeDecodeError):
         # The core says what is wrong with it, and where it stands.
         return value
 
@@ -262,15 +262,16 @@ def _text(error: Exception) -> str:
     """Return what an error says: in one line, and no more of it than one reads, where it is pydantic's."""
     count = getattr(error, "error_count", None)
     if not (callable(count) and isinstance(error, ValueError)):
-        return str(error)
+        return error_text(error)
     number: int = count()
     text = f"{counted(number, 'validation error')} for {getattr(error, 'title', 'it')}"
     if number > _MOST_LISTED:
         return text
     found = cast("ValidationError", error).errors(include_url=False, include_context=False, include_input=False)
-    shown = [
-        f"{place}: {each['msg'][:_LONGEST]}" if (place := ".".join(map(str, each["loc"]))[:_LONGEST]) else each["msg"]
-        for each in found[:_MOST_SHOWN]
-    ]
+    shown = [": ".join(filter(None, (_place(each["loc"]), each["msg"][:_LONGEST]))) for each in found[:_MOST_SHOWN]]
     rest = f"; and {number - _MOST_SHOWN} more" if number > _MOST_SHOWN else ""
     return f"{text}: {'; '.join(shown)}{rest}"
+
+
+def _place(path: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, path))[:_LONGEST]
