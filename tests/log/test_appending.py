@@ -94,10 +94,43 @@ def test_the_payload_check_refuses_before_the_transaction(opened: Callable[..., 
 def test_arguments_that_are_wrong_are_their_callers(opened: Callable[..., Log], signer: Signer) -> None:
     log = opened()
     wrong: Any = "path"
+    nothing: Any = None
     results = log._append_each(
-        [([1], None, "dag-cbor"), ([2], wrong, "dag-cbor"), ([3], signer, "cbor"), ([4], signer, "dag-cbor")]
+        [
+            ([1], None, "dag-cbor"),
+            ([2], wrong, "dag-cbor"),
+            ([3], signer, "cbor"),
+            ([4], signer, nothing),
+            ([5], signer, "dag-cbor"),
+        ]
     )
-    assert [type(each) for each in results] == [ValueError, TypeError, EncodeError, list]
+    assert [type(each) for each in results] == [ValueError, TypeError, EncodeError, TypeError, list]
+    with pytest.raises(TypeError, match="codec is None: expected 'dag-cbor'"):
+        log.append(1, signer=signer, codec=nothing)
+
+
+@pytest.mark.parametrize("codec", ["dag-cbor", "dag-json"])
+def test_what_was_checked_is_what_is_signed(
+    opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """A payload is signed later, on another thread, and its caller may change it meanwhile; so may the check."""
+    append = writing.Writer.append
+    given = [{"n": 1}, {"n": 2}]
+
+    def check(payload: Any) -> None:
+        if not isinstance(payload["n"], int):
+            raise TypeError("no number")
+        payload["n"] = "changed by the check"
+
+    def late(writer: writing.Writer, runs: Any) -> Any:
+        for payload in given:
+            payload["n"] = "changed by its caller"
+        return append(writer, runs)
+
+    log = opened(payload=check, signer=signer)
+    monkeypatch.setattr(writing.Writer, "append", late)
+    log.append_many(given, codec=codec)
+    assert payloads(log) == [{"n": 1}, {"n": 2}]
 
 
 def test_more_than_a_transaction_has_time_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,7 @@ def prepared_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic
     if signer is None:
         raise ValueError("nothing to sign with: give a signer to append, or to gossiplog.open")
     check_signer(signer)
+    _check_codec(codec)
     # A single one is encoded when it is signed, and needs no look before.
     if len(wanted) > 1 or payloads.checks_own:
         count = len(wanted)
@@ -76,10 +77,16 @@ def prepared_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic
     return Run(signer, codec, wanted)
 
 
+def _check_codec(codec: object) -> None:
+    # What else is no codec is refused as it is signed: an EncodeError, which is its caller's, too.
+    if not isinstance(codec, str):
+        raise TypeError(f"codec is {codec!r}: expected 'dag-cbor' or 'dag-json'")
+
+
 def _checked(
     payload: Any, index: int, count: int, signer: Signer, codec: str, topic: str, payloads: Payloads[Any]
 ) -> Any:
-    """Return a payload as it is to be encoded."""
+    """Return a payload as it is to be encoded: one that was checked, in an object that its caller does not hold."""
     try:
         plain = payloads.plain(payload)
         encoded = core.cbor_encode(plain)
@@ -94,9 +101,11 @@ def _checked(
         if count == 1:
             raise
         raise EncodeError(f"payload {index} of {count:,}, from 0: {error}") from error
-    if payloads.checks_own:
-        payloads.check(as_peers_read(encoded))
-    return plain
+    if not payloads.checks_own:
+        return plain
+    payloads.check(as_peers_read(encoded))
+    # Decoded anew: it is signed later, and the caller may change what it gave meanwhile, as the check what it saw.
+    return as_peers_read(encoded)
 
 
 def _overhead(topic: str, signer: Signer, codec: str) -> int:

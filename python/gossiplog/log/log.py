@@ -135,7 +135,7 @@ class Log(Generic[P]):
             RefusedMessage: the application's check or `apply` refuses the message, or `apply` a stored one that it had
                 not seen; its exception is the cause.
             ValueError: neither the call nor the log has a signer.
-            TypeError: a signer that is no Signer, such as a path.
+            TypeError: a signer that is no Signer, such as a path, or a codec that is no text.
         """
         if self._waits:
             warn_on_event_loop("Log.append", "`await log.append(...)`")
