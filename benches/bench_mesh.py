@@ -24,7 +24,7 @@ from network import Process
 
 import gossiplog
 from gossiplog.cli.bench.stage import ROUNDS, Logs, Result
-from gossiplog.net.peer import Peer
+from gossiplog.net.peer import Peer, driver_of
 from gossiplog.testnet.network import LocalNetwork
 from gossiplog.testnet.plan import NetworkPlan
 
@@ -215,7 +215,7 @@ async def _serve(source: Path, target: Path) -> tuple[float, int]:
             start = time.monotonic()
             await joiner.dial(server.addresses[0])
             while len(here) < len(there):
-                await joiner.driver.committed()
+                await driver_of(joiner).committed()
             seconds = time.monotonic() - start
             assert here.root == there.root
             return seconds, len(here)

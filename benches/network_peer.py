@@ -30,7 +30,7 @@ from gossiplog.net import events
 from gossiplog.net.client import connect
 from gossiplog.net.http.server import serve
 from gossiplog.net.hub import Hub
-from gossiplog.net.peer import Peer
+from gossiplog.net.peer import Peer, driver_of
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.network import Connection, Network, open_network
 from gossiplog.net.transport.stream import CHUNK, Stream
@@ -328,7 +328,7 @@ async def run_peer(path: str, number: str, *bootstrap: str) -> None:
     async def connected(least: int) -> None:
         """Waits until it is connected to so many others."""
         while len(peer.peers) < least:
-            await peer.driver.peers_changed.wait()
+            await driver_of(peer).peers_changed.wait()
 
     async def flow(times: Sequence[float], size: int) -> None:
         """Appends a message at each time, on the clock that all processes share."""

@@ -126,7 +126,7 @@ def test_advice_is_given_once() -> None:
 def test_damage_names_the_file_in_its_commands_alone() -> None:
     damage = CorruptLog(["LOG is {}"])
     for _ in range(2):
-        damage.locate(shell_path("a LOG's {}.db"))
+        damage._locate(shell_path("a LOG's {}.db"))
         assert str(damage) == (
             "the log is damaged: LOG is {}; `gossiplog repair 'a LOG'\"'\"'s {}.db' --from SOURCE` repairs it from a"
             " replica, `gossiplog doctor 'a LOG'\"'\"'s {}.db'` says more"
@@ -137,10 +137,10 @@ def test_damage_names_the_file_in_its_commands_alone() -> None:
 def test_damage_is_located_where_the_log_is_in_a_file_and_the_advice_is_not_its_own() -> None:
     for damage in (CorruptLog(["a"], advice="; LOG"), CorruptSource(["a"])):
         before = str(damage)
-        damage.locate("log.db")
+        damage._locate("log.db")
         assert str(damage) == before
     damage = CorruptLog(["a"])
-    damage.locate("")
+    damage._locate("")
     assert "gossiplog doctor LOG" in str(damage)
 
 
@@ -155,7 +155,7 @@ def test_a_log_that_went_back(found: int, words: str) -> None:
     error = LogWentBack(found, 1000)
     assert words in str(error)
     # Nothing is to be repaired.
-    error.locate("log.db")
+    error._locate("log.db")
     assert "gossiplog repair" not in str(error)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.found, copy.known, str(copy)) == (found, 1000, str(error))
@@ -163,7 +163,7 @@ def test_a_log_that_went_back(found: int, words: str) -> None:
 
 def test_a_log_that_was_replaced() -> None:
     error = LogReplaced()
-    error.locate("log.db")
+    error._locate("log.db")
     assert str(error) == (
         "the log that was opened is not there any more: another program has rebased, repaired or replaced it: open it"
         " again"

@@ -91,7 +91,7 @@ def test_a_command_in_a_repr_is_not_cut() -> None:
     many = dataclasses.replace(result, notes=(command,) * 5)
     assert f"notes=({', '.join([repr(command)] * 3)}, ...) of 5" in repr(many)
     failed = gossiplog.Failed("storing", errors.CorruptLog(["a message is lost"]))
-    failed.error.locate(f"/{'folder/' * 20}notes.db")
+    failed.error._locate(f"/{'folder/' * 20}notes.db")
     assert f"gossiplog repair /{'folder/' * 20}notes.db --from SOURCE" in repr(failed)
 
 

@@ -460,7 +460,7 @@ class CorruptLog(StorageError):
         super().__init__(self._shown + self.advice)
         self.problems: tuple[str, ...] = tuple(problems)
 
-    def locate(self, log: str) -> None:
+    def _locate(self, log: str) -> None:
         """Name the log in the commands that the error advises; leave advice of its own.
 
         Args:

@@ -5,7 +5,7 @@ how; those of `gossiplog` stay.
 
 - `replica_of(log)`, a Replica: a log as one replica among others, with what verifies and inserts whole batches;
   `replica_of(log).snapshot()`, a Snapshot, is what sync servers and clients read
-- Driver: what keeps a log in step with its peers, over any connections; `Peer.driver` is one
+- Driver: what keeps a log in step with its peers, over any connections; `driver_of(peer)` is one
 - what `Access` decides of a request, which is in its scope under SCOPE_KEY: Decision, which is Allowed or Denied
 - what `serve` may be given beside its settings: Listener, a socket that it listens on, and RateLimitedLog, where it
   counts and logs
@@ -20,6 +20,7 @@ from gossiplog.log.replica import Replica
 from gossiplog.log.state import Snapshot
 from gossiplog.net.http.access import SCOPE_KEY, Allowed, Decision, Denied
 from gossiplog.net.http.listener import Listener
+from gossiplog.net.peer import driver_of
 from gossiplog.net.rate_limited_log import RateLimitedLog
 from gossiplog.net.replicator.driver import Driver
 
@@ -33,5 +34,6 @@ __all__ = [
     "RateLimitedLog",
     "Replica",
     "Snapshot",
+    "driver_of",
     "replica_of",
 ]

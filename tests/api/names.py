@@ -43,8 +43,11 @@ LOW_LEVEL = frozenset(
 
 # Methods of Python's own, whose meaning is Python's.
 _UNSAID = frozenset(
-    f"__{name}__" for name in ("init", "new", "enter", "exit", "aenter", "aexit", "eq", "hash", "repr", "call")
+    f"__{name}__"
+    for name in ("init", "new", "enter", "exit", "aenter", "aexit", "eq", "hash", "repr", "call", "post_init")
 )
+# Methods in Rust that the package calls, as docs/stability.md says: there, no underscore marks them.
+_OWN = frozenset({"SignedMessage.with_reader"})
 _NOTHING: Mapping[str, Any] = {
     "text": "",
     "parameters": (),
@@ -244,7 +247,7 @@ def _members(item: griffe.Class, bases: Sequence[griffe.Class]) -> Iterator[Entr
     for owner in (item, *bases):
         for key, member in owner.members.items():
             special = key.startswith("__") and key not in _UNSAID and member.has_docstring
-            if key in seen or (key.startswith("_") and not special):
+            if key in seen or (key.startswith("_") and not special) or f"{item.name}.{key}" in _OWN:
                 continue
             if isinstance(member, griffe.Function):
                 seen.add(key)

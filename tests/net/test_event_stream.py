@@ -19,12 +19,12 @@ pytestmark = pytest.mark.anyio
 async def test_who_does_not_keep_up_is_told_how_many_are_missing() -> None:
     stream = EventStream(3)
     for number in range(5):
-        stream.put(Connected(str(number)))
+        stream._put(Connected(str(number)))
     assert [await anext(stream) for _ in range(2)] == [EventsDropped(2), Connected("2")]
     for number in (5, 6):
-        stream.put(Connected(str(number)))
-    stream.end()
-    stream.put(Connected("too late"))
+        stream._put(Connected(str(number)))
+    stream._end()
+    stream._put(Connected("too late"))
     assert [event async for event in stream] == [EventsDropped(1), *(Connected(each) for each in "456")]
 
 
@@ -39,7 +39,7 @@ async def test_a_wait_that_is_cancelled_loses_nothing() -> None:
         ):
             await anext(stream)
         tasks.cancel_scope.cancel()
-    stream.put(Connected("a"))
+    stream._put(Connected("a"))
     assert await anext(stream) == Connected("a")
 
 
@@ -54,8 +54,8 @@ async def test_closing_ends_a_wait_and_drops_what_waits() -> None:
         tasks.start_soon(close)
         assert [event async for event in stream] == []
     async with EventStream(1) as other:
-        other.put(Connected("a"))
-        other.put(Connected("b"))
+        other._put(Connected("a"))
+        other._put(Connected("b"))
     assert [event async for event in other] == []
 
 

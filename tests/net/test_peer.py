@@ -24,6 +24,7 @@ from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
+from gossiplog.net.peer import driver_of
 from gossiplog.net.replicator import push as pushing
 from gossiplog.net.replicator.change_feed import ChangeFeed
 from gossiplog.net.replicator.driver import Driver
@@ -183,7 +184,7 @@ async def test_what_is_not_stored_at_the_end_is_reported(
 async def until_idle(*peers: Peer) -> None:
     """Wait until the logs are equal, and no sync is left that would bring what is appended next."""
     await until_equal(*(peer.log for peer in peers))
-    while not all(peer.driver.is_idle for peer in peers):
+    while not all(driver_of(peer).is_idle for peer in peers):
         await anyio.sleep(0.01)
 
 
@@ -345,7 +346,7 @@ async def test_a_function_that_raises_harms_nothing_else(
         ours.insert_many([value for _, value in messages])
         await until_equal(ours, others)
         while not len(theirs):
-            await peers[1].driver.committed()
+            await driver_of(peers[1]).committed()
         assert [message.payload for message in theirs.messages()] == ["good"]
         while not peers[1].counters.refused:
             await anyio.sleep(0.01)
@@ -530,7 +531,7 @@ async def test_a_peer_of_another_topic_does_not_join(
             assert [peer.name for peer in there.peers] == [here.peer_id]
             while not (here.counters.other_topics and there.counters.other_topics):
                 await anyio.sleep(0.01)
-            assert (here.driver.peers, there.driver.peers) == ((), ())
+            assert (driver_of(here).peers, driver_of(there).peers) == ((), ())
     lines = [line for line in caplog.messages if "exchanges no messages of this log's topic" in line]
     topics = sorted(line.partition("topic, ")[2].partition(":")[0] for line in lines)
     assert topics == ["'org.example.other'", f"'{TOPIC}'"]
@@ -732,8 +733,8 @@ async def test_a_peer_that_vanished_is_answered_where_it_dials_again(opened: Ope
                 wire.freeze()
             async with Peer(opened(), [], [address], identity=identity, on_event=heard) as there:
                 await heard.wait(events.Connected)
-                (peer,) = here.driver.peers
-                assert await here.driver.root_of(peer)
+                (peer,) = driver_of(here).peers
+                assert await driver_of(here).root_of(peer)
 
 
 def resources() -> tuple[int, int]:

@@ -17,6 +17,7 @@ import gossiplog
 from gossiplog import Log, LogReplaced, LogWentBack, Peer, Signer
 from gossiplog.log import following
 from gossiplog.net import events
+from gossiplog.net.peer import driver_of
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.transport.network import Connection, Network
@@ -126,7 +127,14 @@ async def test_two_hubs_and_a_peer_on_one_log_bring_each_message_once(
             joined(network, two, second),
         ):
             # What is appended before that is synced, and not pushed.
-            for driver, count in ((first, 2), (second, 2), (one, 1), (two, 1), (peer.driver, 1), (other.driver, 1)):
+            for driver, count in (
+                (first, 2),
+                (second, 2),
+                (one, 1),
+                (two, 1),
+                (driver_of(peer), 1),
+                (driver_of(other), 1),
+            ):
                 while len(driver.peers) < count:
                     await driver.peers_changed.wait()
             while not (peer.counters.mesh and other.counters.mesh):

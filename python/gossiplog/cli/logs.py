@@ -226,7 +226,7 @@ def check_not_gone(path: Path, *, accept_loss: bool = False) -> None:
 def _located(place: LogPlace, error: Exception) -> str:
     """Return an error about a log, with the log in the commands that it advises."""
     if isinstance(error, CorruptLog):
-        error.locate(place.argument)
+        error._locate(place.argument)
     return f"{place}: {error}"
 
 

@@ -280,7 +280,7 @@ class Client(Service):
     def counters(self) -> NetworkCounters:
         """What was counted so far."""
         found, network = self._driver.counters, self._network
-        return found if network is None else found.with_network(network.counts(), network.held())
+        return found if network is None else found._with_network(network.counts(), network.held())
 
     def _check_running(self) -> None:
         if not self._running:

@@ -54,7 +54,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         self._news = Signal()
         self._turn = Turn()
 
-    def put(self, event: Event) -> None:
+    def _put(self, event: Event) -> None:
         """Add an event, in the place of the oldest where too many wait.
 
         Args:
@@ -67,7 +67,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         self._waiting.append(event)
         self._news.set()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """End after the waiting events."""
         self._has_ended = True
         self._news.set()
@@ -76,7 +76,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         """End it at once, and the wait of the task that iterates. To be called on the event loop."""
         self._waiting.clear()
         self._dropped = 0
-        self.end()
+        self._end()
 
     def __aiter__(self) -> Self:
         return self
@@ -130,5 +130,5 @@ class EventStreams:
     def end(self) -> None:
         """End all streams, once what waits in them has been taken."""
         for stream in [*self._open]:
-            stream.end()
+            stream._end()
         self._open.clear()

@@ -37,7 +37,7 @@ from gossiplog.net.http.admission import Admission
 from gossiplog.net.http.application import create_application
 from gossiplog.net.http.metrics import HEALTH_PATHS
 from gossiplog.net.log_page.server import LogPage
-from gossiplog.net.peer import Peer
+from gossiplog.net.peer import Peer, driver_of
 from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.replicator.driver import Driver
 from gossiplog.net.replicator.telemetry import LOGGER, NetworkCounters
@@ -88,7 +88,7 @@ class _Running:
     @property
     def counters(self) -> NetworkCounters:
         found = self.driver.counters if self.peer is None else self.peer.counters
-        return found.with_network(self.network.counts(), self.network.held())
+        return found._with_network(self.network.counts(), self.network.held())
 
     def let_go(self) -> None:
         """End the exchanges with all clients."""
@@ -228,7 +228,7 @@ class Hub(Service):
         stack.callback(self._allow_restart)
         stack.callback(self._streams.end)
         network = await stack.enter_async_context(self._open_network())
-        driver = self._make_driver() if self._peer is None else self._peer.driver
+        driver = self._make_driver() if self._peer is None else driver_of(self._peer)
         running = _Running(network, driver, self._peer)
         stack.push_async_callback(self._wait_for_leavers, running)
         if self._peer is None:
@@ -352,7 +352,7 @@ class Hub(Service):
         It counts whether or not they let it in: to refuse one costs nearly as much.
         """
         host = host_of(scope)
-        if (refusal := self._addresses.refusal(host, self._access.page(scope))) is None:
+        if (refusal := self._addresses.refusal(host, self._access._page(scope))) is None:
             with self._addresses.connected(host):
                 await self._protected(scope, receive, send)
             return
@@ -430,7 +430,7 @@ class Hub(Service):
         self, running: _Running, connection: PipeConnection, name: str, scope: Scope, socket: _Socket
     ) -> None:
         allowed = scope[SCOPE_KEY]
-        host, page = host_of(scope), self._access.page(scope)
+        host, page = host_of(scope), self._access._page(scope)
         may_write = allowed.write and not self._is_read_only
         code = _GOING_AWAY
         try:

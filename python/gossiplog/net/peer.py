@@ -242,15 +242,6 @@ class Peer(HostService):
         running.driver.peers_changed.set()
 
     @property
-    def driver(self) -> Driver:
-        """What replicates the log, for a hub to share.
-
-        Raises:
-            RuntimeError: the peer is not running.
-        """
-        return self._there.driver
-
-    @property
     def peers(self) -> tuple[PeerInfo, ...]:
         """Those that are connected now, the oldest connections first; none while the peer is not running."""
         running = self._running
@@ -447,7 +438,7 @@ class _Running:
         if self.router is not None:
             held, counts, mesh = held + self.router.held, {**counts, **self.router.counts}, len(self.router.links.mesh)
         return replace(
-            self.driver.counters.with_network(counts, held),
+            self.driver.counters._with_network(counts, held),
             mesh=mesh,
             open_connections=MappingProxyType({"mesh": len(peers)}),
         )
@@ -550,3 +541,23 @@ async def _take_gossip(running: _Running) -> None:
         await running.driver.take_gossip(await source.gossip())
         # Where there is always more of it, neither of these waits.
         await anyio.lowlevel.checkpoint()
+
+
+def driver_of(peer: Peer) -> Driver:
+    """Return what replicates a peer's log. Applications have no need for it, so that it is no method.
+
+    Args:
+        peer: that is running.
+
+    Raises:
+        RuntimeError: it is not running.
+
+    Examples:
+        >>> from gossiplog.lowlevel import driver_of
+        >>> async def main():
+        ...     async with gossiplog.Peer(log) as peer:
+        ...         print(driver_of(peer).peers)
+        >>> anyio.run(main)
+        ()
+    """
+    return peer._there.driver

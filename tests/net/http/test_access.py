@@ -107,7 +107,7 @@ def test_the_matrix(host: str | None, host_is_known: bool, origin: str | None, o
         TOKENS,
         [("http", "GET"), ("http", "HEAD"), ("http", "POST"), ("http", "DELETE"), ("websocket", "GET")],
     ):
-        found = access(*policy).decide(scope(kind, "/", method, headers(host, origin, token)))
+        found = access(*policy)._decide(scope(kind, "/", method, headers(host, origin, token)))
         may_read, may_write = rights(policy, token)
         if not host_is_known or not origin_is_known:
             assert isinstance(found, Denied)
@@ -125,21 +125,23 @@ def test_the_matrix(host: str | None, host_is_known: bool, origin: str | None, o
 def test_the_query_is_for_websockets_alone(shown: str | None) -> None:
     target = "/" if shown is None else f"/?a=1&token={shown}"
     both = access(READ, WRITE)
-    socket = both.decide(scope("websocket", target, headers=[("Host", "localhost")]))
+    socket = both._decide(scope("websocket", target, headers=[("Host", "localhost")]))
     may_read, may_write = rights((READ, WRITE), shown)
     assert socket == Allowed(may_read, may_write) if may_read else isinstance(socket, Denied)
-    request = both.decide(scope("http", target, headers=[("Host", "localhost")]))
+    request = both._decide(scope("http", target, headers=[("Host", "localhost")]))
     assert request == Denied(401, "reading needs a token here", "token")
 
 
 def test_a_header_goes_before_the_query() -> None:
-    found = access(READ, WRITE).decide(scope("websocket", f"/?token={WRITE}", headers=headers("localhost", None, READ)))
+    found = access(READ, WRITE)._decide(
+        scope("websocket", f"/?token={WRITE}", headers=headers("localhost", None, READ))
+    )
     assert found == Allowed(read=True, write=False)
 
 
 @pytest.mark.parametrize("value", [f"Basic {READ}", f"{READ}", "Bearer", f"Bearer {READ} {READ}", f"bearer\t{READ}"])
 def test_other_authorization_headers(value: str) -> None:
-    found = access(READ, None).decide(scope("http", "/", headers=[("Host", "localhost"), ("Authorization", value)]))
+    found = access(READ, None)._decide(scope("http", "/", headers=[("Host", "localhost"), ("Authorization", value)]))
     assert found == Denied(401, "the token is not valid here", "token")
 
 
@@ -148,7 +150,7 @@ def test_other_authorization_headers(value: str) -> None:
     [([("Host", "localhost")] * 2, 400), ([("Host", "localhost"), ("Origin", APP), ("Origin", APP)], 400)],
 )
 def test_doubled_headers(doubled: list[tuple[str, str]], status: int) -> None:
-    found = access(None, None).decide(scope("http", "/", headers=doubled))
+    found = access(None, None)._decide(scope("http", "/", headers=doubled))
     assert isinstance(found, Denied)
     assert found.status == status
 
@@ -156,8 +158,8 @@ def test_doubled_headers(doubled: list[tuple[str, str]], status: int) -> None:
 def test_every_host_and_every_origin() -> None:
     every = Access(hosts=frozenset([EVERY]), origins=frozenset([EVERY]))
     for host, origin in [("evil.example.org", "https://any.example.org"), ("a", "null"), ("b:1", None)]:
-        assert every.decide(scope("http", "/", headers=headers(host, origin, None))) == Allowed(True, True)
-    assert isinstance(every.decide(scope("http", "/", headers=headers("a b", None, None))), Denied)
+        assert every._decide(scope("http", "/", headers=headers(host, origin, None))) == Allowed(True, True)
+    assert isinstance(every._decide(scope("http", "/", headers=headers("a b", None, None))), Denied)
 
 
 @repeatable(300)
@@ -174,7 +176,7 @@ def test_every_host_and_every_origin() -> None:
     query=st.one_of(st.binary(max_size=12), st.just(f"token={READ}".encode())),
 )
 def test_any_headers_are_judged(items: list[tuple[bytes, bytes]], query: bytes) -> None:
-    found = access(READ, None).decide({**scope("websocket", "/"), "headers": items, "query_string": query})
+    found = access(READ, None)._decide({**scope("websocket", "/"), "headers": items, "query_string": query})
     has_token = (b"authorization", f"Bearer {READ}".encode()) in items or query == f"token={READ}".encode()
     assert isinstance(found, Denied) or has_token
 
@@ -199,7 +201,7 @@ def test_settings_that_could_never_match(arguments: dict[str, Any]) -> None:
 
 def test_an_address_of_version_6_is_a_host() -> None:
     hub = Access(hosts=["2001:db8::1"])
-    assert hub.decide(scope("http", "/", headers=[("Host", "[2001:db8::1]:8000")])) == Allowed(True, True)
+    assert hub._decide(scope("http", "/", headers=[("Host", "[2001:db8::1]:8000")])) == Allowed(True, True)
 
 
 # Tokens
@@ -220,7 +222,7 @@ def test_texts_that_are_no_token(text: str, tmp_path: Path) -> None:
 def test_a_token_is_its_text_with_or_without_a_line_end(end: str) -> None:
     found = Access(["hub.example.org"], [APP], READ + end, Token(WRITE + end))
     for token, is_writer in ((READ, False), (WRITE, True)):
-        assert found.decide(scope("websocket", "/", "GET", headers("localhost", None, token))) == Allowed(
+        assert found._decide(scope("websocket", "/", "GET", headers("localhost", None, token))) == Allowed(
             True, is_writer
         )
 
@@ -325,7 +327,7 @@ def test_what_is_shown_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossiplog.net.http.access.hashlib", SimpleNamespace(sha256=sha256))
     # As long as a header may be.
     headers = [(b"host", b"localhost"), (b"authorization", b"Bearer " + b"a" * 8000)]
-    decision = access.decide({"type": "http", "method": "GET", "path": "/", "headers": headers})
+    decision = access._decide({"type": "http", "method": "GET", "path": "/", "headers": headers})
     assert isinstance(decision, Denied)
     assert len(hashed) == 1
 
@@ -433,17 +435,17 @@ async def test_what_is_not_let_through_learns_why(caplog: pytest.LogCaptureFixtu
 
 
 def test_an_unknown_host_learns_what_to_do() -> None:
-    found = Access().decide(scope("http", "/", "GET", headers("hub.example.net", None, None)))
+    found = Access()._decide(scope("http", "/", "GET", headers("hub.example.net", None, None)))
     assert isinstance(found, Denied)
     assert found.reason == (
         "this server is not known as 'hub.example.net': allow it with Access(hosts=[...]), or gossiplog serve"
         " --allow-host"
     )
     # What Starlette's TestClient says.
-    found = Access().decide(scope("http", "/", "GET", headers("testserver", None, None)))
+    found = Access()._decide(scope("http", "/", "GET", headers("testserver", None, None)))
     assert isinstance(found, Denied)
     assert found.reason.endswith("calls itself so: TestClient(application, base_url='http://localhost')")
-    assert Access(hosts=frozenset({"testserver"})).decide(scope("http", "/", "GET", headers("testserver", None, None)))
+    assert Access(hosts=frozenset({"testserver"}))._decide(scope("http", "/", "GET", headers("testserver", None, None)))
 
 
 @pytest.mark.anyio
@@ -562,7 +564,7 @@ async def test_requests_that_show_no_wrong_token_cost_nobody_a_wait() -> None:
 )
 def test_a_numeric_address_can_be_allowed_as_such(host: str, is_known: bool) -> None:
     found = Access(hosts=frozenset(["metrics.example.org"]), addresses=True)
-    decision = found.decide(scope("http", "/", headers=[("Host", host)]))
+    decision = found._decide(scope("http", "/", headers=[("Host", host)]))
     assert isinstance(decision, Allowed) is is_known
 
 

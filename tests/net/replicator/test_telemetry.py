@@ -214,7 +214,7 @@ def test_counts_add_up_from_bound_to_bound() -> None:
 
 def test_a_network_s_counts_are_added() -> None:
     own = NetworkCounters(bytes_sent=1, bytes_received=2, held=3, network={"streams": 4, "defects": 0})
-    found = own.with_network({"streams": 1, "violations": 0, "bytes_sent": 10, "bytes_received": 20}, 30)
+    found = own._with_network({"streams": 1, "violations": 0, "bytes_sent": 10, "bytes_received": 20}, 30)
     assert (found.bytes_sent, found.bytes_received, found.held) == (11, 22, 33)
     assert found.network == {"streams": 5, "defects": 0, "violations": 0}
 

@@ -14,7 +14,7 @@ from gossiplog.cli.sync.hub import Listener, in_step, result
 from gossiplog.core import Node
 from gossiplog.errors import NetworkError
 from gossiplog.log import Log
-from gossiplog.net.peer import Peer
+from gossiplog.net.peer import Peer, driver_of
 from gossiplog.net.service import background
 
 # Seconds for the peer to say that it has the log.
@@ -50,7 +50,7 @@ class _Member:
 
     async def _watch(self) -> None:
         """Watch the connections; raise NetworkError when the peer is gone and nobody else is there."""
-        driver = self._peer.driver
+        driver = driver_of(self._peer)
         while driver.peers:
             await driver.peers_changed.wait()
         raise NetworkError(f"{self._address}: the connection ended before both logs were equal")

@@ -280,11 +280,9 @@ class Denied:
 
     Examples:
         >>> from gossiplog.lowlevel import Denied
-        >>> headers = [(b"host", b"evil.example.org")]
-        >>> scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
-        >>> denied = gossiplog.Access().decide(scope)
-        >>> isinstance(denied, Denied), denied.status, denied.kind
-        (True, 403, 'host')
+        >>> denied = Denied(403, "unknown host evil.example.org", "host")
+        >>> denied.status, denied.kind
+        (403, 'host')
     """
 
     status: int
@@ -295,13 +293,15 @@ class Denied:
 
 
 Decision: TypeAlias = Allowed | Denied
-"""What `Access.decide` returns.
+"""What a hub's `Access` decides of a request, which is in the request's scope.
 
 Examples:
-    >>> headers = [(b"host", b"localhost")]
-    >>> scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
-    >>> gossiplog.Access().decide(scope)
-    Allowed(read=True, write=True, token=None)
+    >>> from gossiplog.lowlevel import SCOPE_KEY, Allowed, Decision
+    >>> def may_write(scope) -> bool:
+    ...     decision: Decision = scope[SCOPE_KEY]
+    ...     return isinstance(decision, Allowed) and decision.write
+    >>> may_write({SCOPE_KEY: Allowed(read=True, write=False)})
+    False
 """
 Tokens: TypeAlias = Token | str | Collection[Token | str] | None
 """One token, or those of several clients; None where none is needed.
@@ -380,7 +380,7 @@ class Access:
             if _authority(origin) is None or origin != origin.lower():
                 raise ValueError(f"{origin!r} is no origin: expected one in lower case, as https://app.example.org")
 
-    def decide(self, scope: Scope) -> Decision:
+    def _decide(self, scope: Scope) -> Decision:
         """Return what a request or a WebSocket may do, by its scope (ASGI specification, "HTTP & WebSocket").
 
         Args:
@@ -401,7 +401,7 @@ class Access:
             return Denied(403, reason, "origin")
         return self._decide_by_token(scope, headers)
 
-    def shows_token(self, scope: Scope) -> bool:
+    def _shows_token(self, scope: Scope) -> bool:
         """Return whether a request shows a token that is to be compared.
 
         Args:
@@ -422,7 +422,7 @@ class Access:
         may_read = is_reader or (self.read_token is None and not is_unknown)
         return Allowed(may_read, is_writer or (may_read and self.write_token is None), token)
 
-    def page(self, scope: Scope) -> str:
+    def _page(self, scope: Scope) -> str:
         """Return what the web page is known by that has a browser make a request; "" without a page.
 
         Every origin that was allowed by name has a name of its own, and so has the hub's own. Of others the name is a
@@ -556,9 +556,9 @@ class _AccessControl:
         host = host_of(scope)
         # The access log around this application keeps the scope that it has.
         shown = with_header(scope) if self._is_page(scope) else scope
-        refusal = self._addresses.token_refusal(host) if not is_websocket and access.shows_token(shown) else None
+        refusal = self._addresses.token_refusal(host) if not is_websocket and access._shows_token(shown) else None
         # Before the token is compared.
-        decision = refusal or access.decide(shown)
+        decision = refusal or access._decide(shown)
         if not is_websocket and isinstance(decision, Denied) and decision.is_guess:
             self._addresses.count_wrong_token(host)
         match decision:

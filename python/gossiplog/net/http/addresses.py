@@ -208,7 +208,7 @@ class Addresses:
 
         Args:
             host: of the client.
-            page: that opened the connection (`Access.page`); "" for a program that is no browser.
+            page: that opened the connection (`Access._page`); "" for a program that is no browser.
         """
         source = source_of(host)
         for pause, who in (

@@ -85,7 +85,7 @@ async def serve(
 
     limited_log = limited_log or RateLimitedLog(LOGGER)
     table = ConnectionTable(limits or Limits(), trusted_proxies)
-    context = None if tls is None else tls.server_context(partial(_note_handshake, limited_log))
+    context = None if tls is None else tls._server_context(partial(_note_handshake, limited_log))
     config = Config(
         _with_state(CountRefusals(app, table), limited_log, tls), context, limited_log, table, trusted_proxies
     )

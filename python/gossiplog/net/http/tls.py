@@ -86,7 +86,7 @@ class TLS:
         """
         self._read()
 
-    def server_context(self, report: Callable[[str, str], None]) -> ssl.SSLContext:
+    def _server_context(self, report: Callable[[str, str], None]) -> ssl.SSLContext:
         """Return a context for a server, whose handshakes use what was read last, here or by `reload`.
 
         Args:

@@ -97,10 +97,10 @@ class Driver(Service):
         refusals: names what is refused, in both directions.
 
     Examples:
-        >>> from gossiplog.lowlevel import Driver
+        >>> from gossiplog.lowlevel import Driver, driver_of
         >>> async def main():
         ...     async with gossiplog.Peer(log) as peer:
-        ...         print(isinstance(peer.driver, Driver))
+        ...         print(isinstance(driver_of(peer), Driver))
         >>> anyio.run(main)
         True
     """

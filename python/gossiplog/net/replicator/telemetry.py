@@ -165,7 +165,7 @@ class NetworkCounters:
     connection_limits: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, Latency] = field(default_factory=dict)
 
-    def with_network(self, counts: Mapping[str, int], held: int) -> NetworkCounters:
+    def _with_network(self, counts: Mapping[str, int], held: int) -> NetworkCounters:
         """Return these and what a network or a host has counted, whose bytes count as the others do.
 
         Args:
@@ -417,7 +417,7 @@ class Telemetry:
             case events.Failed(doing, error):
                 if isinstance(error, CorruptLog):
                     # The protocols' machines find damage, too, and know no place.
-                    error.locate(self._argument)
+                    error._locate(self._argument)
                     self.damage = self.damage or error.problems[0]
                 self._errors[type(error).__name__] += 1
                 # A database that fails does so at each attempt, and clients make as many as they like.
@@ -427,7 +427,7 @@ class Telemetry:
         for listener in self._listeners:
             listener(event)
         for stream in self._streams:
-            stream.put(event)
+            stream._put(event)
         if self._on_event is not None:
             self._waiting.append(event)
             self._due.set()

@@ -305,7 +305,7 @@ class StorageErrors:
 
     def _located(self, error: StorageError) -> StorageError:
         if isinstance(error, CorruptLog):
-            error.locate(self._storage.argument)
+            error._locate(self._storage.argument)
         return error
 
 
