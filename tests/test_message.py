@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gossiplog import EncodeError, Log, Signer, TopicWarning, core
-from gossiplog.message import check_topic, ids_of, key_asked_for, stored_value
+from gossiplog.message import check_topic, ids_of, key_asked_for, plain_json, stored_value
 
 
 @pytest.mark.parametrize("topic", ["a", "org.example.chat", "A-9.", "chat#room1"])
@@ -53,3 +53,38 @@ def test_the_stored_value(log: Log, signer: Signer) -> None:
     assert stored_value(message) == stored_value(message.value) == message.value
     with pytest.raises(TypeError, match="not str"):
         stored_value("text")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"/": {"bytes": 1}},
+        {"/": {"bytes": "AA"}},
+        {"a": [{"/": {"bytes": "AA=="}}]},
+        {"/": "bafkqaaa"},
+        core.CID(b"\x12\x01a"),
+        # A link without bytes, which no program makes, but a stranger.
+        core.cbor_decode(
+            bytes.fromhex(
+                "a2695f5f70726f746f5f5ff6695f5f70726f746f5f5fa4695f5f70726f746f5f5f"
+                "f6612f40695f5f70726f746f5f5fd82a440012016165627974657340"
+            )
+        ),
+    ],
+)
+def test_a_value_whose_dag_json_is_read_as_another(value: object) -> None:
+    with pytest.raises(EncodeError, match=r"dag-json has bytes and links as maps of the key '/'$"):
+        plain_json(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({"/": "x"}, {"/": 1}, {"/": ""}, {"/": {"bytes": "AA", "x": 1}}, {"b": {"/": [b"\0"]}, "a": 1.0}),
+        *(core.CID.parse("bafkqaaa"), b"\0", -0.0, 1e300, '"/"'),
+    ],
+)
+def test_dag_json_that_is_read_as_it_was_written(value: object) -> None:
+    read = core.json_decode(plain_json(value))
+    assert read == value
+    assert type(read) is type(core.cbor_decode(core.cbor_encode(value)))

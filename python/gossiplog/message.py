@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable
 
+from gossiplog import core
 from gossiplog.core import KEY_LENGTH, SignedMessage, decode_id, encode_id
 from gossiplog.errors import DecodeError, EncodeError, TopicWarning
 
@@ -105,3 +106,25 @@ __all__ = [
     "key_of",
     "stored_value",
 ]
+
+
+def plain_json(value: object) -> bytes:
+    """Return a value as dag-json that is read as the same value.
+
+    dag-json has bytes and links as maps of the key `/`: a map may look like one of them, and then its text is read as
+    another value, or not at all.
+
+    Raises:
+        EncodeError: it has no such form.
+    """
+    encoded = core.json_encode(value)
+    if b'"/"' in encoded:
+        reserved = "dag-json has bytes and links as maps of the key '/'"
+        try:
+            read = core.json_decode(encoded)
+        except DecodeError as error:
+            raise EncodeError(f"{error}; {reserved}") from error
+        # As bytes, since to compare the values may recurse too deep.
+        if core.cbor_encode(read) != core.cbor_encode(value):
+            raise EncodeError(f"its dag-json is read as another value; {reserved}")
+    return encoded

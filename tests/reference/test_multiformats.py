@@ -66,6 +66,18 @@ def test_text_comes_back(core: ModuleType, text: str) -> None:
     assert link != text
 
 
+def test_a_link_without_bytes_is_written_as_nothing(core: ModuleType) -> None:
+    """canvas-js takes some maps for it (wire format, "dag-cbor"): what has it is shown and applied as any other."""
+    link = core.cbor_decode(
+        bytes.fromhex(
+            "a2695f5f70726f746f5f5ff6695f5f70726f746f5f5fa4695f5f70726f746f5f5f"
+            "f6612f40695f5f70726f746f5f5fd82a440012016165627974657340"
+        )
+    )
+    assert (bytes(link), str(link), repr(link)) == (b"", "", "CID.parse('')")
+    assert core.json_encode([link]) == b'[{"/":""}]'
+
+
 def test_base58_with_its_prefix(core: ModuleType) -> None:
     assert str(core.CID.parse("zdj7WkRPAX9o9nb9zPbXzwG7JEs78uyhwbUs8JSUayB98DWWY")).startswith("bafy")
 

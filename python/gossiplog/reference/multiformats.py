@@ -163,7 +163,8 @@ class CID:
 
     @property
     def _is_version_0(self) -> bool:
-        return self._data[0] != 1
+        # One without bytes is written as version 0, too.
+        return self._data[:1] != b"\x01"
 
     def __bytes__(self) -> bytes:
         return self._data

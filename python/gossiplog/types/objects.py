@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gossiplog import core
-from gossiplog.errors import DecodeError, EncodeError
-from gossiplog.message import SignedMessage
+from gossiplog.errors import EncodeError
+from gossiplog.message import SignedMessage, plain_json
 from gossiplog.storage.base import ApplyTransaction
 
 MAX_KEY_BYTES = 1000
@@ -73,25 +73,10 @@ def value_text(value: object, limit: int | None = None) -> str | None:
         limit: the most bytes.
     """
     try:
-        encoded = _json_encode(value)
+        encoded = plain_json(value)
     except EncodeError:
         return None
     return None if limit is not None and len(encoded) > limit else encoded.decode()
-
-
-def _json_encode(value: object) -> bytes:
-    """Return a value as dag-json that can be read again: a map may look like bytes or a link, and be none.
-
-    Raises:
-        EncodeError: it has no such form.
-    """
-    encoded = core.json_encode(value)
-    if b'"/"' in encoded:
-        try:
-            core.json_decode(encoded)
-        except DecodeError as error:
-            raise EncodeError(f"{error}; dag-json has bytes and links as maps of this key") from error
-    return encoded
 
 
 def checked_value(value: Any, limit: int | None = None) -> Any:
@@ -105,7 +90,7 @@ def checked_value(value: Any, limit: int | None = None) -> Any:
         ValueError: it has no such form, or a longer one.
     """
     try:
-        size = len(_json_encode(value))
+        size = len(plain_json(value))
     except EncodeError as error:
         raise ValueError(f"the value has no dag-json form: {error}") from error
     if limit is not None and size > limit:

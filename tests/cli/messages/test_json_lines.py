@@ -95,6 +95,15 @@ def test_a_message_whose_text_is_too_long_has_its_value_alone(monkeypatch: pytes
     assert message_value(message_line(message)) == message.value
 
 
+def test_a_message_whose_text_nobody_can_read_has_its_value_alone() -> None:
+    """One of a stranger made an export impossible."""
+    with gossiplog.open(":memory:", TOPIC) as log:
+        message = log.append({"/": {"bytes": 1}}, signer=Signer(bytes(32)))
+        looks = log.append({"/": {"bytes": "AA"}}, signer=Signer(bytes(32)))
+    assert core.json_decode(message_line(message)) == {"id": message.id, "value": message.value}
+    assert [message_value(message_line(one)) for one in (message, looks)] == [message.value, looks.value]
+
+
 def test_the_first_and_the_last_line_of_an_export() -> None:
     assert read_mark(first_line("ü" * 512)) == "ü" * 512
     assert read_mark(last_line(607)) == 607

@@ -175,6 +175,19 @@ def test_a_state_that_cannot_be_kept() -> None:
         list(Runs(set_of_two)([pa.RecordBatch.from_pylist([row])]))
 
 
+@pytest.mark.parametrize("payload", [{"/": {"bytes": 1}}, {"/": {"bytes": "AA"}}])
+def test_a_state_that_would_be_read_as_another_cannot_be_kept(payload: Any) -> None:
+    """It would be found out by who continues the fold, or by nobody."""
+    key, value = core.sign(TOPIC, 1, [], payload, bytes(32))
+    row = {"key": "a", "value": None, "content_id": core.encode_id(key), "stored": value, "topic": TOPIC}
+    with pytest.raises(EncodeError, match=r"the fold's state of the key 'a' cannot be kept: .* maps of the key '/'"):
+        list(Runs(last_payload)([pa.RecordBatch.from_pylist([row])]))
+
+
+def last_payload(state: Any, message: SignedMessage) -> Any:
+    return message.payload
+
+
 def needs_a_field(state: Any, message: SignedMessage) -> Any:
     return message.payload["stock"] + (state or 0)
 

@@ -110,10 +110,13 @@ def message_line(message: SignedMessage) -> bytes:
     value = {_VALUE: message.value}
     if not text or len(text) > _LONGEST_TEXT:
         return core.json_encode({"id": message.id} | value)
-    if core.read_message_map(text, "dag-json") == message.value:
-        return text
-    # Keys are in the order of dag-json, in which `value` is the last.
-    return text[:-1] + b"," + core.json_encode(value)[1:]
+    try:
+        is_whole = core.read_message_map(text, "dag-json") == message.value
+        # Keys are in the order of dag-json, in which `value` is the last.
+        return text if is_whole else text[:-1] + b"," + core.json_encode(value)[1:]
+    except DecodeError:
+        # A map that looks as dag-json has bytes, and is none: nobody can read the text.
+        return core.json_encode({"id": message.id} | value)
 
 
 def first_line(topic: str) -> bytes:

@@ -45,7 +45,7 @@ from pyspark.sql.types import (
 from gossiplog import core
 from gossiplog.errors import EncodeError, OptionError, SparkError
 from gossiplog.log.callbacks import check_runs
-from gossiplog.message import SignedMessage
+from gossiplog.message import SignedMessage, plain_json
 
 FoldFunction: TypeAlias = Callable[[Any, SignedMessage], Any]
 """Takes the state of a key, None before its first message, and a message; returns the new state, a value of the IPLD
@@ -267,7 +267,7 @@ class Runs:
 
 def _finished(row: dict[str, Any], state: Any) -> dict[str, Any]:
     try:
-        value = core.json_encode(state).decode()
+        value = plain_json(state).decode()
     except EncodeError as error:
         raise EncodeError(f"the fold's state of the key {row['key']!r} cannot be kept: {error}") from error
     return {"key": row["key"], "value": value, "content_id": row["content_id"], "stored": None, "topic": None}
