@@ -67,7 +67,7 @@ def test_text_comes_back(core: ModuleType, text: str) -> None:
 
 
 def test_a_link_without_bytes_is_written_as_nothing(core: ModuleType) -> None:
-    """canvas-js takes some maps for it (wire format, "dag-cbor"): what has it is shown and applied as any other."""
+    """canvas-js takes some maps for it (wire format, "The map key `__proto__`")."""
     link = core.cbor_decode(
         bytes.fromhex(
             "a2695f5f70726f746f5f5ff6695f5f70726f746f5f5fa4695f5f70726f746f5f5f"
