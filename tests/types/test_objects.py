@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg.rows
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog import CID, Signer
 from gossiplog.core import SignedMessage
-from gossiplog.types import Counter, List, Map, Object, Objects, Register, Set
+from gossiplog.errors import StorageError
+from gossiplog.types import Counter, List, Map, Object, Objects, Register, Set, objects
 from tests.conftest import POSTGRES
 from tests.log.histories import SIGNERS, History, arrivals, histories
 from tests.places import Place
@@ -274,3 +276,63 @@ def test_a_type_of_payloads_beside_objects(tmp_path: Path) -> None:
         log.append(VOTES.add(3))
     with connected(Place(path)) as database:
         assert VOTES.get(database) == 3
+
+
+@pytest.mark.parametrize("table", ["title (a TEXT)", "title (key TEXT, value TEXT)", 'Title (key TEXT, "Id" TEXT)'])
+def test_a_table_of_the_application_is_not_dropped(place: Place, table: str) -> None:
+    """SQLite takes no notice of case, and Postgres takes names without quotes in lower case."""
+    gossiplog.open(place.location, TOPIC).close()
+    with connected(place) as database:
+        database.execute(f"CREATE TABLE {table}")
+        database.execute(f"INSERT INTO title VALUES ({', '.join(repr('mine') for _ in table.split(','))})")
+        if not place.is_postgres:
+            database.execute("COMMIT")
+        with pytest.raises(
+            StorageError, match=r"^the database has a table '[Tt]itle' already, with the columns .*rename"
+        ):
+            gossiplog.open(place.location, TOPIC, apply=TITLE.apply, setup=TITLE.setup)
+        assert database.execute("SELECT * FROM title").fetchone()[0] == "mine"
+
+
+def test_an_object_takes_the_table_of_another_type(place: Place, signer: Signer) -> None:
+    types = (Register, Map, Counter, Set, List)
+    for version, each in enumerate((*types, *types), 1):
+        title = each("title")
+        with gossiplog.open(place.location, TOPIC, apply=title.apply, apply_version=version, setup=title.setup):
+            columns = [column.split()[0] for column in title._tables()['"title"'] if not column.startswith("PRIMARY")]
+            with connected(place) as database:
+                names = [found[0] for found in database.execute("SELECT * FROM title").description]
+            assert names == columns
+            assert tuple(columns) in objects._LAYOUTS
+
+
+def test_rows_of_any_form(place: Place, signer: Signer) -> None:
+    """The application's connection may give it dicts: reading took the names of columns for values."""
+    board = gossiplog.open(place.location, TOPIC, apply=ALL.apply, setup=ALL.setup, signer=signer)
+    with board as log, connected(place) as database:
+        log.append_many([TITLE.set("Errands"), SETTINGS.set("a", 1), VOTES.add(5, key="k"), TODO.add("milk")])
+        log.append(TEXT.insert(database, 0, "x"))
+        expected = state(place)
+        connection: Any = database
+        connection.row_factory = psycopg.rows.dict_row if place.is_postgres else as_dict
+        found = [each.all(database) for each in (SETTINGS, VOTES, TODO, TEXT)]
+        assert found == [{"a": 1}, {"k": 5}, {"": ["milk"]}, {"": ["x"]}]
+        assert (TITLE.get(database), VOTES.keys(database)) == ("Errands", ["k"])
+        assert VOTES.by_author(database, key="k") == {signer.did: 5}
+        assert TODO.contains(database, "milk")
+        assert TEXT.insert(database, 1, "y")["side"] == "right"
+        assert expected == state(place)
+
+
+def as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+def test_text_that_is_read_as_bytes(tmp_path: Path) -> None:
+    with gossiplog.open(tmp_path / "log.db", TOPIC, apply=ALL.apply, setup=ALL.setup, signer=SIGNERS[0]) as log:
+        log.append(SETTINGS.set("a", 1))
+    with connected(Place(tmp_path / "log.db")) as database:
+        connection: Any = database
+        connection.text_factory = bytes
+        with pytest.raises(TypeError, match=r"^the connection's text_factory is <class 'bytes'>: expected str$"):
+            SETTINGS.keys(database)

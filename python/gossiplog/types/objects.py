@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gossiplog import core
-from gossiplog.errors import EncodeError
+from gossiplog.errors import EncodeError, StorageError
 from gossiplog.message import SignedMessage, plain_json
 from gossiplog.storage.base import ApplyTransaction
 
@@ -24,6 +25,28 @@ MAX_KEY_BYTES = 1000
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _TAKEN = ("gossiplog_", "sqlite_", "pg_")
+
+
+# Of all objects' tables: one that had a name before may have been of another type.
+_LAYOUTS = {
+    ("key", "value", "id", "author"),
+    ("key", "author", "added", "removed"),
+    ("key", "element", "id"),
+    ("key", "id", "number", "parent", "side", "value"),
+    ("key", "element"),
+}
+# The name and the columns of what a statement takes for a table.
+_COLUMNS_OF = {
+    "qmark": (
+        "SELECT found.name, columns.name FROM sqlite_schema AS found, pragma_table_info(found.name) AS columns"
+        " WHERE found.name = ? COLLATE NOCASE AND found.type IN ('table', 'view') ORDER BY columns.cid"
+    ),
+    "format": (
+        "SELECT relname, attname FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON attrelid = pg_class.oid"
+        " WHERE attrelid = pg_catalog.to_regclass(pg_catalog.quote_ident(?)) AND attnum > 0 AND NOT attisdropped"
+        " ORDER BY attnum"
+    ),
+}
 
 
 class Database(Protocol):
@@ -50,9 +73,26 @@ class Database(Protocol):
 
 
 def execute(database: Database, sql: str, *parameters: object) -> Any:
-    """Run a statement whose parameters are marked as SQLite has them; return the driver's cursor."""
-    style = getattr(database, "paramstyle", "qmark" if isinstance(database, sqlite3.Connection) else "format")
-    return database.execute(sql if style == "qmark" else sql.replace("?", "%s"), parameters)
+    """Run a statement whose parameters are marked as SQLite has them; return a cursor of tuples.
+
+    Raises:
+        TypeError: a connection of sqlite3 whose `text_factory` makes other values of text than `str`.
+    """
+    if isinstance(database, sqlite3.Connection):
+        if database.text_factory is not str:
+            raise TypeError(f"the connection's text_factory is {database.text_factory!r}: expected str")
+        cursor = database.cursor()
+        # What rows the application reads by this connection is its own matter: of a dict, the names would be taken.
+        cursor.row_factory = None
+        return cursor.execute(sql, parameters)
+    if getattr(database, "paramstyle", "format") == "qmark":
+        return database.execute(sql, parameters)
+    sql = sql.replace("?", "%s")
+    # Nobody has a connection of a driver that was not imported.
+    psycopg: Any = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(database, psycopg.Connection):
+        return database.cursor(row_factory=psycopg.rows.tuple_row).execute(sql, parameters)
+    return database.execute(sql, parameters)
 
 
 def key_text(value: object) -> str | None:
@@ -117,6 +157,24 @@ def checked_key(key: str) -> str:
     return key
 
 
+def _check_own(table: str, transaction: ApplyTransaction) -> None:
+    """Check that a table which is to be dropped is not the application's: SQLite takes no notice of case.
+
+    Raises:
+        StorageError: it has not the columns of any object's table.
+    """
+    name = table.strip('"')
+    found = execute(transaction, _COLUMNS_OF[transaction.paramstyle], name).fetchall()
+    if not found:
+        return
+    names, columns = {name for name, _ in found}, tuple(column for _, column in found)
+    if names != {name} or columns not in _LAYOUTS:
+        raise StorageError(
+            f"the database has a table {min(names)!r} already, with the columns {', '.join(columns)}: it is none of an"
+            f" object, and would be dropped; give the object {name!r} another name, or rename the table"
+        )
+
+
 class Object(ABC):
     """What the objects of all data types have: tables, which messages of the object are applied to.
 
@@ -172,13 +230,17 @@ class Object(ABC):
         """
 
     def setup(self, transaction: ApplyTransaction) -> None:
-        """Make the tables, as `setup=` of `gossiplog.open`.
+        """Make the tables, as `setup=` of `gossiplog.open`; drop those that an object of this name had.
 
         Args:
             transaction: as `setup=` is given it.
+
+        Raises:
+            StorageError: the database has a table of such a name that no object has made.
         """
         text = "TEXT" if transaction.paramstyle == "qmark" else 'TEXT COLLATE "C"'
         for table, columns in self._tables().items():
+            _check_own(table, transaction)
             transaction.execute(f"DROP TABLE IF EXISTS {table}")
             transaction.execute(f"CREATE TABLE {table} ({', '.join(columns)})".replace("TEXT", text))
 
@@ -229,10 +291,13 @@ class Objects:
         self._objects = {each.name: each for each in objects}
 
     def setup(self, transaction: ApplyTransaction) -> None:
-        """Make the tables of all, as `setup=` of `gossiplog.open`.
+        """Make the tables of all, as `setup=` of `gossiplog.open`; drop those that objects of their names had.
 
         Args:
             transaction: as `setup=` is given it.
+
+        Raises:
+            StorageError: the database has a table of such a name that no object has made.
         """
         for each in self._objects.values():
             each.setup(transaction)
