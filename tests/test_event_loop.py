@@ -7,7 +7,7 @@ import threading
 import anyio
 import pytest
 
-from gossiplog.event_loop import Caller, Outcome, asyncio_loop, caller
+from gossiplog.event_loop import Caller, Outcome, asyncio_loop, loop_call_soon
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ async def test_which_it_is(anyio_backend_name: str) -> None:
 
 async def test_threads_call_back() -> None:
     here, called, called_with = threading.get_ident(), anyio.Event(), list[tuple[int, str]]()
-    call_soon = caller()
+    call_soon = loop_call_soon()
 
     def call(word: str) -> None:
         called_with.append((threading.get_ident(), word))
@@ -32,7 +32,7 @@ async def test_threads_call_back() -> None:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_loop_that_has_ended_is_called_in_vain(backend: str) -> None:
     async def run() -> Caller:
-        return caller()
+        return loop_call_soon()
 
     call_soon = anyio.run(run, backend=backend)
     call_soon(pytest.fail, "it was called")
@@ -42,7 +42,7 @@ def test_a_loop_that_has_ended_is_called_in_vain(backend: str) -> None:
 async def test_an_outcome_is_waited_for(is_late: bool) -> None:
     """It may be there before somebody waits, and come from a thread."""
     results, failures = [Outcome[int]() for _ in range(2)], [Outcome[int]() for _ in range(2)]
-    call_soon = caller()
+    call_soon = loop_call_soon()
 
     def give() -> None:
         for number, result in enumerate(results):

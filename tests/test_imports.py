@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "python" / "gossiplog"
 # CONTRIBUTING.md, "Layout", for packages that have layers. What shares a line knows nothing of the others in it.
 LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "": (
-        ("extras", "reprs"),
+        ("extras", "replacements", "reprs"),
         ("errors",),
         ("checks", "event_loop", "files"),
         ("threads",),

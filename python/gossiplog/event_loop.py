@@ -19,9 +19,9 @@ try:
     import sniffio
 except ImportError:
     # Without trio it may be absent.
-    library: ContextVar[str | None] | None = None
+    async_library: ContextVar[str | None] | None = None
 else:
-    library = sniffio.current_async_library_cvar
+    async_library = sniffio.current_async_library_cvar
     """Which library runs, for code that no task runs (sniffio)."""
 
 _Arguments = TypeVarTuple("_Arguments")
@@ -57,12 +57,12 @@ def callback_context() -> Context:
     `anyio.run` do; those of `asyncio.run`, and of servers that are started so, do not.
     """
     context = copy_context()
-    if library is not None:
-        context.run(library.set, "asyncio")
+    if async_library is not None:
+        context.run(async_library.set, "asyncio")
     return context
 
 
-def caller() -> Caller:
+def loop_call_soon() -> Caller:
     """Return a function that calls others on the loop that runs now. When that has ended, it does nothing."""
     loop = asyncio_loop()
     if loop is not None:

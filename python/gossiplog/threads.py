@@ -21,7 +21,7 @@ from typing import TypeVar, TypeVarTuple
 import anyio
 import anyio.to_thread
 
-from gossiplog.event_loop import asyncio_loop, library
+from gossiplog.event_loop import async_library, asyncio_loop
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -51,9 +51,9 @@ async def run_in_thread(call: Callable[[*_Arguments], _Result], *arguments: *_Ar
         return await anyio.to_thread.run_sync(call, *arguments, limiter=limiter, abandon_on_cancel=True)
     future = loop.create_future()
     context = copy_context()
-    if library is not None:
+    if async_library is not None:
         # The thread runs no event loop.
-        context.run(library.set, None)
+        context.run(async_library.set, None)
 
     def finish(result: _Result | None, error: BaseException | None) -> None:
         if future.cancelled():

@@ -34,7 +34,7 @@ from typing_extensions import TypedDict
 
 import gossiplog
 from gossiplog import CID, EncodeError, InvalidPayload, Log, MemoryStorage, RefusedMessage, SignedMessage, Signer, core
-from gossiplog.log.payloads import payloads
+from gossiplog.log.payloads import payload_rules
 from tests.strategies import repeatable
 
 
@@ -82,7 +82,7 @@ class RefusesLater:
 @pytest.mark.parametrize("payload", [refuse_later, RefusesLater()])
 def test_a_coroutine_function_checks_nothing(payload: Any) -> None:
     with pytest.raises(TypeError, match=r"payload is .*, a coroutine or generator function"):
-        payloads(payload)
+        payload_rules(payload)
 
 
 def test_what_pydantic_does_not_know_is_no_check() -> None:
@@ -90,7 +90,7 @@ def test_what_pydantic_does_not_know_is_no_check() -> None:
         pass
 
     with pytest.raises(TypeError, match="arbitrary_types_allowed"):
-        payloads(Unknown)
+        payload_rules(Unknown)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_an_adapter_is_as_good_as_its_type(opened: Callable[..., Log], signer: S
 
 
 def test_none_checks_nothing() -> None:
-    assert not payloads(None).checks_own
+    assert not payload_rules(None).checks_own
 
 
 def test_received_messages_are_checked(opened: Callable[..., Log], signer: Signer) -> None:
@@ -693,6 +693,6 @@ def test_a_refusal_names_what_is_wrong_in_one_line(opened: Callable[..., Log], s
     )
 )
 def test_what_is_encoded_is_read_as_it_was(note: Everything) -> None:
-    typed = payloads(Everything)
+    typed = payload_rules(Everything)
     encoded = core.cbor_encode(typed.plain(note))
     assert TypeAdapter(Everything).validate_python(core.cbor_decode(encoded)) == note

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossiplog import Log, SignedMessage, _core
 from gossiplog.core import GossipValidator
 from gossiplog.errors import NetworkError
-from gossiplog.event_loop import caller
+from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.http.listener import Address
@@ -196,7 +196,7 @@ async def until_longer(log: Log, count: int) -> None:
 
 async def _until(reached: Callable[[], bool], logs: Sequence[Log]) -> None:
     """Looks again whenever one of the logs got messages."""
-    committed, call_soon = Signal(), caller()
+    committed, call_soon = Signal(), loop_call_soon()
     with ExitStack() as stack:
         for log in logs:
             stack.enter_context(replica_of(log).listening(lambda last: call_soon(committed.set)))

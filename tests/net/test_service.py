@@ -11,7 +11,7 @@ import pytest
 import sniffio
 
 from gossiplog._core import PanicException
-from gossiplog.event_loop import caller
+from gossiplog.event_loop import loop_call_soon
 from gossiplog.net.service import Service, background, call_when_readable
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ def test_callbacks_know_their_library_under_asyncio_run() -> None:
             found.append(anyio.current_time())
             done.set()
 
-        caller_of_loop = caller()
+        caller_of_loop = loop_call_soon()
         with here, there:
             async with background() as tasks:
                 tasks.start_soon(call_when_readable, here.fileno(), read)

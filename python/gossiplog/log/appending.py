@@ -59,7 +59,7 @@ class AppendRequest:
         return self._run._replace(payloads=self._run.payloads[start : start + limit])
 
 
-def prepared_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic: str, payloads: Payloads[Any]) -> Run:
+def prepare_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic: str, payloads: Payloads[Any]) -> Run:
     """Return what is to be appended, checked as far as it can be before the log's heads are known.
 
     Raises: as `Log.append_many`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -19,15 +20,15 @@ from gossiplog.errors import (
     TopicMismatch,
     UnknownMessage,
 )
-from gossiplog.log.appending import Wanted, append_each, check_payloads, prepared_run
+from gossiplog.log.appending import Wanted, append_each, check_payloads, prepare_run
 from gossiplog.log.applying import Application, Applier
-from gossiplog.log.blocking import warn_on_event_loop, warning_of_many
+from gossiplog.log.blocking import is_on_event_loop, warn_on_event_loop, warning_of_many
 from gossiplog.log.callbacks import check_progress
 from gossiplog.log.following import CommitNotifier, Subscription, check_subscription
 from gossiplog.log.heads import Heads
 from gossiplog.log.paging import Source, all_messages, bounds, by_author, check_limit, messages_between, total_by_author
 from gossiplog.log.past import Past
-from gossiplog.log.payloads import P, payloads
+from gossiplog.log.payloads import P, payload_rules
 from gossiplog.log.reading import (
     check_newest,
     ids_of_sequences,
@@ -47,8 +48,8 @@ from gossiplog.message import SignedMessage, ids_of, key_asked_for, key_of
 from gossiplog.signer import Signer, check_signer
 from gossiplog.storage import Storage
 from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, Progress, Reader
-from gossiplog.storage.location import Location, is_url, storage_at
-from gossiplog.storage.postgres.url import PostgresURL, check_is_file, is_postgres_url
+from gossiplog.storage.location import Location, storage_at
+from gossiplog.storage.postgres.url import PostgresURL, check_is_file
 from gossiplog.storage.sqlite.files import text_path
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _PAGE = 256
+_HUB = re.compile(r"(?:ws|http)s?://", re.IGNORECASE)
 _OPEN_ASYNC = "async with gossiplog.open_async(...) as log"
 
 
@@ -102,7 +104,7 @@ class Log(Generic[P]):
         self.signer = signer
         self._storage = storage
         self._is_closed = False
-        self._payloads = payloads(payload, check_others=check_others)
+        self._payloads = payload_rules(payload, check_others=check_others)
         self._application = application
         # For a disk, or a server; a log that no other process finds is in memory.
         self._waits = bool(storage.argument)
@@ -118,6 +120,11 @@ class Log(Generic[P]):
         self._source = Source(storage, topic, self._states, self._payloads)
         self._replica = Replica(storage, self._states, topic, self._payloads, self._writer, self._notifier)
         self._applier.open(progress)
+
+    def _warn(self, name: str) -> None:
+        """Warn where a call that waits is about to hold up an event loop."""
+        if self._waits and is_on_event_loop():
+            warn_on_event_loop(f"Log.{name}", f"`await log.{name}(...)`", stacklevel=4)
 
     # Writing
 
@@ -137,8 +144,7 @@ class Log(Generic[P]):
             ValueError: neither the call nor the log has a signer.
             TypeError: a signer that is no Signer, such as a path, or a codec that is no text.
         """
-        if self._waits:
-            warn_on_event_loop("Log.append", "`await log.append(...)`")
+        self._warn("append")
         return self._append([payload], signer, codec)[0]
 
     def append_many(
@@ -161,16 +167,15 @@ class Log(Generic[P]):
             RefusedMessage: as `append`; those of earlier transactions stay.
             TypeError: as `append`, and for one payload in place of several: a dict, str or bytes.
         """
-        if self._waits:
-            warn_on_event_loop("Log.append_many", "`await log.append_many(...)`")
+        self._warn("append_many")
         return self._append(check_payloads(payloads), signer, codec)
 
     def _append(self, wanted: Sequence[P], signer: Signer | None, codec: str) -> list[SignedMessage[P]]:
         run = self._prepared(wanted, signer, codec)
         messages: list[SignedMessage] = []
         while len(messages) < len(wanted):
-            payloads = run.payloads[len(messages) : len(messages) + MOST_SIGNED]
-            messages += self._writer.append([run._replace(payloads=payloads)])
+            part = run.payloads[len(messages) : len(messages) + MOST_SIGNED]
+            messages += self._writer.append([run._replace(payloads=part)])
         return self._payloads.all_typed(messages)
 
     def _append_each(self, wanted: Sequence[Wanted]) -> list[list[SignedMessage[P]] | BaseException]:
@@ -183,7 +188,7 @@ class Log(Generic[P]):
         return [self._payloads.all_typed(each) if isinstance(each, list) else each for each in results]
 
     def _prepared(self, wanted: Sequence[Any], signer: Signer | None, codec: str) -> Run:
-        return prepared_run(wanted, signer or self.signer, codec, self.topic, self._payloads)
+        return prepare_run(wanted, signer or self.signer, codec, self.topic, self._payloads)
 
     def insert(self, message: SignedMessage | bytes) -> bool:
         """Verify a message and store it.
@@ -200,8 +205,7 @@ class Log(Generic[P]):
             RefusedMessage: this log's application refuses it, or `apply` a stored one that it had not seen; the
                 application's exception is the cause.
         """
-        if self._waits:
-            warn_on_event_loop("Log.insert", "`await log.insert(...)`")
+        self._warn("insert")
         result = self._insert_many([message], None)
         for _, error in result.refused:
             raise error
@@ -223,8 +227,7 @@ class Log(Generic[P]):
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
-        if self._waits:
-            warn_on_event_loop("Log.insert_many", "`await log.insert_many(...)`")
+        self._warn("insert_many")
         return self._insert_many(messages, most_refused)
 
     def _insert_many(self, messages: Iterable[SignedMessage | bytes], most_refused: int | None) -> InsertResult:
@@ -254,8 +257,7 @@ class Log(Generic[P]):
             StorageError: a source that is no log's file or URL, such as a hub's URL, or cannot be opened.
             TypeError: a source that is none of these.
         """
-        if self._waits:
-            warn_on_event_loop("Log.pull", "`await log.pull(...)`")
+        self._warn("pull")
         return self._pull(source, sync_server, None)
 
     def _pull(
@@ -607,8 +609,7 @@ class Log(Generic[P]):
             progress: `progress(done, total)` is called with numbers of messages.
         """
         check_progress(progress)
-        if self._waits:
-            warn_on_event_loop("Log.info", "`await log.info(...)`")
+        self._warn("info")
         state = self._states.current()
         position = self._replica.position()
         written = total_by_author(self._source, state.count, progress)
@@ -641,8 +642,7 @@ class Log(Generic[P]):
             CorruptLog: something is wrong; it lists what. `gossiplog.repair` takes sound values from a replica.
         """
         check_progress(progress)
-        if self._waits:
-            warn_on_event_loop("Log.verify", "`await log.verify(...)`")
+        self._warn("verify")
         # Here, because it imports the reference implementation.
         from gossiplog.log.audit import Audit
 
@@ -665,8 +665,7 @@ class Log(Generic[P]):
             StorageError: there is a file of the name, or it cannot be written; or the log is a MemoryStorage.
         """
         check_progress(progress)
-        if self._waits:
-            warn_on_event_loop("Log.backup", "`await log.backup(...)`")
+        self._warn("backup")
         target = text_path(path)
         check_is_file(target)
         return self._storage.backup(target, progress)
@@ -691,8 +690,7 @@ class Log(Generic[P]):
             Exception: whatever `setup` raises. The rebuild stays requested.
         """
         check_progress(progress)
-        if self._waits:
-            warn_on_event_loop("Log.rebuild", "`await log.rebuild(...)`")
+        self._warn("rebuild")
         self._applier.rebuild(progress)
 
     @property
@@ -760,10 +758,9 @@ def _reading(location: Location) -> Iterator[Log]:
     if not isinstance(location, str | os.PathLike | PostgresURL):
         found = type(location).__name__
         raise TypeError(f"pull takes a Log, such as `blocking` of an AsyncLog, or the path or URL of one, not {found}")
-    if isinstance(location, str) and is_url(location) and not is_postgres_url(location):
-        scheme = location.partition("://")[0]
+    if isinstance(location, str) and (hub := _HUB.match(location)):
         raise StorageError(
-            f"{scheme}:// is no file: gossiplog sync LOG SOURCE --topic TOPIC gets a hub's log, gossiplog.connect in a"
+            f"{hub[0]} is no file: gossiplog sync LOG SOURCE --topic TOPIC gets a hub's log, gossiplog.connect in a"
             " program"
         )
     storage = storage_at(location, read_only=True)

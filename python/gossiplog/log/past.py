@@ -15,11 +15,11 @@ from gossiplog.storage.base import Reader
 _WINDOW = 4096
 # Of records that were read, one in so many is enough to read more of them together: one takes two microseconds, and a
 # statement of its own ten times as much.
-_WASTE = 8
+_USED_ONE_IN = 8
 # Candidates that are looked up together.
 _TOGETHER = 512
 # Messages whose heads are found by a search for each pair.
-_FEW = 16
+_MOST_SEARCHED = 16
 
 
 class Past:
@@ -83,7 +83,7 @@ class Past:
         while (at := marks.rfind(1, 0, at)) > 0:
             window = range(max(at - size + 1, 1), at + 1)
             used = read(self._source.storage, partial(self._mark, marks=marks, window=window))
-            size = min(size * 2, _WINDOW) if used * _WASTE >= len(window) else max(size // 2, 1)
+            size = min(size * 2, _WINDOW) if used * _USED_ONE_IN >= len(window) else max(size // 2, 1)
             at = window.start
         return marks
 
@@ -109,7 +109,7 @@ class Past:
     @cached_property
     def heads(self) -> Sequence[int]:
         """The sequences, ascending, of those of the messages that are ancestors of none of the others."""
-        if len(self._sequences) > _FEW:
+        if len(self._sequences) > _MOST_SEARCHED:
             # Its descent finds those that are no heads.
             if self._marks is None:
                 self._marks = self._mark_all()

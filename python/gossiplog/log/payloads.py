@@ -182,7 +182,7 @@ class Payloads(Generic[P]):
         return None if is_same else "its type does not read all that it writes: give a field one `alias` for both"
 
 
-def payloads(payload: Any, *, check_others: bool = True) -> Payloads[Any]:
+def payload_rules(payload: Any, *, check_others: bool = True) -> Payloads[Any]:
     """Return what `open` was given.
 
     Args:

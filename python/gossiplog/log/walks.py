@@ -35,7 +35,7 @@ _TOGETHER = 64
 _FEW_CHILDREN = 4
 _INVERTED = bytes(range(255, -1, -1))
 # Of messages that were read and are not next, one in so many is enough to read ahead.
-_WASTE = 4
+_USED_ONE_IN = 4
 
 _Numbered: TypeAlias = tuple[bytes, int]
 """The key and the sequence of a message."""
@@ -56,7 +56,7 @@ class _Window:
     def next(self) -> int:
         """Return how many to read now."""
         if self._read:
-            is_useful = self._used * _WASTE >= self._read
+            is_useful = self._used * _USED_ONE_IN >= self._read
             self._size = min(self._size * 2, _PAGE) if is_useful else max(self._size // 2, 1)
         # The first of them is asked for.
         self._read, self._used = self._size, 1

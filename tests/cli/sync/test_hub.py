@@ -19,7 +19,7 @@ from gossiplog._core import PanicException
 from gossiplog.cli.sync.hub import Listener, LogsDiffer, _OwnMessages, in_step, sync_with_hub
 from gossiplog.core import Node, Tree
 from gossiplog.errors import ConnectionLost, NetworkError
-from gossiplog.event_loop import caller
+from gossiplog.event_loop import loop_call_soon
 from gossiplog.net import events
 from gossiplog.net.client import Client
 from gossiplog.net.transport.stream import Signal
@@ -163,7 +163,7 @@ async def test_who_follows_ends_where_the_token_is_refused_later(
     def tell(result: object) -> None:
         call_soon(done.set)
 
-    call_soon = caller()
+    call_soon = loop_call_soon()
     lost: list[ConnectionLost] = []
 
     async def follow() -> None:

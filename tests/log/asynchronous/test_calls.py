@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from gossiplog.log.asynchronous import calls
-from gossiplog.log.asynchronous.calls import Stop, run_handing_over, run_stoppable
+from gossiplog.log.asynchronous.calls import Stop, run_acquiring, run_stoppable
 
 pytestmark = pytest.mark.anyio
 
@@ -60,9 +60,9 @@ async def test_what_is_made_for_nobody_is_released() -> None:
         found.append(made)
         released.set()
 
-    assert await run_handing_over(lambda: "taken", release) == "taken"
+    assert await run_acquiring(lambda: "taken", release) == "taken"
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run_handing_over, make, release)
+        tasks.start_soon(run_acquiring, make, release)
         while not begun.is_set():
             await anyio.sleep(0)
         tasks.cancel_scope.cancel()
@@ -81,7 +81,7 @@ async def test_what_was_made_and_not_taken_is_released(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(calls, "run_in_thread", run_in_thread)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run_handing_over, lambda: "made", found.append)
+        tasks.start_soon(run_acquiring, lambda: "made", found.append)
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
     assert found == ["made"]

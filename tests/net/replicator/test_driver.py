@@ -16,7 +16,7 @@ import pytest
 import gossiplog
 from gossiplog import Log, Signer, core
 from gossiplog.errors import ConnectionLost, LogClosed, NetworkError, StorageError
-from gossiplog.event_loop import caller
+from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.replicator import change_feed
@@ -323,7 +323,7 @@ class Gossiping:
     def _greeting(self) -> anyio.Event:
         """Set when the first side has read the heads that it advertises at the beginning: of a log that gets messages
         before, they would be synced, and not come by gossip alone."""
-        replica, greeted, call_soon = self.client.replica, anyio.Event(), caller()
+        replica, greeted, call_soon = self.client.replica, anyio.Event(), loop_call_soon()
         heads = replica.heads
 
         def read() -> list[bytes]:

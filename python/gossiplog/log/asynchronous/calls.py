@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from gossiplog.event_loop import caller
+from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.callbacks import check_progress
 from gossiplog.storage.base import Progress
 from gossiplog.threads import run_in_thread
@@ -24,7 +24,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._is_set = False
-        self._call_soon = caller()
+        self._call_soon = loop_call_soon()
 
     def set(self) -> None:
         """Ask the call to stop at its next step."""
@@ -65,7 +65,7 @@ async def run_stoppable(call: Callable[[Stop], _Result]) -> _Result:
         stop.set()
 
 
-async def run_handing_over(call: Callable[[], _Result], release: Callable[[_Result], object]) -> _Result:
+async def run_acquiring(call: Callable[[], _Result], release: Callable[[_Result], object]) -> _Result:
     """Call a function on a worker thread that returns something to be released: if cancelled, it is released there.
 
     Args:

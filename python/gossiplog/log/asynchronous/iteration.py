@@ -11,7 +11,7 @@ from typing import Generic, NoReturn, Self, TypeVar
 import anyio
 
 from gossiplog.errors import LogClosed
-from gossiplog.event_loop import Caller, caller
+from gossiplog.event_loop import Caller, loop_call_soon
 from gossiplog.log.following import CommitNotifier, Turn
 from gossiplog.log.payloads import P
 from gossiplog.log.results import Arrivals
@@ -150,7 +150,7 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
             if (messages := await self._look(sequence)) is not None:
                 return messages
             await run_in_thread(self._notifier.watch)
-        call_soon = caller()
+        call_soon = loop_call_soon()
         messages = None
         while messages is None and not self._is_closed:
             messages = await self._look_or_wait(sequence, call_soon)

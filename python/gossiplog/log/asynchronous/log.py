@@ -11,7 +11,7 @@ import anyio
 
 from gossiplog.core import Node, SignedMessage
 from gossiplog.log.appending import check_payloads
-from gossiplog.log.asynchronous.appends import AppendQueue
+from gossiplog.log.asynchronous.append_queue import AppendQueue
 from gossiplog.log.asynchronous.calls import run_stoppable
 from gossiplog.log.asynchronous.iteration import AsyncSubscription
 from gossiplog.log.asynchronous.reading import AsyncReading

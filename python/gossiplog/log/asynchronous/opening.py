@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from gossiplog.log import opening
 from gossiplog.log.applying import Apply, Setup
-from gossiplog.log.asynchronous.calls import Stop, run_handing_over
+from gossiplog.log.asynchronous.calls import Stop, run_acquiring
 from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.log import Log
 from gossiplog.log.payloads import P
@@ -53,7 +53,7 @@ class AsyncLogOpening(Generic[P]):
             return opening.open(self._location, self._topic, progress=progress, **self._options)
 
         try:
-            return AsyncLog(await run_handing_over(open_log, Log.close))
+            return AsyncLog(await run_acquiring(open_log, Log.close))
         finally:
             stop.set()
 

@@ -15,7 +15,7 @@ import anyio
 
 from gossiplog.core import GossipValidator, Node, SignedMessage, read_message
 from gossiplog.errors import CorruptLog, InvalidPayload, LogClosed, StorageError
-from gossiplog.event_loop import caller
+from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.blocking import calling_back
 from gossiplog.log.following import BY_OTHERS
 from gossiplog.log.replica import Replica
@@ -135,7 +135,7 @@ class ChangeFeed:
 
     async def follow(self, cursor: int) -> None:
         """Notify the machine, and the application, of what others commit: other threads, and other processes."""
-        call_soon = caller()
+        call_soon = loop_call_soon()
 
         def listen(last: int | None) -> None:
             # Own commits are noted when their thread is done.

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic
 
-from gossiplog.event_loop import Caller, Outcome, caller, current_loop
+from gossiplog.event_loop import Caller, Outcome, current_loop, loop_call_soon
 from gossiplog.log.appending import Wanted
 from gossiplog.log.payloads import P
 from gossiplog.log.writing import MOST_SIGNED
@@ -16,8 +16,8 @@ from gossiplog.signer import Signer
 from gossiplog.threads import start_in_thread
 
 
-class _Append(Generic[P]):
-    """What a task appends.
+class AppendCall(Generic[P]):
+    """A call of a task's that appends.
 
     Attributes:
         wanted: the payloads, the signer and the codec.
@@ -47,7 +47,7 @@ class AppendQueue(Generic[P]):
         self._append_each = append_each
         self._lock = threading.Lock()
         # Guarded by the lock, as whether a thread takes them. A dictionary, since any may be cancelled.
-        self._waiting: dict[_Append[P], None] = {}
+        self._waiting: dict[AppendCall[P], None] = {}
         self._is_running = False
         self._caller: tuple[object, Caller] | None = None
 
@@ -56,7 +56,7 @@ class AppendQueue(Generic[P]):
 
         Raises: as `Log.append_many`.
         """
-        append: _Append[P] = _Append((payloads, signer, codec), self._call_soon())
+        append: AppendCall[P] = AppendCall((payloads, signer, codec), self._call_soon())
         with self._lock:
             self._waiting[append] = None
             is_first, self._is_running = not self._is_running, True
@@ -74,7 +74,7 @@ class AppendQueue(Generic[P]):
         # Read once: a task of another loop, on its thread, may replace it meanwhile.
         found = self._caller
         if found is None or found[0] is not loop:
-            found = self._caller = (loop, caller())
+            found = self._caller = (loop, loop_call_soon())
         return found[1]
 
     def _start(self) -> None:
@@ -96,9 +96,9 @@ class AppendQueue(Generic[P]):
             for call_soon, group in itertools.groupby(pairs, lambda pair: pair[0].call_soon):
                 call_soon(_deliver, [*group])
 
-    def _take(self) -> Sequence[_Append[P]]:
+    def _take(self) -> Sequence[AppendCall[P]]:
         with self._lock:
-            taken: list[_Append[P]] = []
+            taken: list[AppendCall[P]] = []
             number = 0
             for append in self._waiting:
                 number += len(append.wanted[0])
@@ -111,7 +111,7 @@ class AppendQueue(Generic[P]):
             return taken
 
 
-def _deliver(pairs: Sequence[tuple[_Append[P], list[SignedMessage[P]] | BaseException]]) -> None:
+def _deliver(pairs: Sequence[tuple[AppendCall[P], list[SignedMessage[P]] | BaseException]]) -> None:
     for append, result in pairs:
         if isinstance(result, BaseException):
             append.outcome.fail(result)

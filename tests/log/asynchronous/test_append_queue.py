@@ -9,8 +9,8 @@ import pytest
 
 from gossiplog import AsyncLog, Log, LogClosed, RefusedMessage, Signer, StorageError
 from gossiplog.log.appending import Wanted
-from gossiplog.log.asynchronous import appends
-from gossiplog.log.asynchronous.appends import AppendQueue
+from gossiplog.log.asynchronous import append_queue
+from gossiplog.log.asynchronous.append_queue import AppendQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -177,7 +177,7 @@ async def test_a_thread_that_cannot_be_started_is_tried_again(log: Log, monkeypa
 
     shared = AsyncLog(log)
     with monkeypatch.context() as patch:
-        patch.setattr(appends, "start_in_thread", fail)
+        patch.setattr(append_queue, "start_in_thread", fail)
         with pytest.raises(RuntimeError, match="thread"):
             await shared.append(1)
     await shared.append(2)
