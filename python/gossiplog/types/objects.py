@@ -76,7 +76,7 @@ def execute(database: Database, sql: str, *parameters: object) -> Any:
     """Run a statement whose parameters are marked as SQLite has them; return a cursor of tuples.
 
     Raises:
-        TypeError: a connection of sqlite3 whose `text_factory` makes other values of text than `str`.
+        TypeError: a connection that makes other values of text than `str`, by `text_factory` or `client_encoding`.
     """
     if isinstance(database, sqlite3.Connection):
         if database.text_factory is not str:
@@ -91,6 +91,8 @@ def execute(database: Database, sql: str, *parameters: object) -> Any:
     # Nobody has a connection of a driver that was not imported.
     psycopg: Any = sys.modules.get("psycopg")
     if psycopg is not None and isinstance(database, psycopg.Connection):
+        if database.info.parameter_status("client_encoding") == "SQL_ASCII":
+            raise TypeError("the connection's client_encoding is SQL_ASCII, which has bytes for text: expected UTF8")
         return database.cursor(row_factory=psycopg.rows.tuple_row).execute(sql, parameters)
     return database.execute(sql, parameters)
 

@@ -12,6 +12,7 @@ from gossiplog.errors import NewerSchema, OlderSchema
 from gossiplog.log import Log
 from gossiplog.storage.postgres import connections
 from gossiplog.storage.postgres.storage import PostgresStorage
+from gossiplog.types import Register
 from tests import postgres
 from tests.places import Place
 from tests.postgres import Server
@@ -45,6 +46,33 @@ def test_names_that_need_quotes(postgres_server: Server, name: str, opened: Call
         assert len(opened(postgres_server.url(name), None)) == 601
         assert log.verify().messages == 601
         log.close()
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII", "LATIN1"])
+def test_encodings_of_databases(own_postgres: Callable[..., Server], encoding: str, signer: Signer) -> None:
+    """A message with a text that one does not have was refused by this replica's tables alone."""
+    server = own_postgres()
+    server.run(
+        f"CREATE DATABASE other OWNER gossip ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+    )
+    url = server.url("notes", database="other")
+    title = Register("title")
+    if encoding == "LATIN1":
+        with pytest.raises(StorageError, match=r"has the encoding LATIN1, .*: make the database with `createdb "):
+            gossiplog.open(url, "topic", apply=title.apply, setup=title.setup, signer=signer)
+        # One that a former version made there can be copied.
+        with pytest.raises(NotALog):
+            gossiplog.open(url, "topic", read_only=True)
+        return
+    with gossiplog.open(url, "topic", apply=title.apply, setup=title.setup, signer=signer) as log:
+        log.append(title.set("€😀"))
+    with server.connect("gossip", "other") as database:
+        database.execute("SET search_path = notes")
+        if encoding == "SQL_ASCII":
+            with pytest.raises(TypeError, match=r"^the connection's client_encoding is SQL_ASCII.*: expected UTF8$"):
+                title.get(database)
+            database.execute("SET client_encoding = 'UTF8'")
+        assert title.get(database) == "€😀"
 
 
 def test_a_log_is_found_made_and_held_against_its_topic(postgres_url: str) -> None:

@@ -32,6 +32,8 @@ from gossiplog.storage.postgres.url import PostgresURL
 LOCK_CLASS = 0x676F7373
 """The first half of the key of advisory locks of logs: "goss". The second is the oid of the schema."""
 _CREATION_CLASS = LOCK_CLASS + 1
+# Of databases that store any text that is sent in UTF-8; the latter stores bytes as they come.
+_ENCODINGS = ("UTF8", "SQL_ASCII")
 # The first schema that a log in Postgres had: that of SQLite at the time.
 _OLDEST = 4
 # Before a statement that inserts, deletes, updates or truncates (src/include/catalog/pg_trigger.h).
@@ -139,6 +141,7 @@ class Opening:
             StorageError: the topic is another, or the role lacks a right.
             psycopg.Error: the database failed.
         """
+        self._check_encoding(session)
         with session.reading():
             found = self.find(session)
         if found is None:
@@ -152,6 +155,16 @@ class Opening:
             raise CorruptLog(["the table gossiplog_messages is empty, and gossiplog_leaves is not: messages were lost"])
         check_same_topic(self.url.place, found.topic, topic)
         return found
+
+    def _check_encoding(self, session: Session) -> None:
+        """Refuse to write where a stranger's text would be an error in an application's table, and nowhere else."""
+        encoding = session.connection.info.parameter_status("server_encoding")
+        if encoding is not None and encoding not in _ENCODINGS and not self.read_only:
+            raise StorageError(
+                f"{self.url.place} has the encoding {encoding}, which does not have all characters that messages may"
+                " have: make the database with `createdb --encoding UTF8 --template template0`; read_only=True opens a"
+                " log that is there, to copy it"
+            )
 
     def find(self, session: Session) -> Found | None:
         """Return the log in the schema, None where there is none.
