@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from gossiplog import core
 from gossiplog.errors import EncodeError, RefusedMessage
@@ -15,6 +14,12 @@ from gossiplog.signer import Signer, check_signer
 
 Wanted: TypeAlias = tuple[Sequence[Any], Signer | None, str]
 """What a caller appends: payloads, who signs (None for the log's signer), and the codec."""
+
+
+class Prepare(Protocol):
+    """Returns what is to be appended, checked: payloads of a caller, `start` of whose `count` come before them."""
+
+    def __call__(self, wanted: Sequence[Any], signer: Signer | None, codec: str, start: int, count: int, /) -> Run: ...
 
 
 def check_payloads(payloads: Iterable[Any]) -> list[Any]:
@@ -34,33 +39,83 @@ class AppendRequest:
     """What one caller appends: messages of which each follows the one before.
 
     Args:
-        run: the payloads; all that can be known of them without the log's heads was checked.
+        wanted: the payloads, who signs and the codec.
 
     Attributes:
         messages: those that are stored.
         error: why no more will be; None while they may.
     """
 
-    __slots__ = ("_run", "error", "messages")
+    __slots__ = ("_payloads", "_run", "error", "messages", "wanted")
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self.messages: list[SignedMessage] = []
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        # Those that were checked, and once all were, what is signed.
+        self._payloads: list[Any] = []
+        self._run: Run | None = None
+        self.messages: list[SignedMessage[Any]] = []
         self.error: BaseException | None = None
 
     @property
     def left(self) -> int:
         """How many payloads are to be stored."""
-        return len(self._run.payloads) - len(self.messages)
+        return len(self.wanted[0]) - len(self.messages)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all is stored, or no more will be."""
+        return self.error is not None or (self._run is not None and not self.left)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all is checked and nothing is stored."""
+        return self._run is not None and not self.messages
+
+    def prepare(self, prepare: Prepare) -> bool:
+        """Check as many payloads as a transaction has, where some are left; return whether all are good."""
+        if self._run is not None:
+            return True
+        payloads, signer, codec = self.wanted
+        start = len(self._payloads)
+        try:
+            run = prepare(payloads[start : start + MOST_SIGNED], signer, codec, start, len(payloads))
+        except Exception as error:  # noqa: BLE001 - its caller raises it
+            self.error = error
+            return False
+        if start or len(run.payloads) < len(payloads):
+            self._payloads += run.payloads
+            if len(self._payloads) < len(payloads):
+                return False
+            run = run._replace(payloads=self._payloads)
+        self._run = run
+        return True
 
     def next(self, limit: int) -> Run:
-        """Return the next payloads."""
+        """Return the next payloads of a request that is prepared."""
+        assert self._run is not None
         start = len(self.messages)
         return self._run._replace(payloads=self._run.payloads[start : start + limit])
 
 
-def prepare_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic: str, payloads: Payloads[Any]) -> Run:
+def prepare_run(
+    wanted: Sequence[Any],
+    signer: Signer | None,
+    codec: str,
+    topic: str,
+    payloads: Payloads[Any],
+    start: int = 0,
+    count: int | None = None,
+) -> Run:
     """Return what is to be appended, checked as far as it can be before the log's heads are known.
+
+    Args:
+        wanted: payloads.
+        signer: whose messages they become.
+        codec: "dag-cbor" or "dag-json".
+        topic: of the log.
+        payloads: what the application says of them.
+        start: how many of the caller's come before these.
+        count: how many the caller has; None for these alone.
 
     Raises: as `Log.append_many`.
     """
@@ -69,10 +124,11 @@ def prepare_run(wanted: Sequence[Any], signer: Signer | None, codec: str, topic:
     check_signer(signer)
     _check_codec(codec)
     # A single one is encoded when it is signed, and needs no look before.
-    if len(wanted) > 1 or payloads.checks_own:
-        count = len(wanted)
+    count = len(wanted) if count is None else count
+    if count > 1 or payloads.checks_own:
         wanted = [
-            _checked(payload, index, count, signer, codec, topic, payloads) for index, payload in enumerate(wanted)
+            _checked(payload, index, count, signer, codec, topic, payloads)
+            for index, payload in enumerate(wanted, start)
         ]
     return Run(signer, codec, wanted)
 
@@ -116,56 +172,39 @@ def _overhead(topic: str, signer: Signer, codec: str) -> int:
     return len(value) - len(core.cbor_encode(None))
 
 
-def append_each(
-    writer: Writer, prepare: Callable[[Sequence[Any], Signer | None, str], Run], wanted: Iterable[Wanted]
-) -> list[list[SignedMessage] | BaseException]:
-    """Append what several callers wait for; return what each gets, or is to raise.
+def append_some(writer: Writer, prepare: Prepare, requests: Sequence[AppendRequest]) -> None:
+    """Append what callers wait for, in their order: what one transaction has time for.
+
+    What is refused is refused to its caller alone. Any other error is that of all of these callers.
 
     Args:
         writer: of the log.
         prepare: checks what a caller wants, and raises what it is refused for.
-        wanted: by the callers.
+        requests: none of which has ended.
     """
-    requests: list[AppendRequest | BaseException] = []
-    for payloads, signer, codec in wanted:
-        try:
-            requests.append(AppendRequest(prepare(payloads, signer, codec)))
-        except Exception as error:  # noqa: BLE001 - returned
-            requests.append(error)
-    append_together(writer, [each for each in requests if isinstance(each, AppendRequest)])
-    return [each.error or each.messages if isinstance(each, AppendRequest) else each for each in requests]
-
-
-def append_together(writer: Writer, requests: Iterable[AppendRequest]) -> None:
-    """Append what callers wait for, in their order: in one transaction, or where there is no time for all, in few.
-
-    What is refused is refused to its caller alone. Any other error is that of each whose messages are not stored.
-    """
-    left = deque(request for request in requests if request.left)
-    while left:
-        together, runs = _first(left)
-        try:
-            messages = writer.append(runs)
-        except (EncodeError, RefusedMessage) as error:
-            # Nothing of the transaction is stored: it is found out whose fault it is.
-            if len(together) == 1:
-                left.popleft().error = error
-                continue
-            for request in together:
-                left.popleft()
-                _append_alone(writer, request)
-            continue
-        except BaseException as error:  # noqa: BLE001 - each caller raises it
-            for request in left:
-                request.error = error
+    left = [request for request in requests if request.prepare(prepare) and request.left]
+    if not left:
+        return
+    together, runs = _first(left)
+    try:
+        messages = writer.append(runs)
+    except (EncodeError, RefusedMessage) as error:
+        # Nothing of the transaction is stored: it is found out whose fault it is.
+        if len(together) == 1:
+            together[0].error = error
             return
-        _distribute(messages, left)
+        for request in together:
+            _append_alone(writer, request)
+    except BaseException as error:  # noqa: BLE001 - each caller raises it
+        for request in left:
+            request.error = error
+    else:
+        _distribute(messages, together)
 
 
 def _append_alone(writer: Writer, request: AppendRequest) -> None:
     try:
-        while request.left:
-            request.messages += writer.append([request.next(MOST_SIGNED)])
+        request.messages += writer.append([request.next(MOST_SIGNED)])
     except BaseException as error:  # noqa: BLE001 - its caller raises it
         request.error = error
 
@@ -196,13 +235,10 @@ def _joined(runs: Sequence[Run]) -> Iterator[Run]:
         start = end
 
 
-def _distribute(messages: Sequence[SignedMessage], left: deque[AppendRequest]) -> None:
-    """Give stored messages to those who wait for them, and take out who has all."""
+def _distribute(messages: Sequence[SignedMessage], requests: Iterable[AppendRequest]) -> None:
+    """Give stored messages to those who wait for them."""
     taken = 0
-    while taken < len(messages):
-        request = left[0]
+    for request in requests:
         part = messages[taken : taken + request.left]
         request.messages += part
         taken += len(part)
-        if not request.left:
-            left.popleft()

@@ -20,7 +20,7 @@ from gossiplog.errors import (
     TopicMismatch,
     UnknownMessage,
 )
-from gossiplog.log.appending import Wanted, append_each, check_payloads, prepare_run
+from gossiplog.log.appending import AppendRequest, append_some, check_payloads, prepare_run
 from gossiplog.log.applying import Application, Applier
 from gossiplog.log.blocking import is_on_event_loop, warn_on_event_loop, warning_of_many
 from gossiplog.log.callbacks import check_progress
@@ -178,17 +178,21 @@ class Log(Generic[P]):
             messages += self._writer.append([run._replace(payloads=part)])
         return self._payloads.all_typed(messages)
 
-    def _append_each(self, wanted: Sequence[Wanted]) -> list[list[SignedMessage[P]] | BaseException]:
-        """Append what several callers wait for, each `append_many` of its own, in one transaction where it can be.
+    def _append_some(self, requests: Sequence[AppendRequest]) -> None:
+        """Append what several callers wait for, each `append_many` of its own: what one transaction has time for.
 
-        Returns:
-            What each call would have returned or raised.
+        Args:
+            requests: none of which has ended; they have the messages, or the errors, afterwards.
         """
-        results = append_each(self._writer, self._prepared, wanted)
-        return [self._payloads.all_typed(each) if isinstance(each, list) else each for each in results]
+        append_some(self._writer, self._prepared, requests)
+        for request in requests:
+            if request.has_ended:
+                request.messages = self._payloads.all_typed(request.messages)
 
-    def _prepared(self, wanted: Sequence[Any], signer: Signer | None, codec: str) -> Run:
-        return prepare_run(wanted, signer or self.signer, codec, self.topic, self._payloads)
+    def _prepared(
+        self, wanted: Sequence[Any], signer: Signer | None, codec: str, start: int = 0, count: int | None = None
+    ) -> Run:
+        return prepare_run(wanted, signer or self.signer, codec, self.topic, self._payloads, start, count)
 
     def insert(self, message: SignedMessage | bytes) -> bool:
         """Verify a message and store it.

@@ -8,9 +8,11 @@ import anyio
 import pytest
 
 from gossiplog import AsyncLog, Log, LogClosed, RefusedMessage, Signer, StorageError
-from gossiplog.log.appending import Wanted
+from gossiplog.event_loop import loop_call_soon
+from gossiplog.log.appending import AppendRequest
 from gossiplog.log.asynchronous import append_queue
 from gossiplog.log.asynchronous.append_queue import AppendQueue
+from gossiplog.log.writing import Writer
 
 pytestmark = pytest.mark.anyio
 
@@ -22,14 +24,14 @@ class Gate:
         self.taken: list[int] = []
         self.begun = threading.Event()
         self.open = threading.Event()
-        self._append_each = log._append_each
-        monkeypatch.setattr(log, "_append_each", self._hold)
+        self._append_some = log._append_some
+        monkeypatch.setattr(log, "_append_some", self._hold)
 
-    def _hold(self, wanted: Sequence[Wanted]) -> Any:
-        self.taken.append(len(wanted))
+    def _hold(self, requests: Sequence[AppendRequest]) -> None:
+        self.taken.append(len(requests))
         self.begun.set()
         self.open.wait(60)
-        return self._append_each(wanted)
+        self._append_some(requests)
 
     async def holds(self) -> None:
         """Wait until the thread has taken something."""
@@ -94,6 +96,54 @@ async def test_what_is_cancelled_once_it_has_begun_is_stored(log: Log, gate: Gat
     assert [message.payload for message in log] == ["begun", "next"]
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two messages a transaction."""
+    for module in ("writing", "appending", "asynchronous.append_queue"):
+        monkeypatch.setattr(f"gossiplog.log.{module}.MOST_SIGNED", 2)
+
+
+@pytest.mark.usefixtures("few")
+async def test_one_append_does_not_wait_for_many_of_another_task(log: Log, gate: Gate) -> None:
+    shared = AsyncLog(log)
+    many: list[Any] = []
+
+    async def append_many() -> None:
+        many.extend(await shared.append_many(range(7)))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(append_many)
+        await gate.holds()
+        for payload in "ab":
+            tasks.start_soon(shared.append, payload)
+            await anyio.wait_all_tasks_blocked()
+        gate.open.set()
+    assert [message.payload for message in log] == ["a", "b", *range(7)]
+    assert [message.payload for message in many] == [*range(7)]
+    assert [message.clock for message in log] == [*range(1, 10)]
+
+
+@pytest.mark.usefixtures("few")
+async def test_many_that_are_cancelled_end_with_their_transaction(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, loop = AsyncLog(log), loop_call_soon()
+    scope, ended = anyio.CancelScope(), threading.Event()
+    publish = Writer._publish
+
+    def cancel(writer: Writer, written: Any) -> None:
+        publish(writer, written)
+        if len(log) == 4:
+            loop(scope.cancel)
+            ended.wait(60)
+
+    monkeypatch.setattr(Writer, "_publish", cancel)
+    with scope:
+        await shared.append_many(range(1000))
+    assert scope.cancelled_caught
+    ended.set()
+    await shared.append("next")
+    assert [message.payload for message in log] == [*range(4), "next"]
+
+
 async def test_one_that_is_refused_fails_alone(opened: Callable[..., Log], signer: Signer, monkeypatch: Any) -> None:
     log = opened(payload=int, signer=signer)
     gate, shared = Gate(log, monkeypatch), AsyncLog(log)
@@ -130,7 +180,7 @@ class _Shared(AppendQueue[Any]):
 
 async def test_each_task_hears_on_its_own_loop(log: Log) -> None:
     """Where two loops share a log, the other one was told, and the task waited for ever."""
-    queue = _Shared(log._append_each)
+    queue = _Shared(log._append_some)
     queue.delivered = []
     with anyio.fail_after(60):
         assert [message.payload for message in await queue.append([1], None, "dag-cbor")] == [1]
@@ -143,7 +193,7 @@ async def test_errors_reach_everyone(log: Log, monkeypatch: pytest.MonkeyPatch) 
     def fail(_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(log, "_append_each", fail)
+    monkeypatch.setattr(log, "_append_some", fail)
     shared = AsyncLog(log)
     for _ in range(2):
         with pytest.raises(StorageError) as raised:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic
+from typing import Any, Generic
 
 from gossiplog.event_loop import Caller, Outcome, current_loop, loop_call_soon
-from gossiplog.log.appending import Wanted
+from gossiplog.log.appending import AppendRequest, Wanted
 from gossiplog.log.payloads import P
 from gossiplog.log.writing import MOST_SIGNED
 from gossiplog.message import SignedMessage
@@ -16,20 +16,24 @@ from gossiplog.signer import Signer
 from gossiplog.threads import start_in_thread
 
 
-class AppendCall(Generic[P]):
+class AppendCall(AppendRequest, Generic[P]):
     """A call of a task's that appends.
 
-    Attributes:
+    Args:
         wanted: the payloads, the signer and the codec.
         call_soon: of the task's loop.
+
+    Attributes:
         outcome: that the task waits for.
+        is_cancelled: whether it does not wait any more.
     """
 
-    __slots__ = ("call_soon", "outcome", "wanted")
+    __slots__ = ("call_soon", "is_cancelled", "outcome")
 
     def __init__(self, wanted: Wanted, call_soon: Caller) -> None:
-        self.wanted = wanted
+        super().__init__(wanted)
         self.call_soon = call_soon
+        self.is_cancelled = False
         # No `Outcome[...]()`: a call of a subscripted class takes some microseconds.
         self.outcome: Outcome[list[SignedMessage[P]]] = Outcome()
 
@@ -38,13 +42,11 @@ class AppendQueue(Generic[P]):
     """Appends that wait, in their order.
 
     Args:
-        append_each: appends what several callers want, and returns what each gets or is to raise: `Log._append_each`.
+        append_some: appends of what several callers want what one transaction has time for: `Log._append_some`.
     """
 
-    def __init__(
-        self, append_each: Callable[[Sequence[Wanted]], Sequence[list[SignedMessage[P]] | BaseException]]
-    ) -> None:
-        self._append_each = append_each
+    def __init__(self, append_some: Callable[[Sequence[AppendRequest]], None]) -> None:
+        self._append_some = append_some
         self._lock = threading.Lock()
         # Guarded by the lock, as whether a thread takes them. A dictionary, since any may be cancelled.
         self._waiting: dict[AppendCall[P], None] = {}
@@ -52,7 +54,7 @@ class AppendQueue(Generic[P]):
         self._caller: tuple[object, Caller] | None = None
 
     async def append(self, payloads: Sequence[P], signer: Signer | None, codec: str) -> list[SignedMessage[P]]:
-        """Append messages. If cancelled before a transaction has begun with them, nothing of them is stored.
+        """Append messages. If cancelled, no transaction begins with any of them any more.
 
         Raises: as `Log.append_many`.
         """
@@ -65,8 +67,9 @@ class AppendQueue(Generic[P]):
                 self._start()
             return await append.outcome.wait()
         finally:
-            # Cancelled, it is taken out, unless it was begun.
+            # Cancelled, it is taken out, unless a thread has it, which does not give it back then.
             with self._lock:
+                append.is_cancelled = True
                 self._waiting.pop(append, None)
 
     def _call_soon(self) -> Caller:
@@ -87,21 +90,31 @@ class AppendQueue(Generic[P]):
 
     def _run(self) -> None:
         """Append what waits, on a worker thread, until nothing does."""
-        while taken := self._take():
+        taken: Sequence[AppendCall[P]] = ()
+        while taken := self._take(taken):
             try:
-                results = self._append_each([append.wanted for append in taken])
+                self._append_some(taken)
             except BaseException as error:  # noqa: BLE001 - the tasks raise it
-                results = [error] * len(taken)
-            pairs = zip(taken, results, strict=True)
-            for call_soon, group in itertools.groupby(pairs, lambda pair: pair[0].call_soon):
+                for append in taken:
+                    append.error = error
+            ended = [append for append in taken if append.has_ended]
+            for call_soon, group in itertools.groupby(ended, lambda append: append.call_soon):
                 call_soon(_deliver, [*group])
 
-    def _take(self) -> Sequence[AppendCall[P]]:
+    def _take(self, taken: Sequence[AppendCall[P]]) -> Sequence[AppendCall[P]]:
+        """Return the next that wait, after what is left of those that were taken before was put back.
+
+        One of which a part is stored, or checked, goes behind the others: it may be long, and they wait for all of it.
+        """
         with self._lock:
-            taken: list[AppendCall[P]] = []
-            number = 0
+            left = [append for append in taken if not (append.has_ended or append.is_cancelled)]
+            if left:
+                whole = [append for append in left if append.is_whole]
+                part = [append for append in left if not append.is_whole]
+                self._waiting = dict.fromkeys([*whole, *self._waiting, *part])
+            taken, number = [], 0
             for append in self._waiting:
-                number += len(append.wanted[0])
+                number += append.left
                 taken.append(append)
                 if number >= MOST_SIGNED:
                     break
@@ -111,9 +124,9 @@ class AppendQueue(Generic[P]):
             return taken
 
 
-def _deliver(pairs: Sequence[tuple[AppendCall[P], list[SignedMessage[P]] | BaseException]]) -> None:
-    for append, result in pairs:
-        if isinstance(result, BaseException):
-            append.outcome.fail(result)
+def _deliver(appends: Sequence[AppendCall[Any]]) -> None:
+    for append in appends:
+        if append.error is not None:
+            append.outcome.fail(append.error)
         else:
-            append.outcome.succeed(result)
+            append.outcome.succeed(append.messages)

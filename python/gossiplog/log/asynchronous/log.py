@@ -66,7 +66,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
         if not isinstance(log, Log):
             raise TypeError(f"log is {log!r}: expected a gossiplog.Log; gossiplog.open_async opens one by its path")
         super().__init__(log)
-        self._appends = AppendQueue(log._append_each)
+        self._appends = AppendQueue(log._append_some)
 
     @property
     def topic(self) -> str:
@@ -100,6 +100,9 @@ class AsyncLog(AsyncReading[Log[P], P]):
         self, payloads: Iterable[P], *, signer: Signer | None = None, codec: str = "dag-cbor"
     ) -> list[SignedMessage[P]]:
         """Sign messages, each of which follows the one before, and store them: see `append` and `Log.append_many`.
+
+        Between two of its transactions others may append, whose messages then stand between those of this call. If it
+        is cancelled, it ends with the transaction that is under way: what is stored stays.
 
         Args:
             payloads: are taken at once, on the event loop.
