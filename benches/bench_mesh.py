@@ -211,7 +211,7 @@ def test_many_peers(results: Results) -> None:
 
 async def _serve(source: Path, target: Path) -> tuple[float, int]:
     with gossiplog.open(source) as there, gossiplog.open(target, topic=there.topic) as here:
-        async with Peer(there) as server, Peer(here, ()) as joiner:
+        async with Peer(there) as server, Peer(here, listen=()) as joiner:
             start = time.monotonic()
             await joiner.dial(server.addresses[0])
             while len(here) < len(there):

@@ -44,7 +44,9 @@ def append(log: gossiplog.Log, folder: Path, stop: threading.Event) -> None:
 
 async def run(folder: Path, listen: str, bootstrap: list[str]) -> None:
     with gossiplog.open(folder / "log.db", TOPIC, signer=gossiplog.Signer.generate()) as log:
-        async with gossiplog.Peer(log, [listen], bootstrap, identity=folder / "identity", broadcast=QUICK) as peer:
+        async with gossiplog.Peer(
+            log, listen=[listen], bootstrap=bootstrap, identity=folder / "identity", broadcast=QUICK
+        ) as peer:
             stop = threading.Event()
             appending = threading.Thread(target=append, args=(log, folder, stop), daemon=True)
             appending.start()

@@ -153,8 +153,8 @@ class OwnPeer(LogReplica):
     def join(self, bootstrap: Sequence[str] = (), *, listens: bool = True) -> list[str]:
         joined = peer.Peer(
             self.log,
-            ["/ip4/127.0.0.1/tcp/0/ws"] if listens else [],
-            bootstrap,
+            listen=["/ip4/127.0.0.1/tcp/0/ws"] if listens else [],
+            bootstrap=bootstrap,
             broadcast=self._broadcast,
             sync_server=self._sync_server,
             router=self._router,

@@ -193,7 +193,7 @@ def test_authors_that_are_shown_have_colours_that_differ(
 def test_what_the_hub_says_of_itself_stays_whatever_is_asked(
     browser: SharedProcess, opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Hub, "unready", property(lambda hub: "the disk is full"))
+    monkeypatch.setattr(Hub, "obstacle", property(lambda hub: "the disk is full"))
     log = opened(signer=signer)
     log.append_many(range(5))
     ids = [message.id for message in latest(log)]

@@ -22,7 +22,7 @@ def test_what_is_there_comes_in_the_order_of_arrival(log: Log, signer: Signer) -
     late = signer.sign(log.topic, 1, [], "late")[1]
     ids = [message.id for message in log.append_many(range(10))]
     log.insert(late)
-    arrivals = log.subscribe(after=0, batch=4)
+    arrivals = log.subscribe(after=0, batch_size=4)
     first = next(arrivals)
     assert ([message.id for message in first], first.cursor) == (ids[:4], 4)
     assert next(arrivals).cursor == 8
@@ -32,16 +32,16 @@ def test_what_is_there_comes_in_the_order_of_arrival(log: Log, signer: Signer) -
 
 
 def test_a_batch_of_none_is_refused(log: Log) -> None:
-    with pytest.raises(ValueError, match="a batch of 0"):
-        log.subscribe(batch=0)
+    with pytest.raises(ValueError, match="a batch_size of 0"):
+        log.subscribe(batch_size=0)
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, 2**70])
 def test_absurd_numbers_are_refused(log: Log, number: int) -> None:
     with pytest.raises(ValueError, match=f"a cursor of {number}"):
         log.subscribe(after=number)
-    with pytest.raises(ValueError, match=f"a batch of {number}"):
-        log.subscribe(batch=number)
+    with pytest.raises(ValueError, match=f"a batch_size of {number}"):
+        log.subscribe(batch_size=number)
 
 
 def test_a_cursor_at_the_end_waits(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,8 +222,8 @@ def test_errors_with_many_parents_take_the_room_of_several(log: Log, signer: Sig
     parents = [core.encode_id(core.encode_clock(1) + number.to_bytes(19, "big")) for number in range(100)]
     orphans = [signer.sign(log.topic, 2, parents, number)[1] for number in range(5)]
     assert len(log.insert_many(orphans).refused) == 5
-    result = log.insert_many(orphans, most_refused=10)
+    result = log.insert_many(orphans, max_refused=10)
     assert (len(result.refused), result.more_refused) == (2, 3)
     # One is returned however long it is.
-    result = log.insert_many(orphans, most_refused=1)
+    result = log.insert_many(orphans, max_refused=1)
     assert (len(result.refused), result.more_refused) == (1, 4)

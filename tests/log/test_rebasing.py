@@ -407,7 +407,7 @@ def test_cursors_of_the_former_generation_are_refused(path: Path, target: Log) -
     with gossiplog.open(path) as log:
         old = next(log.subscribe(after=0)).cursor
         assert old == 3
-        middle = next(log.subscribe(after=0, batch=1)).cursor
+        middle = next(log.subscribe(after=0, batch_size=1)).cursor
     rebase(path, target, bad)
     with gossiplog.open(path) as log:
         for cursor in (old, middle):

@@ -31,7 +31,7 @@ async def running(*logs: Log, **options: Any) -> AsyncIterator[tuple[list[Peer],
             for log, listener in zip(logs, heard, strict=True):
                 known = peers[0].addresses if peers else ()
                 settings = {"broadcast": QUICK_PEER, "on_event": listener, "on_message": listener.message} | options
-                peers.append(await stack.enter_async_context(Peer(log, [LISTEN], known, **settings)))
+                peers.append(await stack.enter_async_context(Peer(log, listen=[LISTEN], bootstrap=known, **settings)))
             for listener in heard:
                 await listener.wait(events.Connected)
                 await listener.wait(events.Grafted)

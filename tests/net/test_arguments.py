@@ -178,7 +178,7 @@ def test_a_log_that_takes_nothing(tmp_path: Path, make: Callable[..., object], l
     with gossiplog.open(location.format(path), read_only=location == "{}") as log:
         with pytest.raises(ValueError, match=r"<Log .* was opened read-only, .*: open it without read_only\."):
             make(log)
-        assert Hub(log, limits=Limits()).unready
+        assert Hub(log, limits=Limits()).obstacle
 
 
 @pytest.mark.parametrize("make", [MAKERS["connect"], Peer])

@@ -26,7 +26,10 @@ async def test_peers_that_know_a_bootstrap_exchange_messages(opened: Open, signe
     heard: list[events.Event] = []
     with anyio.fail_after(60):
         async with Bootstrap(TOPIC, [LISTEN], on_event=heard.append) as node:
-            async with Peer(first, [LISTEN], node.addresses) as one, Peer(second, [LISTEN], node.addresses) as other:
+            async with (
+                Peer(first, listen=[LISTEN], bootstrap=node.addresses) as one,
+                Peer(second, listen=[LISTEN], bootstrap=node.addresses) as other,
+            ):
                 await until_equal(first, second)
                 while {one.peer_id, other.peer_id} != set(node.peers):
                     await anyio.sleep(0.01)
@@ -52,7 +55,10 @@ async def test_a_bootstrap_is_not_taken_for_a_peer_of_another_topic(
 
     monkeypatch.setattr(Peer, "_topics_of", spy)
     with anyio.fail_after(60):
-        async with Bootstrap(TOPIC, [LISTEN]) as node, Peer(opened(), [LISTEN], node.addresses) as peer:
+        async with (
+            Bootstrap(TOPIC, [LISTEN]) as node,
+            Peer(opened(), listen=[LISTEN], bootstrap=node.addresses) as peer,
+        ):
             while [] not in found:
                 await anyio.sleep(0.01)
             assert peer.counters.other_topics == 0
@@ -61,7 +67,7 @@ async def test_a_bootstrap_is_not_taken_for_a_peer_of_another_topic(
 
 async def test_a_blocked_peer_stays_out(opened: Open) -> None:
     with anyio.fail_after(60):
-        async with Peer(opened(), [LISTEN]) as peer:
+        async with Peer(opened(), listen=[LISTEN]) as peer:
             node = Bootstrap(TOPIC, [LISTEN])
             node.block(peer.peer_id)
             async with node:

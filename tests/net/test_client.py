@@ -59,7 +59,7 @@ async def test_a_client_that_is_not_entered_says_so(opened: Open) -> None:
         pass
     with pytest.raises(RuntimeError, match=advice):
         await client.synced()
-    assert not client.connected
+    assert not client.is_connected
 
 
 @pytest.mark.parametrize("wait", ["synced", "ended"])
@@ -114,7 +114,7 @@ async def test_synced_means_that_both_hold_the_same(opened: Open, signer: Signer
         assert len(ours) == 2000
         # What came is told before synced returns.
         assert sum(event.inserted for event in heard.of(events.SyncEnded)) == 1000
-        assert client.connected
+        assert client.is_connected
         theirs.append("live")
         await until_equal(ours, theirs)
     assert client.counters.syncs["complete"] == len(heard.of(events.SyncEnded))
@@ -127,7 +127,7 @@ async def test_without_reconnecting_synced_says_why_not(opened: Open, port: int)
     async with gossiplog.connect(opened(), url, reconnect=False, on_event=heard) as client:
         with pytest.raises(ConnectionLost, match="cannot be reached"):
             await client.synced()
-        assert not client.connected
+        assert not client.is_connected
     assert [event.doing for event in heard.of(events.Failed)] == [f"connecting to {url}"]
 
 
@@ -182,7 +182,7 @@ async def test_a_hub_says_that_its_log_cannot_be_written(
         ours = opened(signer=other_signer)
         async with gossiplog.connect(ours, url, reconnect=False) as reader:
             await reader.synced()
-            assert (reader.hub_fault, reader.may_write) == ("the log cannot be written", may_write)
+            assert (reader.hub_obstacle, reader.may_write) == ("the log cannot be written", may_write)
             ours.append("not taken")
             with pytest.raises(NetworkError, match=f"{url} said .* that the log cannot be written, and lacks messages"):
                 await reader.synced()
@@ -209,7 +209,7 @@ async def test_own_refusals_come_before_what_a_hub_said_of_its_log(
         async with gossiplog.connect(ours, url, reconnect=False) as client:
             with pytest.raises(RefusedMessage, match="5 is no text"):
                 await client.synced()
-            assert client.hub_fault == "the log cannot be written"
+            assert client.hub_obstacle == "the log cannot be written"
     moved.rename(path)
 
 
@@ -254,7 +254,7 @@ async def test_of_what_a_hub_says_of_its_log_nothing_is_shown_but_what_is_known(
     monkeypatch.setattr(Driver, "unready", said)
     async with serving(Hub(opened())) as url, gossiplog.connect(opened(), url) as client:
         await client.synced()
-        assert client.hub_fault == (said if said == "the log is damaged" else "")
+        assert client.hub_obstacle == (said if said == "the log is damaged" else "")
 
 
 TOKENS = [Token(f"not-to-be-guessed-{number}") for number in range(4)]
@@ -280,7 +280,7 @@ async def test_clients_whose_token_was_replaced_are_disconnected(opened: Open) -
         assert hub.replace_tokens(TOKENS[3], TOKENS[0]) == 1
         await heard[0].wait(events.Connected, 2)
         assert reader.may_write
-        assert not writer.connected
+        assert not writer.is_connected
     assert hub.replace_tokens(None, None) == 0
 
 
@@ -297,7 +297,7 @@ async def test_one_of_several_tokens_is_taken_away(opened: Open) -> None:
         assert hub.replace_tokens(TOKENS[1:], None) == 1
         await heard[0].wait(events.Failed)
         assert heard[1].of(events.Disconnected) == []
-        assert second.connected
+        assert second.is_connected
 
 
 def without_headers(app: ASGIApp) -> ASGIApp:
@@ -496,7 +496,7 @@ async def test_messages_that_the_hub_refuses_end_the_waiting_with_the_way_back(
         with pytest.raises(RefusedByPeer):
             await client.synced()
         assert len(ours) == 23
-        assert client.connected
+        assert client.is_connected
     assert [event.refused for event in heard.of(events.RefusalsReported)] == [((bad.id, reason),)]
     (ended, *_) = [event for event in told.of(events.SyncEnded) if event.refused]
     assert (ended.refused, ended.reasons) == (21, ((bad.id, reason),))

@@ -128,7 +128,7 @@ async def test_a_log_that_cannot_be_written_is_served_to_readers(
         writing.append("taken from the file, too")
         await until_longer(ours, 12)
         await client._driver.root_of(client._driver.peers[0])
-        assert hub.unready == ""
+        assert hub.obstacle == ""
     assert len(writing) == 12
     assert heard.of(events.Failed) == []
 
@@ -232,7 +232,7 @@ async def test_a_hub_is_ready_while_it_runs(opened: Open) -> None:
     async with hub:
         answer = await call(hub, "/readyz", headers=headers)
         assert (answer.status, answer.body) == (200, b'{"status":"ok"}')
-        assert hub.unready == ""
+        assert hub.obstacle == ""
     assert (await call(hub, "/readyz", headers=headers)).status == 503
 
 
@@ -249,9 +249,9 @@ async def test_a_hub_whose_log_is_damaged_is_not_ready(
     reader = ("Authorization", "Bearer a-token-0123456789")
     async with serving(hub) as url, gossiplog.connect(opened(), url, token="a-token-0123456789"):
         await heard.wait(events.Failed)
-        assert hub.unready.startswith("the log is damaged: the tree: the leaves loaded for the node")
+        assert hub.obstacle.startswith("the log is damaged: the tree: the leaves loaded for the node")
         answer = await call(hub, "/readyz", headers=[("Host", "localhost"), reader])
-        assert (answer.status, answer.error) == (503, hub.unready)
+        assert (answer.status, answer.error) == (503, hub.obstacle)
         # What is damaged names messages.
         answer = await call(hub, "/readyz", headers=[("Host", "10.0.0.1")])
         assert (answer.status, answer.error) == (503, "the log is damaged")
@@ -302,7 +302,7 @@ async def test_damage_that_a_request_meets_is_reported(
     async with Hub(opened(path)) as hub:
         answer = await call(hub, "/api/messages", headers=[("Host", "localhost")])
         assert (answer.status, answer.error) == (503, "the log cannot be used at the moment")
-        assert hub.unready.startswith("the log is damaged: the stored message ")
+        assert hub.obstacle.startswith("the log is damaged: the stored message ")
         assert hub.counters.errors == {"CorruptLog": 1}
     assert "answering a request: the log is damaged" in caplog.text
     assert f"`gossiplog repair {path} --from SOURCE`" in caplog.text

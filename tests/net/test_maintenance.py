@@ -103,10 +103,10 @@ async def test_the_way_back_to_a_hub_with_a_token(opened: Open, signer: Signer, 
 async def test_the_way_back_to_a_peer(opened: Open, signer: Signer, tmp_path: Path) -> None:
     path, theirs = tmp_path / "mine.db", opened(payload=only_texts)
     bad = write(path, signer)
-    async with Peer(theirs, [LISTEN]) as peer:
+    async with Peer(theirs, listen=[LISTEN]) as peer:
         (address,) = peer.addresses
         with gossiplog.open(path) as log:
-            async with Peer(log, ()) as ours:
+            async with Peer(log, listen=()) as ours:
                 await ours.dial(address)
                 with pytest.raises(RefusedByPeer) as error:
                     await ours.synced()
@@ -114,7 +114,7 @@ async def test_the_way_back_to_a_peer(opened: Open, signer: Signer, tmp_path: Pa
         result = await anyio.to_thread.run_sync(partial(gossiplog.rebase, path, address, [bad], signer=signer))
         assert len(result.signed) == 20
         with gossiplog.open(path) as log:
-            async with Peer(log, ()) as ours:
+            async with Peer(log, listen=()) as ours:
                 await ours.dial(address)
                 await ours.synced()
     assert payloads(theirs) == [f"good {number}" for number in range(20)]
@@ -164,7 +164,7 @@ async def test_a_log_is_repaired_from_where_a_replica_is(
             hub = Hub(theirs, access=Access(write_token=Token("a-token-0123456789")))
             source = await stack.enter_async_context(serving(hub))
         else:
-            peer = await stack.enter_async_context(Peer(theirs, [LISTEN]))
+            peer = await stack.enter_async_context(Peer(theirs, listen=[LISTEN]))
             (source,) = peer.addresses
         result = await anyio.to_thread.run_sync(partial(gossiplog.repair, path, source))
     assert (result.fetched, result.moved, result.messages, result.root) == (2, 0, 22, root)
@@ -184,7 +184,7 @@ async def test_another_topic_ends_a_repair_and_a_rebase_at_once(
         if kind == "hub":
             source = await stack.enter_async_context(serving(Hub(theirs)))
         else:
-            (source,) = (await stack.enter_async_context(Peer(theirs, [LISTEN]))).addresses
+            (source,) = (await stack.enter_async_context(Peer(theirs, listen=[LISTEN]))).addresses
         if command == "repair":
             damage(path, 7)
             call: Callable[[], object] = partial(gossiplog.repair, path, source)

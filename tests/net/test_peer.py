@@ -125,13 +125,15 @@ async def test_what_follows_appends_that_nobody_heard_of_is_accepted_at_once(
     if not is_told:
         monkeypatch.setattr(ChangeFeed, "_note_newest", AsyncMock())
     ours, theirs = (opened(signer=signer) for signer in signers(2))
-    async with Peer(ours, [LISTEN], broadcast=QUICK_PEER) as here:
+    async with Peer(ours, listen=[LISTEN], broadcast=QUICK_PEER) as here:
         for number in range(3):
             ours.append(number)
         while here.counters.inserted != {"append": 3}:
             await anyio.sleep(0.01)
         heard = Heard()
-        async with Peer(theirs, [LISTEN], here.addresses, broadcast=QUICK_PEER, on_event=heard) as there:
+        async with Peer(
+            theirs, listen=[LISTEN], bootstrap=here.addresses, broadcast=QUICK_PEER, on_event=heard
+        ) as there:
             await heard.wait(events.Grafted)
             await there.synced()
             await here.synced()
@@ -148,11 +150,13 @@ async def test_what_follows_messages_of_another_process_is_accepted_at_once(
     monkeypatch.setattr(following, "POLL_SECONDS", 1e9)
     ours, theirs = opened(tmp_path / "log.db"), opened(signer=signers(1)[0])
     other = opened(tmp_path / "log.db", signer=signers(2)[1])
-    async with Peer(ours, [LISTEN], broadcast=QUICK_PEER) as here:
+    async with Peer(ours, listen=[LISTEN], broadcast=QUICK_PEER) as here:
         stored = other.append("by another process")
         theirs.insert(stored.value)
         heard = Heard()
-        async with Peer(theirs, [LISTEN], here.addresses, broadcast=QUICK_PEER, on_event=heard) as there:
+        async with Peer(
+            theirs, listen=[LISTEN], bootstrap=here.addresses, broadcast=QUICK_PEER, on_event=heard
+        ) as there:
             await heard.wait(events.Grafted)
             await there.synced()
             await here.synced()
@@ -172,7 +176,7 @@ async def test_what_is_not_stored_at_the_end_is_reported(
         await anyio.sleep_forever()
 
     heard = Heard()
-    async with Peer(opened(), [LISTEN], broadcast=QUICK_PEER, on_event=heard):
+    async with Peer(opened(), listen=[LISTEN], broadcast=QUICK_PEER, on_event=heard):
         await anyio.wait_all_tasks_blocked()
         monkeypatch.setattr(Host, "take_accepted", lambda host: (batches.pop(), [None]) if batches else None)
         monkeypatch.setattr(Driver, "store_accepted", hang)
@@ -235,8 +239,8 @@ async def test_what_was_passed_on_is_stored_at_the_end(
         hold.wait(10)
         return insert(batch)
 
-    async with Peer(logs[0], [LISTEN]) as here:
-        async with Peer(logs[1], [LISTEN], here.addresses) as there:
+    async with Peer(logs[0], listen=[LISTEN]) as here:
+        async with Peer(logs[1], listen=[LISTEN], bootstrap=here.addresses) as there:
             while not (here.counters.mesh and there.counters.mesh):
                 await anyio.sleep(0.01)
             logs[0].append("the first")
@@ -306,7 +310,7 @@ async def test_what_was_appended_offline_is_merged(opened: Open) -> None:
 async def test_an_orphan_is_ignored_and_its_source_asked(opened: Open, signer: Signer) -> None:
     key, value = signer.sign(TOPIC, 2, [core.encode_id(b"\1" + bytes(19))], "orphan")
     with anyio.fail_after(60):
-        async with Peer(opened(), [LISTEN], broadcast=QUICK_PEER) as peer, member(peer) as (host, arrival):
+        async with Peer(opened(), listen=[LISTEN], broadcast=QUICK_PEER) as peer, member(peer) as (host, arrival):
             assert host.publish(gossip.encode(key, value))
             protocol, _ = await arrival.connection.accept()
             assert protocol == Protocols(TOPIC).sync
@@ -323,7 +327,7 @@ async def test_an_invalid_message_is_rejected(opened: Open, signer: Signer, kind
         value = signer.sign(TOPIC, 1, [], "true")[1].replace(b"true", b"lies")
         data = gossip.encode(key_of(value), value)
     with anyio.fail_after(60):
-        async with Peer(log, [LISTEN], broadcast=QUICK_PEER) as peer, member(peer) as (host, _):
+        async with Peer(log, listen=[LISTEN], broadcast=QUICK_PEER) as peer, member(peer) as (host, _):
             assert host.publish(data)
             while not peer.counters.network["gossip_rejected"]:
                 await anyio.sleep(0.01)
@@ -377,7 +381,7 @@ async def test_messages_that_a_peer_refuses_end_the_waiting_once_the_others_have
 async def test_who_breaks_a_rule_is_dropped_and_shunned(opened: Open) -> None:
     heard = Heard()
     with anyio.fail_after(60):
-        async with Peer(opened(), [LISTEN], on_event=heard) as peer, stranger(peer) as (host, arrival):
+        async with Peer(opened(), listen=[LISTEN], on_event=heard) as peer, stranger(peer) as (host, arrival):
             push = await arrival.connection.open_stream(Protocols(TOPIC).push)
             await push.send(b"\xff" * 10)
             (gone,) = await heard.wait(events.Disconnected)
@@ -391,7 +395,7 @@ async def test_not_all_identities_of_one_address_join(opened: Open, caplog: pyte
     limits = Limits(connections_per_address=2)
     with anyio.fail_after(60):
         async with AsyncExitStack() as stack:
-            peer = await stack.enter_async_context(Peer(opened(), [LISTEN], limits=limits))
+            peer = await stack.enter_async_context(Peer(opened(), listen=[LISTEN], limits=limits))
             for number in range(2):
                 host = open_host(identity=bytes([number] * 32), topic=TOPIC, protocols=[])
                 await stack.enter_async_context(host)
@@ -411,10 +415,10 @@ async def test_only_allowed_peers_are_connected(opened: Open, caplog: pytest.Log
     friend, stranger = (open_host(identity=bytes([number] * 32), topic=TOPIC, protocols=[]) for number in (1, 2))
     with anyio.fail_after(60):
         async with (
-            Peer(opened(), [LISTEN], allow_peers=[friend.peer_id]) as peer,
+            Peer(opened(), listen=[LISTEN], allow_peers=[friend.peer_id]) as peer,
             friend,
             stranger,
-            Peer(opened(), [LISTEN], allow_peers=[friend.peer_id]) as another,
+            Peer(opened(), listen=[LISTEN], allow_peers=[friend.peer_id]) as another,
         ):
             await friend.dial(peer.addresses[0])
             # It may stand for a moment, as the stranger sees it.
@@ -435,9 +439,12 @@ async def test_only_allowed_peers_are_connected(opened: Open, caplog: pytest.Log
 async def test_a_blocked_peer_is_disconnected_and_stays_out(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     ours, theirs = opened(), opened()
     with anyio.fail_after(60):
-        async with Peer(ours, [LISTEN]) as here, Peer(theirs, [LISTEN], here.addresses) as there:
-            await here.joined("there")
-            await there.joined("here")
+        async with (
+            Peer(ours, listen=[LISTEN]) as here,
+            Peer(theirs, listen=[LISTEN], bootstrap=here.addresses) as there,
+        ):
+            await here.joined()
+            await there.joined()
             here.block(there.peer_id)
             assert here.blocked == (there.peer_id,)
             while here.peers or there.peers:
@@ -454,12 +461,12 @@ async def test_a_blocked_peer_is_disconnected_and_stays_out(opened: Open, caplog
             assert not here.unblock(there.peer_id)
             assert here.blocked == ()
             await here.dial(there.addresses[0])
-            await here.joined("there")
+            await here.joined()
 
 
 async def test_a_peer_may_be_blocked_before_the_start(opened: Open) -> None:
-    async with Peer(opened(), [LISTEN]) as there:
-        here = Peer(opened(), [LISTEN])
+    async with Peer(opened(), listen=[LISTEN]) as there:
+        here = Peer(opened(), listen=[LISTEN])
         here.block(there.peer_id)
         async with here:
             with pytest.raises(NetworkError, match="this side blocks the peer"):
@@ -482,18 +489,18 @@ async def test_a_server_with_a_copy_of_the_identity_is_named(
     monkeypatch.setattr(peer_module, "_BOOTSTRAP_SECONDS", 0)
     identity = bytes(range(32))
     with anyio.fail_after(60):
-        async with Peer(opened(), [LISTEN], identity=identity) as first:
+        async with Peer(opened(), listen=[LISTEN], identity=identity) as first:
             (address,) = first.addresses
             bare = address.partition("/p2p/")[0]
             for bootstrap in (address, bare):
-                async with Peer(opened(), [LISTEN], [bootstrap], identity=identity):
+                async with Peer(opened(), listen=[LISTEN], bootstrap=[bootstrap], identity=identity):
                     while not caplog.messages:
                         await anyio.sleep(0.01)
                 (line,) = caplog.messages
                 assert line.startswith(f"{bootstrap}: the server there has this one's id, {first.peer_id}: if it is")
                 caplog.clear()
     # One list of addresses for all servers names each of them.
-    async with Peer(opened(), [LISTEN], [address], announce=[bare], identity=identity):
+    async with Peer(opened(), listen=[LISTEN], bootstrap=[address], announce=[bare], identity=identity):
         await anyio.wait_all_tasks_blocked()
     assert caplog.messages == []
 
@@ -503,7 +510,7 @@ async def test_a_bootstrap_peer_that_does_not_answer_is_a_line_of_the_log(
 ) -> None:
     monkeypatch.setattr(peer_module, "_BOOTSTRAP_SECONDS", 0)
     with anyio.fail_after(60):
-        async with Peer(opened(), [LISTEN], ["/ip4/127.0.0.1/tcp/1/ws"]):
+        async with Peer(opened(), listen=[LISTEN], bootstrap=["/ip4/127.0.0.1/tcp/1/ws"]):
             while not caplog.messages:
                 await anyio.sleep(0.01)
     (line,) = caplog.messages
@@ -511,9 +518,9 @@ async def test_a_bootstrap_peer_that_does_not_answer_is_a_line_of_the_log(
 
 
 async def test_a_peer_that_bootstrap_names_is_allowed(opened: Open) -> None:
-    async with Peer(opened(), [LISTEN]) as known:
+    async with Peer(opened(), listen=[LISTEN]) as known:
         other = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"
-        async with Peer(opened(), [], known.addresses, allow_peers=[other]) as peer:
+        async with Peer(opened(), listen=[], bootstrap=known.addresses, allow_peers=[other]) as peer:
             with anyio.fail_after(60):
                 while not peer.peers:
                     await anyio.sleep(0.01)
@@ -526,7 +533,7 @@ async def test_a_peer_of_another_topic_does_not_join(
     ours, theirs = opened(signer=signer), opened(topic="org.example.other")
     ours.append("secret")
     with anyio.fail_after(60):
-        async with Peer(ours, [LISTEN]) as here, Peer(theirs, [LISTEN]) as there:
+        async with Peer(ours, listen=[LISTEN]) as here, Peer(theirs, listen=[LISTEN]) as there:
             await there.dial(here.addresses[0])
             assert [peer.name for peer in there.peers] == [here.peer_id]
             while not (here.counters.other_topics and there.counters.other_topics):
@@ -591,7 +598,7 @@ async def test_a_peer_keeps_its_identity_in_a_file(opened: Open, tmp_path: Path)
     path = tmp_path / "identity"
     found = []
     for identity in (path, str(path), Signer.generate().private_key, None):
-        async with Peer(opened(), [LISTEN], identity=identity) as peer:
+        async with Peer(opened(), listen=[LISTEN], identity=identity) as peer:
             found.append(peer.peer_id)
     assert found[0] == found[1]
     assert len(set(found)) == 3
@@ -612,7 +619,7 @@ async def test_an_identity_that_others_can_read_is_refused(opened: Open, tmp_pat
 async def test_the_identity_is_not_logged(opened: Open, signer: Signer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     identity = Signer.generate().private_key
-    async with Peer(opened(), [LISTEN], identity=identity) as peer:
+    async with Peer(opened(), listen=[LISTEN], identity=identity) as peer:
         text = repr(peer) + str(peer.counters) + str(peer.peers)
     for secret in (identity.hex(), repr(identity)):
         assert secret not in caplog.text + text
@@ -620,7 +627,7 @@ async def test_the_identity_is_not_logged(opened: Open, signer: Signer, caplog: 
 
 async def test_a_peer_shows_who_it_is_and_whether_it_runs(opened: Open) -> None:
     log = opened()
-    peer = Peer(log, [LISTEN])
+    peer = Peer(log, listen=[LISTEN])
     assert repr(peer) == f"<Peer of {log!r}, not running>"
     async with peer:
         assert repr(peer) == f"<Peer {peer.peer_id} of {log!r}, running, peers: 0>"
@@ -638,12 +645,12 @@ async def test_by_default_only_this_machine_is_listened_to(opened: Open) -> None
 
 async def test_a_listener_that_fails_is_an_error(opened: Open) -> None:
     with pytest.raises(NetworkError):
-        async with Peer(opened(), [LISTEN, FOREIGN]):
+        async with Peer(opened(), listen=[LISTEN, FOREIGN]):
             pass
 
 
 async def test_what_cannot_be_dialled_is_an_error(opened: Open) -> None:
-    async with Peer(opened(), []) as peer:
+    async with Peer(opened(), listen=[]) as peer:
         assert peer.addresses == ()
         with pytest.raises(ConnectionLost):
             await peer.dial("/ip4/127.0.0.1/tcp/1/ws")
@@ -667,10 +674,10 @@ async def test_one_that_is_cancelled_leaves_and_comes_again(opened: Open, signer
     ours, theirs = opened(signer=signer), opened()
     heard = Heard()
     with anyio.fail_after(120):
-        async with Peer(theirs, [LISTEN], identity=bytes(32), on_event=heard) as there:
+        async with Peer(theirs, listen=[LISTEN], identity=bytes(32), on_event=heard) as there:
             for count in range(1, 4):
                 with anyio.CancelScope() as scope:
-                    async with Peer(ours, [], there.addresses, identity=bytes([1] * 32)):
+                    async with Peer(ours, listen=[], bootstrap=there.addresses, identity=bytes([1] * 32)):
                         ours.append(count)
                         await until_equal(ours, theirs)
                         await heard.wait(events.Connected, count)
@@ -726,12 +733,12 @@ async def test_a_peer_that_vanished_is_answered_where_it_dials_again(opened: Ope
     heard = Heard()
     identity = bytes([1] * 32)
     with anyio.fail_after(120):
-        async with Peer(ours, [LISTEN]) as here, line(here.addresses[0]) as wire:
+        async with Peer(ours, listen=[LISTEN]) as here, line(here.addresses[0]) as wire:
             address = f"/ip4/127.0.0.1/tcp/{wire.port}/ws/p2p/{here.peer_id}"
-            async with Peer(opened(), [], [address], identity=identity) as there:
+            async with Peer(opened(), listen=[], bootstrap=[address], identity=identity) as there:
                 await there.synced()
                 wire.freeze()
-            async with Peer(opened(), [], [address], identity=identity, on_event=heard) as there:
+            async with Peer(opened(), listen=[], bootstrap=[address], identity=identity, on_event=heard) as there:
                 await heard.wait(events.Connected)
                 (peer,) = driver_of(here).peers
                 assert await driver_of(here).root_of(peer)
@@ -747,7 +754,7 @@ async def test_starting_and_stopping_leaves_nothing_behind(opened: Open) -> None
     ours, theirs = opened(), opened()
 
     async def use() -> None:
-        async with Peer(ours, [LISTEN]) as here, Peer(theirs, [], here.addresses) as there:
+        async with Peer(ours, listen=[LISTEN]) as here, Peer(theirs, listen=[], bootstrap=here.addresses) as there:
             await there.synced()
 
     with anyio.fail_after(120):
@@ -784,7 +791,7 @@ async def test_a_defect_of_the_host_ends_the_peer(opened: Open, monkeypatch: pyt
     monkeypatch.setattr(_core, "Host", lambda **arguments: cores.append(Defective(**arguments)) or cores[0])
 
     async def fail() -> None:
-        async with Peer(opened(), [LISTEN]):
+        async with Peer(opened(), listen=[LISTEN]):
             cores[0].panic()
             await anyio.sleep_forever()
 

@@ -47,10 +47,10 @@ async def test_a_partition_and_its_end(opened: Open) -> None:
     options = [{"broadcast": QUICK_PEER, "on_event": each, "on_message": each.message} for each in heard]
     with anyio.fail_after(120):
         async with (
-            Peer(near, [LISTEN], **options[0]) as here,
-            Peer(further, [], here.addresses, **options[1]),
+            Peer(near, listen=[LISTEN], **options[0]) as here,
+            Peer(further, listen=[], bootstrap=here.addresses, **options[1]),
             line(here.addresses[0]) as between,
-            Peer(far, [], [f"/dns4/localhost/tcp/{between.port}/ws"], **options[2]) as there,
+            Peer(far, listen=[], bootstrap=[f"/dns4/localhost/tcp/{between.port}/ws"], **options[2]) as there,
             serving(Hub(far, peer=there)) as url,
             connect(furthest, url, **options[3]),
         ):

@@ -77,7 +77,9 @@ async def test_a_payload_check_that_hangs(opened: Open, tmp_path: Path, hanging:
     )
     heard = Heard()
     async with running(ours, others) as (peers, _):
-        async with Peer(theirs, [LISTEN], peers[0].addresses, broadcast=QUICK_PEER, on_event=heard) as there:
+        async with Peer(
+            theirs, listen=[LISTEN], bootstrap=peers[0].addresses, broadcast=QUICK_PEER, on_event=heard
+        ) as there:
             ours.append("before")
             await until_there("before", theirs)
             ours.append("hang")
@@ -112,7 +114,9 @@ async def test_an_apply_that_hangs(
             ended.append(error)
 
     async with running(ours, others) as (peers, _):
-        async with Peer(theirs, [LISTEN], peers[0].addresses, broadcast=QUICK_PEER, on_event=heard) as there:
+        async with Peer(
+            theirs, listen=[LISTEN], bootstrap=peers[0].addresses, broadcast=QUICK_PEER, on_event=heard
+        ) as there:
             ours.append("before")
             await until_there("before", theirs)
             ours.append("hang")
@@ -148,7 +152,7 @@ async def test_a_peer_whose_log_in_memory_hangs_ends(
     ours, theirs = opened(signer=signer), opened(**{function: getattr(hanging, function)})
     heard = Heard()
     async with running(ours, opened()) as (peers, _):
-        async with Peer(theirs, [LISTEN], peers[0].addresses, broadcast=QUICK_PEER, on_event=heard):
+        async with Peer(theirs, listen=[LISTEN], bootstrap=peers[0].addresses, broadcast=QUICK_PEER, on_event=heard):
             ours.append("hang")
             await anyio.to_thread.run_sync(hanging.entered.wait)
             ours.append("after")

@@ -117,8 +117,8 @@ async def test_two_hubs_and_a_peer_on_one_log_bring_each_message_once(
         async with (
             Driver(shared[0], broadcast=QUICK) as first,
             Driver(shared[1], broadcast=QUICK) as second,
-            Peer(shared[2], [LISTEN], broadcast=QUICK_PEER) as peer,
-            Peer(outside, [LISTEN], peer.addresses, broadcast=QUICK_PEER) as other,
+            Peer(shared[2], listen=[LISTEN], broadcast=QUICK_PEER) as peer,
+            Peer(outside, listen=[LISTEN], bootstrap=peer.addresses, broadcast=QUICK_PEER) as other,
             Driver(clients[0], broadcast=QUICK) as one,
             Driver(clients[1], broadcast=QUICK) as two,
             listening(network, first) as at_first,
@@ -237,11 +237,11 @@ async def test_a_hub_goes_on_when_its_server_was_restarted(
             # A client is not waited for: it keeps what it writes, and the hub takes it once it can.
             await append([client], 20)
             assert await heard.wait(events.Failed)
-            assert hub.unready
+            assert hub.obstacle
             own.start()
             await append([client], 3)
             await until_equal(client, log)
-            while hub.unready:
+            while hub.obstacle:
                 await anyio.sleep(0.01)
             await anyio.to_thread.run_sync(log.append, "the hub's own")
             await until_equal(client, log)

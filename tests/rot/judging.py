@@ -147,7 +147,7 @@ def uses(ids: Iterable[str]) -> dict[str, Use]:
 def _subscribed(log: Log) -> list[bytes]:
     values: list[bytes] = []
     count = len(log)
-    for messages in log.subscribe(after=0, batch=1000):
+    for messages in log.subscribe(after=0, batch_size=1000):
         values += [message.value for message in messages]
         if len(values) >= count:
             return values

@@ -210,7 +210,7 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
     Args:
         notifier: of the log.
         after: the sequence after which it begins.
-        batch: the most messages in a list.
+        batch_size: the most messages in a list.
 
     Examples:
         >>> log.append_many(["one", "two"])[0].clock
@@ -222,10 +222,10 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
         ['one', 'two'] 2
     """
 
-    def __init__(self, notifier: CommitNotifier, after: int, batch: int) -> None:
+    def __init__(self, notifier: CommitNotifier, after: int, batch_size: int) -> None:
         self._notifier = notifier
         self._sequence = after
-        self._batch = batch
+        self._batch_size = batch_size
         self._is_closed = False
         self._turn = Turn()
         # Its `put` may be called by a signal handler in the midst of `get`, and no wake-up is lost.
@@ -263,7 +263,7 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
         raise StopIteration
 
     def _look(self) -> Arrivals[P] | None:
-        found = self._notifier.look(self._sequence, self._batch)
+        found = self._notifier.look(self._sequence, self._batch_size)
         if found is None:
             return None
         messages, self._sequence = found
@@ -289,20 +289,20 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
         )
 
 
-def check_subscription(after: int | None, batch: int) -> None:
+def check_subscription(after: int | None, batch_size: int) -> None:
     """Check what a subscription is asked for.
 
     Raises:
-        TypeError: an id as the cursor, or a batch that is no integer.
-        ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
+        TypeError: an id as the cursor, or a `batch_size` that is no integer.
+        ValueError: a cursor below 0, a `batch_size` below 1, or one of them larger than a log can be.
     """
     if after is not None and (isinstance(after, bool) or not isinstance(after, int)):
         raise TypeError(
             f"after is {after!r}: expected the `cursor` of a list that subscribe gave, or 0 for the start of the"
             " log; ids are for messages(after=...)"
         )
-    check_integer("a batch", batch)
-    if not 1 <= batch <= MAX_INTEGER:
-        raise ValueError(f"a batch of {batch}: expected 1 or more")
+    check_integer("batch_size", batch_size)
+    if not 1 <= batch_size <= MAX_INTEGER:
+        raise ValueError(f"a batch_size of {batch_size}: expected 1 or more")
     if after is not None and not 0 <= after <= MAX_INTEGER:
         raise ValueError(f"a cursor of {after}: expected one that a list had, or 0")

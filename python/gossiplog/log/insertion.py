@@ -97,7 +97,7 @@ def insert_many(
     messages: Iterable[SignedMessage | bytes],
     *,
     signed: bool = False,
-    most_refused: int | None = None,
+    max_refused: int | None = None,
 ) -> InsertResult:
     """Insert every message that is valid and whose parents are in the log or among the messages.
 
@@ -105,14 +105,14 @@ def insert_many(
         replica: of the log.
         messages: or their stored values.
         signed: whether their signatures are known to be valid, and not to be verified again.
-        most_refused: how many errors of refused messages are returned, of which one that names many missing parents
+        max_refused: how many errors of refused messages are returned, of which one that names many missing parents
             counts as several; None returns all.
 
     Raises:
         TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         StorageError: the database or the temporary folder failed; messages before may be inserted.
     """
-    insertion = _Insertion(replica, signed, math.inf if most_refused is None else most_refused)
+    insertion = _Insertion(replica, signed, math.inf if max_refused is None else max_refused)
     with closing(_Orphans()) as orphans:
         insertion.run(enumerate(map(stored_value, messages)), orphans)
         if orphans:
@@ -124,14 +124,14 @@ def insert_many(
 class _Insertion:
     """What has become of the messages so far."""
 
-    def __init__(self, replica: Replica, signed: bool, most_refused: float) -> None:
+    def __init__(self, replica: Replica, signed: bool, max_refused: float) -> None:
         self.inserted = 0
         self.duplicates = 0
         self.refused: dict[int, GossipLogError] = {}
         self.more_refused = 0
         self._replica = replica
         self._signed = signed
-        self._most_refused = most_refused
+        self._max_refused = max_refused
         self._kept = 0
 
     def run(self, items: Iterator[_Item], orphans: _Orphans | None) -> None:
@@ -174,7 +174,7 @@ class _Insertion:
 
     def _refuse(self, index: int, error: GossipLogError) -> None:
         """Keep the error of a message, or count it where there are very many."""
-        if self._kept < self._most_refused:
+        if self._kept < self._max_refused:
             self.refused[index] = error
             self._kept += 1 + (len(error.parents) // _ERROR_PARENTS if isinstance(error, MissingParents) else 0)
         else:

@@ -215,15 +215,13 @@ class Log(Generic[P]):
             raise error
         return result.inserted == 1
 
-    def insert_many(
-        self, messages: Iterable[SignedMessage | bytes], *, most_refused: int | None = None
-    ) -> InsertResult:
+    def insert_many(self, messages: Iterable[SignedMessage | bytes], *, max_refused: int | None = None) -> InsertResult:
         """Verify messages, in any order, and store those that are valid and whose parents are in the log or here.
 
         Args:
             messages: or their stored values. They are taken in chunks, each of which is stored in one transaction.
                 While one is stored, the `payload` check runs over the next on a worker thread.
-            most_refused: how many errors of refused messages are returned, those found first: others' messages may be
+            max_refused: how many errors of refused messages are returned, those found first: others' messages may be
                 wrong without end, and an error takes a kilobyte of memory. One that names many missing parents counts
                 as several. None returns all.
 
@@ -232,13 +230,13 @@ class Log(Generic[P]):
             TypeError: something that is neither a message nor bytes; messages before it may be inserted.
         """
         self._warn("insert_many")
-        return self._insert_many(messages, most_refused)
+        return self._insert_many(messages, max_refused)
 
-    def _insert_many(self, messages: Iterable[SignedMessage | bytes], most_refused: int | None) -> InsertResult:
+    def _insert_many(self, messages: Iterable[SignedMessage | bytes], max_refused: int | None) -> InsertResult:
         # Here, because those who only read and append would wait for the modules of its threads and files.
         from gossiplog.log.insertion import insert_many
 
-        return insert_many(self._replica, messages, most_refused=most_refused)
+        return insert_many(self._replica, messages, max_refused=max_refused)
 
     def pull(self, source: Log[Any] | Location, *, sync_server: SyncServerConfig | None = None) -> PullResult:
         """Get what another log that this machine can open has and this one lacks, by the sync protocol.
@@ -409,7 +407,7 @@ class Log(Generic[P]):
 
         return read(self._storage, number)
 
-    def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> Subscription[P]:
+    def subscribe(self, *, after: int | None = None, batch_size: int = _PAGE) -> Subscription[P]:
         """Follow the log: return an iterator over lists of messages as they arrive, until it or the log is closed.
 
         It waits when there are none: commits of this process wake it at once, as do those of others where the database
@@ -417,7 +415,7 @@ class Log(Generic[P]):
 
         Args:
             after: a cursor, as lists have it; 0 is the start of the log, None its end now.
-            batch: the most messages in a list.
+            batch_size: the most messages in a list.
 
         Raises:
             CursorOutdated: the log was rebased since it gave the cursor, so that its messages are others.
@@ -429,9 +427,9 @@ class Log(Generic[P]):
             TypeError: an id as the cursor.
             ValueError: a cursor below 0, a batch below 1, or one of them larger than a log can be.
         """
-        check_subscription(after, batch)
+        check_subscription(after, batch_size)
         self._check_open()
-        return Subscription(self._notifier, self._notifier.start(after), batch)
+        return Subscription(self._notifier, self._notifier.start(after), batch_size)
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -279,7 +279,7 @@ class _Repair:
         """Provide a log of the sound messages that was brought up to date."""
         path = self._folder / "fetched.db"
         with open(SQLiteStorage(path, synchronous="off"), remains.topic) as log:
-            insert_many(replica_of(log), own.all(), signed=True, most_refused=0)
+            insert_many(replica_of(log), own.all(), signed=True, max_refused=0)
             fetch(log)
         with open_source(path) as replica:
             yield replica

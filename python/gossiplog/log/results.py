@@ -25,7 +25,7 @@ class InsertResult:
         duplicates: how many were in the log before, or came twice.
         refused: (index, error) of every other one, ascending; the error is InvalidMessage, MissingParents or
             RefusedMessage.
-        more_refused: how many others there are that `refused` has no room for (`most_refused` of `Log.insert_many`).
+        more_refused: how many others there are that `refused` has no room for (`max_refused` of `Log.insert_many`).
 
     Examples:
         >>> with gossiplog.open(":memory:", log.topic, signer=alice) as other:

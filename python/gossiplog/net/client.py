@@ -59,7 +59,7 @@ class Client(Service):
     Attributes:
         hub_root: the root of the hub's log when `synced` looked last; None before.
         may_write: whether the hub takes messages from this client; None before it said so, as canvas-js never does.
-        hub_fault: what the hub said, when this client connected, of its log that may keep the two different; "" if
+        hub_obstacle: what the hub said, when this client connected, of its log that may keep the two different; "" if
             nothing.
 
     Examples:
@@ -118,7 +118,7 @@ class Client(Service):
         self._streams = EventStreams()
         self.hub_root: Node | None = None
         self.may_write: bool | None = None
-        self.hub_fault: str = ""
+        self.hub_obstacle: str = ""
         self._ended: NetworkError | ProtocolError | None = None
         # Whether the logs differed when `synced` looked last.
         self._differs = False
@@ -153,14 +153,14 @@ class Client(Service):
     def __repr__(self) -> str:
         if not self._running:
             state = "not running"
-        elif self.connected:
+        elif self.is_connected:
             state = "connected"
         else:
             state = "not connected" if self._ended is None else "ended"
         return f"<Client of {self._log!r} at {self._name}, {state}>"
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether there is a connection to the hub now."""
         return bool(self._driver.peers)
 
@@ -169,21 +169,21 @@ class Client(Service):
         """The hub, while there is a connection to it."""
         return tuple(PeerInfo(each.name, "hub", replicates=True, dialer=True) for each in self._driver.peers)
 
-    def events(self, *, most: int = MOST_WAITING) -> EventStream:
+    def events(self, *, capacity: int = MOST_WAITING) -> EventStream:
         """Return what happens from now on, for `async for`: what `on_event` is called with.
 
-        The stream ends after the client has ended. While more than `most` events wait, the oldest are dropped, and an
-        EventsDropped with their number comes in their place.
+        The stream ends after the client has ended. While more than `capacity` events wait, the oldest are dropped, and
+        an EventsDropped with their number comes in their place.
 
         Args:
-            most: how many wait at most.
+            capacity: how many wait at most.
 
         Raises:
             RuntimeError: the client is not running.
-            ValueError: `most` is below 1.
+            ValueError: `capacity` is below 1.
         """
         self._check_running()
-        return self._streams.open(self._driver.telemetry.register, most)
+        return self._streams.open(self._driver.telemetry.register, capacity)
 
     async def synced(self) -> None:
         """Wait until this log and the hub's hold the same messages, and `on_event` was called with how they came.
@@ -257,7 +257,7 @@ class Client(Service):
         if not (self._differs and driver.peers and driver.peers[0].has_named_heads):
             return None
         # A hub that cannot store messages asks for them again and again.
-        if not (driver.has_all if self.hub_fault else driver.is_idle):
+        if not (driver.has_all if self.hub_obstacle else driver.is_idle):
             return None
         if found := driver.refusals.error_for(driver.peers[0], self._name):
             return found
@@ -270,8 +270,8 @@ class Client(Service):
             )
             refusal.__cause__ = last[1].__cause__
             return refusal
-        if self.hub_fault:
-            return NetworkError(_fault_text(self._name, self.hub_fault))
+        if self.hub_obstacle:
+            return NetworkError(_fault_text(self._name, self.hub_obstacle))
         if self.may_write is False:
             return NetworkError(reader_text(self._name))
         return None
@@ -346,11 +346,11 @@ class Client(Service):
     def _read_hello(self, connection: Connection) -> None:
         """Read the headers of the hub's answer; raise ConnectionLost if it serves another topic."""
         topic, access = connection.hello.get(TOPIC_HEADER), connection.hello.get(ACCESS_HEADER)
-        self.hub_fault = ""
+        self.hub_obstacle = ""
         if access is not None:
             right, _, fault = access.partition("; ")
             self.may_write = right != "read"
-            self.hub_fault = fault if fault in LOG_FAULTS else ""
+            self.hub_obstacle = fault if fault in LOG_FAULTS else ""
         if topic is not None and topic != self._driver.protocols.topic:
             raise self._wrong_topic(topic)
 

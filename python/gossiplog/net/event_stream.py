@@ -9,6 +9,7 @@ from typing import NoReturn, Self
 from weakref import WeakSet
 
 from gossiplog.checks import check_number
+from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.following import Turn
 from gossiplog.net.events import Event, EventsDropped
 from gossiplog.net.transport.stream import Signal
@@ -29,7 +30,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
     who takes the next event while another waits for it gets a RuntimeError.
 
     Args:
-        most: events that wait.
+        capacity: how many events wait at most.
 
     Examples:
         >>> async def main():
@@ -44,13 +45,15 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         1 message
     """
 
-    def __init__(self, most: int) -> None:
-        check_number("most", most)
-        if most < 1:
-            raise ValueError(f"most is {most}: expected 1 or more")
-        self._waiting: deque[Event] = deque(maxlen=most)
+    def __init__(self, capacity: int) -> None:
+        check_number("capacity", capacity)
+        if capacity < 1:
+            raise ValueError(f"capacity is {capacity}: expected 1 or more")
+        self._waiting: deque[Event] = deque(maxlen=capacity)
         self._dropped = 0
         self._has_ended = False
+        self._is_closed = False
+        self._call_soon = loop_call_soon()
         self._news = Signal()
         self._turn = Turn()
 
@@ -60,7 +63,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         Args:
             event: what happened.
         """
-        if self._has_ended:
+        if self._has_ended or self._is_closed:
             return
         if len(self._waiting) == self._waiting.maxlen:
             self._dropped += 1
@@ -73,10 +76,10 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         self._news.set()
 
     def close(self) -> None:
-        """End it at once, and the wait of the task that iterates. To be called on the event loop."""
-        self._waiting.clear()
-        self._dropped = 0
-        self._end()
+        """End it at once, and the wait of the task that iterates. Any thread may, and a signal handler."""
+        # What waits is for the loop to drop.
+        self._is_closed = True
+        self._call_soon(self._news.set)
 
     def __aiter__(self) -> Self:
         return self
@@ -88,10 +91,12 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
             RuntimeError: another task waits for it.
         """
         with self._turn:
-            while not self._waiting:
-                if self._has_ended:
-                    raise StopAsyncIteration
+            while not (self._waiting or self._has_ended or self._is_closed):
                 await self._news.wait()
+        if self._is_closed:
+            self._waiting.clear()
+        if not self._waiting:
+            raise StopAsyncIteration
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             return EventsDropped(dropped)
@@ -115,14 +120,14 @@ class EventStreams:
     def __init__(self) -> None:
         self._open: WeakSet[EventStream] = WeakSet()
 
-    def open(self, register: Callable[[EventStream], object], most: int) -> EventStream:
+    def open(self, register: Callable[[EventStream], object], capacity: int) -> EventStream:
         """Return a new stream.
 
         Args:
             register: of the telemetry whose events it gets.
-            most: events that wait.
+            capacity: how many events wait at most.
         """
-        stream = EventStream(most)
+        stream = EventStream(capacity)
         self._open.add(stream)
         register(stream)
         return stream

@@ -75,10 +75,10 @@ def fetch_from(
 
 async def _from_peer(log: Log, address: str) -> None:
     failure = LastFailure(f"it exchanges no messages of the topic {log.topic!r}")
-    async with Peer(log, (), on_event=failure) as peer:
+    async with Peer(log, listen=(), on_event=failure) as peer:
 
         async def synced() -> None:
-            await peer.joined(address)
+            await peer.joined()
             await peer.synced()
 
         await peer.dial(address)

@@ -43,6 +43,8 @@ class HostService(Service):
         self._host: Host | None = None
         # Addresses to listen on.
         self._listeners = 0
+        # Last, by the application.
+        self._dialled = ""
         self._blocked: set[str] = set()
         self._failures: list[str] = []
         self._listening = Signal()
@@ -82,6 +84,7 @@ class HostService(Service):
             RuntimeError: this side is not running.
         """
         await self._running_host.dial(address)
+        self._dialled = address
 
     def block(self, peer_id: str) -> None:
         """Disconnect from a peer, and refuse connections with it, dialled by either side, until it is unblocked.

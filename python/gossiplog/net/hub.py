@@ -196,7 +196,7 @@ class Hub(Service):
                 log,
                 lambda: self.counters,
                 lambda: self.peers,
-                lambda: self.unready,
+                lambda: self.obstacle,
                 admission,
                 failed=self._note_failure,
             )
@@ -209,7 +209,7 @@ class Hub(Service):
             lambda: self.counters,
             lambda: self.peers,
             admission,
-            unready=lambda: self.unready,
+            unready=lambda: self.obstacle,
             failed=self._note_failure,
             more=() if self._page is None else self._page.routes(),
         )
@@ -250,22 +250,22 @@ class Hub(Service):
         self._counters = running.counters
         self._running = None
 
-    def events(self, *, most: int = MOST_WAITING) -> EventStream:
+    def events(self, *, capacity: int = MOST_WAITING) -> EventStream:
         """Return what happens from now on, for `async for`: what `on_event` is called with.
 
-        The stream ends after the hub has ended. While more than `most` events wait, the oldest are dropped, and an
-        EventsDropped with their number comes in their place.
+        The stream ends after the hub has ended. While more than `capacity` events wait, the oldest are dropped, and
+        an EventsDropped with their number comes in their place.
 
         Args:
-            most: how many wait at most.
+            capacity: how many wait at most.
 
         Raises:
             RuntimeError: the hub is not running.
-            ValueError: `most` is below 1.
+            ValueError: `capacity` is below 1.
         """
         if self._running is None:
             raise RuntimeError(_NOT_STARTED)
-        return self._streams.open(self._running.driver.telemetry.register, most)
+        return self._streams.open(self._running.driver.telemetry.register, capacity)
 
     def replace_tokens(self, read_token: Tokens, write_token: Tokens) -> int:
         """Ask callers for other tokens from now on, and disconnect clients whose token does not give the same rights.
@@ -309,7 +309,7 @@ class Hub(Service):
         )
 
     @property
-    def unready(self) -> str:
+    def obstacle(self) -> str:
         """Why `/readyz` answers 503; "" if it does not."""
         if self._running is None:
             return _NOT_STARTED

@@ -127,9 +127,9 @@ class Peer(HostService):
     def __init__(
         self,
         log: Log[Any] | AsyncLog[Any],
+        *,
         listen: Sequence[str] = LISTEN,
         bootstrap: Sequence[str] = (),
-        *,
         identity: Identity = None,
         announce: Sequence[str] = (),
         mdns: bool = False,
@@ -251,7 +251,7 @@ class Peer(HostService):
         return tuple(running.with_links(info) for info in infos)
 
     @property
-    def unready(self) -> str:
+    def obstacle(self) -> str:
         """Why `/readyz` answers 503; "" if it does not."""
         return self._running.driver.unready if self._running is not None else "the peer is not running"
 
@@ -261,26 +261,23 @@ class Peer(HostService):
         found = self._running.counters if self._running is not None else self._counters
         return replace(found, connection_limits=MappingProxyType({"mesh": self._connections}))
 
-    def events(self, *, most: int = MOST_WAITING) -> EventStream:
+    def events(self, *, capacity: int = MOST_WAITING) -> EventStream:
         """Return what happens from now on, for `async for`: what `on_event` is called with.
 
-        The stream ends after the peer has ended. While more than `most` events wait, the oldest are dropped, and an
-        EventsDropped with their number comes in their place.
+        The stream ends after the peer has ended. While more than `capacity` events wait, the oldest are dropped, and
+        an EventsDropped with their number comes in their place.
 
         Args:
-            most: how many wait at most.
+            capacity: how many wait at most.
 
         Raises:
             RuntimeError: the peer is not running.
-            ValueError: `most` is below 1.
+            ValueError: `capacity` is below 1.
         """
-        return self._streams.open(self._there.driver.telemetry.register, most)
+        return self._streams.open(self._there.driver.telemetry.register, capacity)
 
-    async def joined(self, address: str) -> None:
+    async def joined(self) -> None:
         """Wait until messages are exchanged with a peer.
-
-        Args:
-            address: that was dialled, for the error.
 
         Raises:
             ConnectionLost: with the cause "topic": all peers that are connected refuse the log's topic, and say which
@@ -291,9 +288,14 @@ class Peer(HostService):
             peers = self._there.host.peers
             if peers and all(peer.protocols for peer in peers) and driver.counters.other_topics:
                 others = {topic for peer in peers for topic in Protocols.topics(peer.protocols)}
-                raise ConnectionLost("topic", _other_topics(address, sorted(others), driver.protocols.topic))
+                raise ConnectionLost("topic", _other_topics(self._way_in, sorted(others), driver.protocols.topic))
             with anyio.move_on_after(_JOINING_LOOK):
                 await driver.peers_changed.wait()
+
+    @property
+    def _way_in(self) -> str:
+        """How this peer came to the others, for errors."""
+        return self._dialled or listed(self._bootstrap, 1) or "every peer that is connected"
 
     async def synced(self) -> None:
         """Wait until this log and those of all peers that are connected hold the same messages.

@@ -176,8 +176,8 @@ class Member:
         if self._kind != "hub":
             peer = self._peer = Peer(
                 log,
-                self._listen,
-                command.dials,
+                listen=self._listen,
+                bootstrap=command.dials,
                 identity=identity_of(self._seed, self.number),
                 allow_peers=command.allowed,
                 router=command.router,

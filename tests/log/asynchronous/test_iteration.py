@@ -86,7 +86,7 @@ async def test_messages_come_as_they_arrive(shared: AsyncLog) -> None:
                 break
     assert seen == [0, 1, 2, 3]
     cursor = messages.cursor - 2
-    assert [message.payload for message in await anext(shared.subscribe(after=cursor, batch=1))] == [2]
+    assert [message.payload for message in await anext(shared.subscribe(after=cursor, batch_size=1))] == [2]
 
 
 @pytest.mark.usefixtures("only_woken")
@@ -172,8 +172,8 @@ def test_what_is_no_cursor_is_refused_at_once(shared: AsyncLog) -> None:
     wrong: Any = "0fttjet8"
     with pytest.raises(TypeError, match="expected the `cursor`"):
         shared.subscribe(after=wrong)
-    with pytest.raises(ValueError, match="a batch of 0"):
-        shared.subscribe(batch=0)
+    with pytest.raises(ValueError, match="a batch_size of 0"):
+        shared.subscribe(batch_size=0)
     sync: Any = shared.subscribe()
     with pytest.raises(TypeError, match="async for"):
         iter(sync)

@@ -463,8 +463,8 @@ async def test_own_routers_and_a_hosts_are_in_one_mesh(opened: Open, signer: Sig
     async with alone(first, "gossipsub") as (peer, _):
         known = {"bootstrap": peer.addresses}
         async with (
-            Peer(others[0], [LISTEN], **known) as hosts,
-            Peer(others[1], [LISTEN], router="floodsub", **known) as flooding,
+            Peer(others[0], listen=[LISTEN], **known) as hosts,
+            Peer(others[1], listen=[LISTEN], router="floodsub", **known) as flooding,
         ):
             peers = (peer, hosts, flooding)
             await until(lambda: len(peer.peers) == 2 and all(info.in_mesh or info.subscribed for info in peer.peers))
@@ -495,7 +495,7 @@ async def stranger(peer: Peer, protocol: str) -> AsyncIterator[Stranger]:
 async def alone(log: Log, router: RouterName) -> AsyncIterator[tuple[Peer, Heard]]:
     heard = Heard()
     with anyio.fail_after(60):
-        async with Peer(log, [LISTEN], router=router, on_event=heard) as peer:
+        async with Peer(log, listen=[LISTEN], router=router, on_event=heard) as peer:
             yield peer, heard
 
 

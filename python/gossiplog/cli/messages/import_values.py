@@ -74,7 +74,7 @@ def import_values(
         total = None if any(source.rows is None for source in sources) else sum(source.rows or 0 for source in sources)
         advance = stack.enter_context(progress("Importing", total))
         with Stopwatch() as watch:
-            inserted = log.insert_many(values.read(log.topic, advance), most_refused=_MOST_FAULTS)
+            inserted = log.insert_many(values.read(log.topic, advance), max_refused=_MOST_FAULTS)
         messages, root = len(log), log.root
     count = len(inserted.refused) + inserted.more_refused
     # What lacks its parents does so for another refusal, mostly.

@@ -424,8 +424,8 @@ def _peer(log: Log, mesh: Mesh | None, limits: Limits, on_event: Callable[[event
         return None
     peer = Peer(
         log,
-        mesh.listen,
-        mesh.bootstrap,
+        listen=mesh.listen,
+        bootstrap=mesh.bootstrap,
         identity=mesh.identity,
         announce=mesh.announce,
         mdns=mesh.mdns,
@@ -460,7 +460,7 @@ def _monitor(log: Log, peer: Peer | None, hub: Hub | None, access: Access, tls: 
         return hub.peers if hub is not None else peer.peers if peer is not None else ()
 
     def unready() -> str:
-        return hub.unready if hub is not None else peer.unready if peer is not None else ""
+        return hub.obstacle if hub is not None else peer.obstacle if peer is not None else ""
 
     monitor = create_monitor(log, counters, peers, access=access, unready=unready)
 

@@ -45,7 +45,7 @@ class _Member:
         async with background() as tasks:
             if not self._stays:
                 tasks.start_soon(self._watch)
-            await self._peer.joined(self._address)
+            await self._peer.joined()
             await self._peer.synced()
 
     async def _watch(self) -> None:
@@ -75,7 +75,9 @@ def sync_with_peer(log: Log, name: str, address: str, *, follow: bool, done: Cal
     async def run(stack: AsyncExitStack) -> None:
         with exchange(f"{name} ⇄ {address}") as show, Stopwatch() as watch:
             listener = Listener(show, lambda: len(log), aloud=follow)
-            peer = await stack.enter_async_context(Peer(log, (), (address,) if follow else (), on_event=listener))
+            peer = await stack.enter_async_context(
+                Peer(log, listen=(), bootstrap=(address,) if follow else (), on_event=listener)
+            )
             if not follow:
                 try:
                     await peer.dial(address)
@@ -111,6 +113,6 @@ def _advise(address: str, reason: str) -> str:
 
 async def _joined(peer: Peer, address: str, topic: str) -> None:
     with anyio.move_on_after(_JOINING_SECONDS):
-        await peer.joined(address)
+        await peer.joined()
         return
     raise NetworkError(f"{address} does not exchange messages of the topic {topic!r}")

@@ -93,7 +93,7 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
     Args:
         notifier: of the log.
         after: a cursor, 0 or None.
-        batch: the most messages in a list.
+        batch_size: the most messages in a list.
 
     Examples:
         >>> async def main():
@@ -107,11 +107,11 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
         ['one']
     """
 
-    def __init__(self, notifier: CommitNotifier, after: int | None, batch: int) -> None:
+    def __init__(self, notifier: CommitNotifier, after: int | None, batch_size: int) -> None:
         self._notifier = notifier
         self._after = after
         self._sequence: int | None = None
-        self._batch = batch
+        self._batch_size = batch_size
         self._is_closed = False
         self._turn = Turn()
         # Of the step that waits.
@@ -179,7 +179,7 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
         return self._sequence
 
     async def _look(self, sequence: int) -> Arrivals[P] | None:
-        found = await run_in_thread(self._notifier.look, sequence, self._batch)
+        found = await run_in_thread(self._notifier.look, sequence, self._batch_size)
         if found is None:
             return None
         # No wait comes after this: what is cancelled before it is read again.

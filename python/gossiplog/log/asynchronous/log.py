@@ -116,7 +116,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
         return await self._run(self.blocking.insert, message)
 
     async def insert_many(
-        self, messages: Iterable[SignedMessage | bytes], *, most_refused: int | None = None
+        self, messages: Iterable[SignedMessage | bytes], *, max_refused: int | None = None
     ) -> InsertResult:
         """Verify messages, in any order, and store those that are valid and whose parents are in the log or here.
 
@@ -124,10 +124,10 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
         Args:
             messages: or their stored values. They are taken on the worker thread, so that they may come from a file.
-            most_refused: how many errors of refused messages are returned. None returns all.
+            max_refused: how many errors of refused messages are returned. None returns all.
         """
         log = self.blocking
-        return await run_stoppable(lambda stop: log.insert_many(stop.checking(messages), most_refused=most_refused))
+        return await run_stoppable(lambda stop: log.insert_many(stop.checking(messages), max_refused=max_refused))
 
     async def pull(
         self, source: AsyncLog[Any] | Log[Any] | Location, *, sync_server: SyncServerConfig | None = None
@@ -141,7 +141,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
     # Reading
 
-    def subscribe(self, *, after: int | None = None, batch: int = _PAGE) -> AsyncSubscription[P]:
+    def subscribe(self, *, after: int | None = None, batch_size: int = _PAGE) -> AsyncSubscription[P]:
         """Follow the log: return lists of messages as they arrive, for `async for`: see `Log.subscribe`.
 
         It ends when the log or itself is closed. A step that is cancelled loses nothing. While it waits it holds no
@@ -150,7 +150,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
         Args:
             after: a cursor, as lists have it; 0 is the start of the log, None its end at the first step: within `async
                 with log.subscribe() as subscription` that at the start of the block.
-            batch: the most messages in a list.
+            batch_size: the most messages in a list.
 
         Raises:
             LogClosed: the log is closed. Closed later, it ends the subscription.
@@ -160,9 +160,9 @@ class AsyncLog(AsyncReading[Log[P], P]):
             LogWentBack: raised by a step: the log has fewer messages than the cursor says.
             CorruptLog, StorageError: raised by a step, once all messages before have come.
         """
-        check_subscription(after, batch)
+        check_subscription(after, batch_size)
         self.blocking._check_open()
-        return AsyncSubscription(self.blocking._notifier, after, batch)
+        return AsyncSubscription(self.blocking._notifier, after, batch_size)
 
     async def root(self) -> Node:
         """Return the root of the tree: equal in two logs exactly when they hold the same messages."""
