@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 import gossiplog
-from gossiplog.log import past, view, walks
+from gossiplog.log import past, walks
 from tests.log.histories import SIGNERS, History, NewLog, fill, grown, histories, property_of
 from tests.strategies import TOPIC
 
@@ -36,8 +36,8 @@ def test_walks_are_as_the_model_says(new_log: NewLog, history: History) -> None:
 def test_long_walks(new_log: NewLog, monkeypatch: pytest.MonkeyPatch, chains: int) -> None:
     monkeypatch.setattr(walks, "_PAGE", 16)
     monkeypatch.setattr(past, "_WINDOW", 16)
-    monkeypatch.setattr(view, "_PAGE", 8)
-    monkeypatch.setattr(view, "_LEAVES", 32)
+    monkeypatch.setattr(past, "_PAGE", 8)
+    monkeypatch.setattr(past, "_LEAVES", 32)
     log = new_log()
     made = grown(log, chains, 400 // chains)
     all_ids = [message.id for message in log]

@@ -27,7 +27,7 @@ from gossiplog.log.callbacks import check_progress
 from gossiplog.log.following import CommitNotifier, Subscription, check_subscription
 from gossiplog.log.heads import Heads
 from gossiplog.log.paging import Source, all_messages, bounds, by_author, check_limit, messages_between, total_by_author
-from gossiplog.log.past import Past
+from gossiplog.log.past import Past, Prefix
 from gossiplog.log.payloads import P, payload_rules
 from gossiplog.log.reading import (
     check_newest,
@@ -572,13 +572,13 @@ class Log(Generic[P]):
         """
         self._check_open()
         if isinstance(point, int) and not isinstance(point, bool):
-            return LogView(self, self._replica, self._source, self._notifier.sequence_of(point))
+            return LogView(self, self._source, Prefix(self._source, self._notifier.sequence_of(point)))
         if isinstance(point, bool) or not isinstance(point, Iterable):
             found = type(point).__name__
             raise TypeError(f"expected the id of a message, as message.id, several ids, or a cursor, not {found}")
         keys = [key_of(id) for id in ([point] if isinstance(point, str) else point)]
-        past = Past(self._source, self._read(lambda reader: self._sequences(reader, keys)))
-        return LogView(self, self._replica, self._source, past)
+        sequences = self._read(lambda reader: self._sequences(reader, keys))
+        return LogView(self, self._source, Past(self._source, self._replica, sequences))
 
     def _check_open(self) -> None:
         """Raise LogClosed for what would else notice it later: the start of a log is not looked up."""

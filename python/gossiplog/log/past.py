@@ -1,16 +1,27 @@
-"""What messages had seen: their ancestors, marked by sequence, and the heads of a log as it was earlier."""
+"""Which messages a view has: the first to arrive, or what messages had seen, their ancestors, marked by sequence."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Generic
 
 from gossiplog import core
-from gossiplog.log.paging import Source
-from gossiplog.log.reading import read
+from gossiplog.core import SignedMessage
+from gossiplog.errors import CorruptLog
+from gossiplog.log.paging import Bounds, Source, all_messages, earlier_messages
+from gossiplog.log.payloads import P
+from gossiplog.log.reading import ids_of_sequences, raise_damage, read, rows_of_sequences
+from gossiplog.log.replica import Replica
+from gossiplog.log.walks import walk_back
+from gossiplog.message import key_of
+from gossiplog.reprs import counted
 from gossiplog.storage.base import Reader
 
+_PAGE = 256
+# Leaves that are looked through in one read.
+_LEAVES = 4096
 # Link records that are read together, at most.
 _WINDOW = 4096
 # Of records that were read, one in so many is enough to read more of them together: one takes two microseconds, and a
@@ -22,16 +33,123 @@ _TOGETHER = 512
 _MOST_SEARCHED = 16
 
 
-class Past:
+class Extent(ABC, Generic[P]):
+    """Which messages of a log a view has.
+
+    Args:
+        source: the log.
+    """
+
+    def __init__(self, source: Source[P]) -> None:
+        self._source = source
+
+    @property
+    @abstractmethod
+    def last(self) -> int:
+        """The largest sequence that a message of it can have."""
+
+    @abstractmethod
+    def __contains__(self, sequence: int) -> bool:
+        """Return whether the message with a sequence is in it."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """The number of messages in it."""
+
+    @property
+    @abstractmethod
+    def heads(self) -> Sequence[int]:
+        """The sequences, ascending, of the messages that no other of it names as a parent."""
+
+    @property
+    @abstractmethod
+    def unread(self) -> int:
+        """How many link records, at most, are read before all of it is known."""
+
+    @property
+    @abstractmethod
+    def is_in(self) -> Callable[[int], object] | None:
+        """Says of a sequence up to the last one whether it is in it, without a read; None where all are."""
+
+    @abstractmethod
+    def messages(self, between: Bounds, reverse: bool) -> Iterator[SignedMessage[P]]:
+        """Yield the messages of a range, by id."""
+
+    @abstractmethod
+    def number(self, between: Bounds) -> int:
+        """Return how many messages have ids in a range."""
+
+    @cached_property
+    def head_keys(self) -> Sequence[bytes]:
+        """The keys, ascending, of the heads."""
+        sequences = self.heads
+
+        def ids(reader: Reader) -> tuple[str, ...]:
+            return ids_of_sequences(reader, self._source.topic, rows_of_sequences(reader, sequences))
+
+        return [key_of(id) for id in read(self._source.storage, ids)]
+
+
+class Prefix(Extent[P]):
+    """The messages that had arrived first.
+
+    Args:
+        source: the log.
+        count: how many.
+    """
+
+    def __init__(self, source: Source[P], count: int) -> None:
+        super().__init__(source)
+        self._count = count
+
+    @property
+    def last(self) -> int:
+        return self._count
+
+    def __contains__(self, sequence: int) -> bool:
+        return sequence <= self._count
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def heads(self) -> Sequence[int]:
+        return heads_at(self._source, self._count)
+
+    @property
+    def unread(self) -> int:
+        return 0
+
+    @property
+    def is_in(self) -> None:
+        return None
+
+    def messages(self, between: Bounds, reverse: bool) -> Iterator[SignedMessage[P]]:
+        if between == (None, None):
+            return all_messages(self._source, reverse, self._count)
+        return earlier_messages(self._source, between, reverse, self._count)
+
+    def number(self, between: Bounds) -> int:
+        return read(self._source.storage, lambda reader: reader.number(*between, self._count))
+
+    def __str__(self) -> str:
+        return f"the first {self._count:,} messages"
+
+
+class Past(Extent[P]):
     """The causal past of some messages: these and all their ancestors. They are in the log for good.
 
     Args:
         source: the log.
+        replica: the same, for its messages by key.
         sequences: of the messages.
     """
 
-    def __init__(self, source: Source[Any], sequences: Collection[int]) -> None:
-        self._source = source
+    def __init__(self, source: Source[P], replica: Replica, sequences: Collection[int]) -> None:
+        super().__init__(source)
+        self._replica = replica
         self._given = frozenset(sequences)
         self._sequences = sorted(self._given)
         self._marks: bytearray | None = None
@@ -62,9 +180,12 @@ class Past:
         return read(self._source.storage, search)
 
     @property
-    def is_marked(self) -> bool:
-        """Whether the records have been read that `marks` comes from."""
-        return self._marks is not None
+    def unread(self) -> int:
+        return self.last if self._marks is None else 0
+
+    @property
+    def is_in(self) -> Callable[[int], object]:
+        return self.marks.__getitem__
 
     @property
     def marks(self) -> bytearray:
@@ -123,6 +244,61 @@ class Past:
             ]
 
         return read(self._source.storage, search)
+
+    def messages(self, between: Bounds, reverse: bool) -> Iterator[SignedMessage[P]]:
+        if reverse:
+            yield from self._back(*between)
+            return
+        taken = 0
+        for keys in self._keys(between):
+            yield from self._source.payloads.all_typed(self._replica.messages(keys))
+            taken += len(keys)
+        if between == (None, None) and taken != self.count:
+            text = f"{counted(self.count, 'message')} were seen, but leaves are there for {taken:,}"
+            raise_damage(self._source.storage, CorruptLog([text]))
+
+    def _back(self, after: bytes | None, before: bytes | None) -> Iterator[SignedMessage[P]]:
+        for message in walk_back(self._source, self.head_keys):
+            if after is not None and message.key <= after:
+                return
+            if before is None or message.key < before:
+                yield message
+
+    def number(self, between: Bounds) -> int:
+        return sum(map(len, self._keys(between)))
+
+    def _keys(self, between: Bounds) -> Iterator[list[bytes]]:
+        """Yield the keys, ascending and in pages, of the messages of a range."""
+        after, before = between
+        if not self.last:
+            return
+        # None is larger than the largest head.
+        top = max(self.head_keys) + b"\0"
+        end = top if before is None else min(before, top)
+        start: bytes | None = b"" if after is None else after + b"\0"
+        while start is not None and start < end:
+            keys, start = self._scan(start, end)
+            if keys:
+                yield keys
+
+    def _scan(self, start: bytes, end: bytes) -> tuple[list[bytes], bytes | None]:
+        """Return some keys from one on, and where to go on; None at the end."""
+        marks = self.marks
+
+        def scan(reader: Reader) -> tuple[list[bytes], bytes | None]:
+            keys: list[bytes] = []
+            with reader.scan(("seq", "key"), start, end, self.last) as rows:
+                for number, (sequence, key) in enumerate(rows, 1):
+                    if marks[sequence]:
+                        keys.append(key)
+                    if len(keys) == _PAGE or number == _LEAVES:
+                        return keys, key + b"\0"
+            return keys, None
+
+        return read(self._source.storage, scan)
+
+    def __str__(self) -> str:
+        return "what messages had seen"
 
 
 def heads_at(source: Source[Any], count: int) -> Sequence[int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Generic, Protocol
 
@@ -11,27 +10,14 @@ from gossiplog import core
 from gossiplog.core import SignedMessage
 from gossiplog.errors import CorruptLog, UnknownMessage
 from gossiplog.log.blocking import warn_on_event_loop, warning_of_many
-from gossiplog.log.paging import (
-    Bounds,
-    Source,
-    all_messages,
-    bounds,
-    by_author,
-    check_limit,
-    earlier_messages,
-)
-from gossiplog.log.past import Past, heads_at
+from gossiplog.log.paging import Source, bounds, by_author, check_limit
+from gossiplog.log.past import Extent
 from gossiplog.log.payloads import P
-from gossiplog.log.reading import ids_of_sequences, raise_damage, read, rows_of_sequences
-from gossiplog.log.replica import Replica
-from gossiplog.log.walks import child_sequences, ids_of_children, walk_back, walk_forward
+from gossiplog.log.reading import read
+from gossiplog.log.walks import child_sequences, ids_of_children, walk_forward
 from gossiplog.message import key_asked_for, key_of
-from gossiplog.reprs import counted
 from gossiplog.storage.base import Reader
 
-_PAGE = 256
-# Leaves that are looked through in one read.
-_LEAVES = 4096
 # Link records that are read on an event loop without a warning: some ten milliseconds.
 _FEW_RECORDS = 4096
 
@@ -62,16 +48,10 @@ class LogView(Generic[P]):
         ['one', 'two']
     """
 
-    def __init__(self, log: _Whole, replica: Replica, source: Source[P], extent: Past | int) -> None:
+    def __init__(self, log: _Whole, source: Source[P], extent: Extent[P]) -> None:
         self._log = log
-        self._replica = replica
         self._source = source
         self._extent = extent
-
-    @property
-    def _last(self) -> int:
-        """The largest sequence that a message of the view can have."""
-        return self._extent if isinstance(self._extent, int) else self._extent.last
 
     def get(self, id: str) -> SignedMessage[P]:
         """Return the message with an id.
@@ -107,10 +87,7 @@ class LogView(Generic[P]):
         key = key_asked_for(id)
         if key is None or id not in self._log:
             return False
-        return self._is_in(read(self._source.storage, lambda reader: self._sequence(reader, key)))
-
-    def _is_in(self, sequence: int) -> bool:
-        return sequence <= self._extent if isinstance(self._extent, int) else sequence in self._extent
+        return read(self._source.storage, lambda reader: self._sequence(reader, key)) in self._extent
 
     def _sequence(self, reader: Reader, key: bytes) -> int:
         """Return the sequence of a message that is in the log."""
@@ -129,11 +106,7 @@ class LogView(Generic[P]):
     def __len__(self) -> int:
         """Return how many messages there are."""
         self._warn_of_marks("len() of a LogView", "await view.count()")
-        return self._count
-
-    @property
-    def _count(self) -> int:
-        return self._extent if isinstance(self._extent, int) else self._extent.count
+        return self._extent.count
 
     def __bool__(self) -> bool:
         """Return True, also for an empty view."""
@@ -173,7 +146,7 @@ class LogView(Generic[P]):
         between = bounds(after, before)
         if not reverse:
             self._warn_of_marks("LogView.messages", "async for message in view.messages(...)")
-        found = self._arrived(between, reverse) if isinstance(self._extent, int) else self._seen(between, reverse)
+        found = self._extent.messages(between, reverse)
         return islice(by(self._many(found, "messages")), limit)
 
     def _many(self, messages: Iterator[SignedMessage[P]], name: str) -> Iterator[SignedMessage[P]]:
@@ -181,65 +154,8 @@ class LogView(Generic[P]):
 
     def _warn_of_marks(self, call: str, instead: str) -> None:
         """Warn where the link records of many messages are about to be read on an event loop."""
-        extent = self._extent
-        waits = isinstance(extent, Past) and not extent.is_marked and extent.last > _FEW_RECORDS
-        if waits and self._source.storage.argument:
+        if self._extent.unread > _FEW_RECORDS and self._source.storage.argument:
             warn_on_event_loop(call, f"`{instead}` of `view = await log.at(...)`", stacklevel=4)
-
-    def _arrived(self, between: Bounds, reverse: bool) -> Iterator[SignedMessage[P]]:
-        if between == (None, None):
-            return all_messages(self._source, reverse, self._last)
-        return earlier_messages(self._source, between, reverse, self._last)
-
-    def _seen(self, between: Bounds, reverse: bool) -> Iterator[SignedMessage[P]]:
-        if reverse:
-            yield from self._seen_back(*between)
-            return
-        taken = 0
-        for keys in self._keys(between):
-            yield from self._source.payloads.all_typed(self._replica.messages(keys))
-            taken += len(keys)
-        if between == (None, None) and taken != self._count:
-            text = f"{counted(self._count, 'message')} were seen, but leaves are there for {taken:,}"
-            raise_damage(self._source.storage, CorruptLog([text]))
-
-    def _seen_back(self, after: bytes | None, before: bytes | None) -> Iterator[SignedMessage[P]]:
-        for message in walk_back(self._source, self._head_keys):
-            if after is not None and message.key <= after:
-                return
-            if before is None or message.key < before:
-                yield message
-
-    def _keys(self, between: Bounds) -> Iterator[list[bytes]]:
-        """Yield the keys, ascending and in pages, of the messages of a range, where the view is of messages."""
-        after, before = between
-        if not self._last:
-            return
-        # None is larger than the largest head.
-        top = max(self._head_keys) + b"\0"
-        end = top if before is None else min(before, top)
-        start: bytes | None = b"" if after is None else after + b"\0"
-        while start is not None and start < end:
-            keys, start = self._scan(start, end)
-            if keys:
-                yield keys
-
-    def _scan(self, start: bytes, end: bytes) -> tuple[list[bytes], bytes | None]:
-        """Return some keys of the view from one on, and where to go on; None at the end."""
-        assert isinstance(self._extent, Past)
-        marks = self._extent.marks
-
-        def scan(reader: Reader) -> tuple[list[bytes], bytes | None]:
-            keys: list[bytes] = []
-            with reader.scan(("seq", "key"), start, end, self._last) as rows:
-                for number, (sequence, key) in enumerate(rows, 1):
-                    if marks[sequence]:
-                        keys.append(key)
-                    if len(keys) == _PAGE or number == _LEAVES:
-                        return keys, key + b"\0"
-            return keys, None
-
-        return read(self._source.storage, scan)
 
     def count(self, *, after: str | None = None, before: str | None = None) -> int:
         """Return how many messages have ids in a range. None of them is read.
@@ -254,11 +170,8 @@ class LogView(Generic[P]):
         between = bounds(after, before)
         self._warn_of_marks("LogView.count", "await view.count(...)")
         if between == (None, None):
-            return self._count
-        if isinstance(self._extent, int):
-            last = self._extent
-            return read(self._source.storage, lambda reader: reader.number(*between, last))
-        return sum(map(len, self._keys(between)))
+            return self._extent.count
+        return self._extent.number(between)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -267,22 +180,12 @@ class LogView(Generic[P]):
         Of a view of messages they are these, without those that are ancestors of others. For one of a cursor, the link
         records of the messages before it or of those after it are read, whichever are fewer.
         """
-        return tuple(map(core.encode_id, self._head_keys))
-
-    @cached_property
-    def _head_keys(self) -> Collection[bytes]:
-        extent = self._extent
-        sequences = heads_at(self._source, extent) if isinstance(extent, int) else extent.heads
-
-        def ids(reader: Reader) -> tuple[str, ...]:
-            return ids_of_sequences(reader, self._source.topic, rows_of_sequences(reader, sequences))
-
-        return [key_of(id) for id in read(self._source.storage, ids)]
+        return tuple(map(core.encode_id, self._extent.head_keys))
 
     @property
     def clock(self) -> int:
         """1 + the largest clock of a message, 1 in an empty view: that of a message which follows all heads."""
-        return 1 + max((core.decode_clock(key)[0] for key in self._head_keys), default=0)
+        return 1 + max((core.decode_clock(key)[0] for key in self._extent.head_keys), default=0)
 
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Return whether one message is a proper ancestor of another.
@@ -326,8 +229,8 @@ class LogView(Generic[P]):
         key = self._check(id)
         sequence = read(self._source.storage, lambda reader: self._sequence(reader, key))
         self._warn_of_marks("LogView.descendants", "async for message in view.descendants(...)")
-        is_in = None if isinstance(self._extent, int) else self._extent.marks.__getitem__
-        return self._many(walk_forward(self._source, key, sequence, self._last, is_in), "descendants")
+        found = walk_forward(self._source, key, sequence, self._extent.last, self._extent.is_in)
+        return self._many(found, "descendants")
 
     def children(self, id: str, *, limit: int | None = None) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages of the view that name this one as a parent.
@@ -351,9 +254,8 @@ class LogView(Generic[P]):
             return child_sequences(reader, source, key, self._sequence(reader, key))
 
         # Not within the reads: where nothing is marked, each child is a search that reads by itself.
-        children = [*islice(filter(self._is_in, read(storage, sequences)), limit)]
+        children = [*islice(filter(self._extent.__contains__, read(storage, sequences)), limit)]
         return read(storage, lambda reader: ids_of_children(reader, source, id, children))
 
     def __repr__(self) -> str:
-        of = f"the first {self._extent:,} messages" if isinstance(self._extent, int) else "what messages had seen"
-        return f"<LogView of {of} in {self._log!r}>"
+        return f"<LogView of {self._extent} in {self._log!r}>"
