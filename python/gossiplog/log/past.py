@@ -14,7 +14,7 @@ from gossiplog.log.paging import Bounds, Source, all_messages, earlier_messages
 from gossiplog.log.payloads import P
 from gossiplog.log.reading import ids_of_sequences, raise_damage, read, rows_of_sequences
 from gossiplog.log.replica import Replica
-from gossiplog.log.walks import walk_back
+from gossiplog.log.walks import ReadAhead, walk_back
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
 from gossiplog.storage.base import Reader
@@ -200,11 +200,11 @@ class Past(Extent[P]):
         for sequence in self._sequences:
             marks[sequence] = 1
         at = self.last + 1
-        size = 1
+        ahead = ReadAhead(_WINDOW, _USED_ONE_IN)
         while (at := marks.rfind(1, 0, at)) > 0:
-            window = range(max(at - size + 1, 1), at + 1)
-            used = read(self._source.storage, partial(self._mark, marks=marks, window=window))
-            size = min(size * 2, _WINDOW) if used * _USED_ONE_IN >= len(window) else max(size // 2, 1)
+            window = range(max(at - ahead.next() + 1, 1), at + 1)
+            # The first of them is marked.
+            ahead.use(read(self._source.storage, partial(self._mark, marks=marks, window=window)) - 1)
             at = window.start
         return marks
 

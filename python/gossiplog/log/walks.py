@@ -41,23 +41,30 @@ _Numbered: TypeAlias = tuple[bytes, int]
 """The key and the sequence of a message."""
 
 
-class _Window:
-    """How much is read ahead: twice as much each time while it is used, half as much where it is not."""
+class ReadAhead:
+    """How much is read ahead: twice as much each time while it is used, half as much where it is not.
 
-    def __init__(self) -> None:
+    Args:
+        most: to be read together.
+        used_one_in: of what was read, one in so many that is used is enough to read more together.
+    """
+
+    def __init__(self, most: int, used_one_in: int) -> None:
+        self._most = most
+        self._used_one_in = used_one_in
         self._size = 1
         self._read = 0
         self._used = 0
 
-    def use(self) -> None:
-        """Count one that was read and is handed out."""
-        self._used += 1
+    def use(self, number: int = 1) -> None:
+        """Count what was read and is used, beside the first."""
+        self._used += number
 
     def next(self) -> int:
         """Return how many to read now."""
         if self._read:
-            is_useful = self._used * _USED_ONE_IN >= self._read
-            self._size = min(self._size * 2, _PAGE) if is_useful else max(self._size // 2, 1)
+            is_useful = self._used * self._used_one_in >= self._read
+            self._size = min(self._size * 2, self._most) if is_useful else max(self._size // 2, 1)
         # The first of them is asked for.
         self._read, self._used = self._size, 1
         return self._size
@@ -80,15 +87,15 @@ def walk_back(source: Source[P], keys: Iterable[bytes]) -> Iterator[SignedMessag
     heap = [key.translate(_INVERTED) for key in pending]
     heapify(heap)
     ahead: dict[bytes, SignedMessage] = {}
-    window = _Window()
+    read_ahead = ReadAhead(_PAGE, _USED_ONE_IN)
     while heap:
         key = heappop(heap).translate(_INVERTED)
         if key in ahead:
-            window.use()
+            read_ahead.use()
         else:
             others = [other.translate(_INVERTED) for other in nsmallest(_TOGETHER, heap)] if len(heap) >= _WIDE else []
             wanted = [key, *(other for other in others if other not in ahead)]
-            size = 0 if others else window.next()
+            size = 0 if others else read_ahead.next()
             found = read(source.storage, partial(_down, source=source, keys=wanted, size=size))
             ahead = {known: message for known, message in ahead.items() if known in pending} | found
         message = ahead.pop(key)
@@ -158,7 +165,7 @@ class _Children:
         self._source = source
         self._is_in = is_in
         self._known: dict[int, list[_Numbered]] = {}
-        self._window = _Window()
+        self._ahead = ReadAhead(_PAGE, _USED_ONE_IN)
         # Those read already: some that the walk is yet to come to, as far as they have a page's bytes.
         self._messages: dict[bytes, SignedMessage] = {}
         self._bytes = 0
@@ -184,12 +191,12 @@ class _Children:
         """
         key, sequence = parent
         if sequence in self._known:
-            self._window.use()
+            self._ahead.use()
         else:
             if len(following) >= _WIDE:
                 parents = sorted({sequence, *(other for _, other in nsmallest(_TOGETHER, following))})
             else:
-                parents = [*range(sequence, max(sequence, min(sequence + self._window.next() - 1, self._indexed)) + 1)]
+                parents = [*range(sequence, max(sequence, min(sequence + self._ahead.next() - 1, self._indexed)) + 1)]
             read(self._source.storage, lambda reader: self._read_children(reader, parents))
         late = [child for child in self._late.get(key, ()) if self._is_in is None or self._is_in(child[1])]
         return [*self._known.pop(sequence), *late]
