@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gossiplog
-from gossiplog import ApplyTransaction, MemoryStorage, SignedMessage
+from gossiplog import ApplyTransaction, MemoryStorage, SignedMessage, core
 from gossiplog.errors import DecodeError, UnknownMessage
+from gossiplog.log import reading
+from gossiplog.storage.base import Reader
 from tests.log.histories import SIGNERS, History, arrivals, histories, signed
 from tests.places import Place
 from tests.strategies import TOPIC, repeatable
@@ -88,3 +91,52 @@ def test_messages_that_are_not_there(place: Place) -> None:
         with gossiplog.open(place.location, TOPIC, signer=SIGNERS[0], apply=apply) as log:
             log.append("new")
     assert raised == [UnknownMessage, UnknownMessage, DecodeError] * 4
+
+
+def test_messages_that_are_asked_about_again_are_not_read_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's twenty large ones cost each later message a second, as each question read all of them."""
+    first = signed([], "first")
+    concurrent = [signed([first.id], {"n": number}, number % 3) for number in range(20)]
+    with gossiplog.open(place.location, TOPIC) as log:
+        log.insert_many([first, *concurrent[:10]])
+    read: list[bytes] = []
+
+    read_values = reading.read_values
+
+    def recorded(reader: Reader, keys: Sequence[bytes], count: int, limit: int | None = None) -> dict[bytes, bytes]:
+        read.extend(keys)
+        return read_values(reader, keys, count, limit)
+
+    application = Application()
+    with gossiplog.open(place.location, TOPIC, apply=application.apply) as log:
+        monkeypatch.setattr(reading, "read_values", recorded)
+        for message in concurrent[10:]:
+            log.insert(message)
+    assert application.answers == {(first.id, message.id) for message in concurrent}
+    assert len(read) == len({*read})
+    assert {*read} <= {message.key for message in (first, *concurrent[:10])}
+
+
+def test_one_search_answers_for_messages_of_one_clock(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = signed([], "first")
+    concurrent = [signed([first.id], {"n": number}) for number in range(20)]
+    last = signed([message.id for message in concurrent[:10]], "last")
+    clocks: list[int] = []
+    search = core.frontier
+
+    def counted(sequence: int, clock: int, links: Any) -> list[int]:
+        clocks.append(clock)
+        return search(sequence, clock, links)
+
+    monkeypatch.setattr(core, "frontier", counted)
+    application = Application()
+    with gossiplog.open(place.location, TOPIC, apply=application.apply) as log:
+        log.insert_many([first, *concurrent])
+        # None but the first can be before those of clock 2, and none of them is asked about.
+        assert clocks == [1] * 20
+        log.insert(last)
+    assert application.answers == {
+        *((first.id, message.id) for message in (*concurrent, last)),
+        *((message.id, last.id) for message in concurrent[:10]),
+    }
+    assert sorted(clocks[20:]) == [1, 2]

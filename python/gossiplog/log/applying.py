@@ -37,10 +37,10 @@ from gossiplog.errors import (
     StorageError,
 )
 from gossiplog.log import encodings
-from gossiplog.log.application_ancestry import ApplicationAncestry
+from gossiplog.log.application_ancestry import ApplicationAncestry, KnownMessages
 from gossiplog.log.callbacks import check_runs
 from gossiplog.log.payloads import P, Payloads
-from gossiplog.log.reading import read, read_arrivals, read_message, write
+from gossiplog.log.reading import CheckedSequences, read, read_arrivals, read_message, write
 from gossiplog.message import SignedMessage
 from gossiplog.reprs import counted, error_text
 from gossiplog.storage import Storage
@@ -142,13 +142,22 @@ class Applier:
     Args:
         application: None has nothing run.
         payloads: of the log, whose type messages' payloads are read by.
+        sequences: of messages of the log that were held against their values.
     """
 
-    def __init__(self, storage: Storage, topic: str, application: Application | None, payloads: Payloads[Any]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        topic: str,
+        application: Application | None,
+        payloads: Payloads[Any],
+        sequences: CheckedSequences,
+    ) -> None:
         self._storage = storage
         self._topic = topic
         self._application = application
         self._payloads = payloads
+        self._known = KnownMessages(sequences)
 
     @property
     def is_given(self) -> bool:
@@ -377,7 +386,7 @@ class Applier:
     def _set_up(self, transaction: Transaction, planned: Mapping[bytes, bytes], plan: core.WritePlan | None) -> None:
         """Let a transaction answer what an application asks of messages."""
         transaction.set_content_ids(planned, partial(self._content_id, transaction))
-        transaction.set_ancestry(ApplicationAncestry(transaction, plan).is_ancestor)
+        transaction.set_ancestry(ApplicationAncestry(transaction, plan, self._known).is_ancestor)
 
     def _content_id(self, transaction: Transaction, key: bytes) -> str | None:
         # As the message says: a stored row may have rotted.

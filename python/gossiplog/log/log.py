@@ -115,7 +115,7 @@ class Log(Generic[P]):
         storage, topic = self._storage, self.topic
         self._states = States(storage, topic)
         self._notifier = CommitNotifier(storage, topic, self._states.position, self._payloads)
-        self._applier = Applier(storage, topic, self._application, self._payloads)
+        self._applier = Applier(storage, topic, self._application, self._payloads, self._states.sequences)
         self._writer = Writer(storage, self._states, topic, self._applier, self._notifier.committed)
         self._source = Source(storage, topic, self._states, self._payloads)
         self._replica = Replica(storage, self._states, topic, self._payloads, self._writer, self._notifier)

@@ -345,7 +345,7 @@ def _new_log(path: Path, topic: str) -> Iterator[Replica]:
         states = States(storage, topic)
         payloads: Payloads[Any] = Payloads()
         notifier = CommitNotifier(storage, topic, states.position, payloads)
-        applier = Applier(storage, topic, None, payloads)
+        applier = Applier(storage, topic, None, payloads, states.sequences)
         writer = Writer(storage, states, topic, applier, notifier.committed)
         yield Replica(storage, states, topic, payloads, writer, notifier)
     finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gossiplog import core
 from gossiplog.message import SignedMessage
 from gossiplog.storage.base import ApplyTransaction
 from gossiplog.types.objects import (
@@ -87,9 +88,10 @@ class Set(Object):
         element = value_text(operation[actions[0]], MAX_KEY_BYTES)
         if element is None:
             return
-        rows = execute(
-            transaction, f"SELECT id FROM {self.table} WHERE key = ? AND element = ?", key, element
-        ).fetchall()
+        # Ids begin with the clock, which is lower of what the message follows. One search answers for those of a clock.
+        clock = core.encode_id(core.encode_clock(message.clock).ljust(core.KEY_LENGTH, b"\0"))
+        sql = f"SELECT id FROM {self.table} WHERE key = ? AND element = ? AND id < ? ORDER BY id"
+        rows = execute(transaction, sql, key, element, clock).fetchall()
         for (id,) in rows:
             # An add stands for those that it follows: who has seen it has seen them.
             if transaction.is_ancestor(id, message.id):
