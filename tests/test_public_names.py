@@ -15,17 +15,11 @@ import pytest
 
 import gossiplog
 from gossiplog import core, errors, lowlevel
+from tests.api.kinds import LOW_LEVEL, MADE_BY_USERS
 
 PUBLIC = {*gossiplog.__all__, *core.__all__, *lowlevel.__all__} | {
     name for name in vars(errors) if not name.startswith("_")
 }
-# What users make themselves: other classes are returned, so that their constructors are nobody's business.
-MADE_BY_USERS = {
-    *("Access", "AsyncLog", "BroadcastConfig", "GossipConfig", "Hub", "Limits", "MemoryStorage", "Peer", "Signer"),
-    *("SQLiteStorage", "SyncServerConfig", "TLS", "Token"),
-}
-# Its methods are for logs alone: `gossiplog.storage.base` says what a back end has to do.
-LOW_LEVEL = {"MemoryStorage", "SQLiteStorage", "Storage"}
 CLASSES = sorted(name for name in gossiplog.__all__ if inspect.isclass(getattr(gossiplog, name)))
 FUNCTIONS = sorted(name for name in gossiplog.__all__ if inspect.isfunction(getattr(gossiplog, name)))
 
@@ -98,3 +92,34 @@ def test_what_classes_take_and_return(name: str) -> None:
 def test_what_functions_take_and_return(name: str) -> None:
     function = getattr(gossiplog, name)
     assert strangers(function, importlib.import_module(function.__module__)) == set()
+
+
+def aliased(name: str, module: ModuleType = gossiplog) -> tuple[ast.expr, ModuleType] | None:
+    """What a name stands for, and the module that says so; None if it is no alias of types."""
+    if not str(module.__file__).endswith(".py"):
+        return None
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=found), annotation=ast.Name(id="TypeAlias"), value=value):
+                if found == name and value is not None:
+                    return value, module
+    source = own_names(module).get(name)
+    return None if source in (None, module.__name__) else aliased(name, importlib.import_module(source))
+
+
+ALIASES = sorted(name for name in gossiplog.__all__ if aliased(name) is not None)
+
+
+def test_the_aliases_are_found() -> None:
+    assert {"Address", "Apply", "Event", "Location", "Progress", "RouterName", "Tokens"} <= {*ALIASES, *CLASSES}
+    assert {"Event", "Location", "Progress"} <= {*ALIASES}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_what_aliases_stand_for(name: str) -> None:
+    found = aliased(name)
+    assert found is not None
+    value, module = found
+    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in own_names(module)}
+    unknown = {each for each in names if not isinstance(getattr(module, each, None), typing.TypeVar)}
+    assert unknown - PUBLIC == set()

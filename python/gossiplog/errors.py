@@ -413,7 +413,7 @@ class CorruptLog(StorageError):
     _advice = "; `gossiplog repair {} --from SOURCE` repairs it from a replica, `gossiplog doctor {}` says more"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None, run: str = "") -> None:
-        self.run = run
+        self.run: str = run
         self.advice: str = self._advice.replace("{}", "LOG") if advice is None else advice
         self._may_locate = advice is None
         self._shown = f"{self._subject} {self._state}: {listed(problems, 5, separator='; ')}"

@@ -9,6 +9,7 @@ how; those of `gossiplog` stay.
 - what `Access` decides of a request, which is in its scope under SCOPE_KEY: Decision, which is Allowed or Denied
 - what `serve` may be given beside its settings: Listener, a socket that it listens on, and RateLimitedLog, where it
   counts and logs
+- PostgresURL: a URL of a log in Postgres that was read, which `Location` takes as it takes the text
 
 `gossiplog.core` has values, ids, messages and trees, and `gossiplog.protocol` the protocols as machines without I/O.
 """
@@ -23,6 +24,7 @@ from gossiplog.net.http.listener import Listener
 from gossiplog.net.peer import driver_of
 from gossiplog.net.rate_limited_log import RateLimitedLog
 from gossiplog.net.replicator.driver import Driver
+from gossiplog.storage.postgres.url import PostgresURL
 
 __all__ = [
     "SCOPE_KEY",
@@ -31,6 +33,7 @@ __all__ = [
     "Denied",
     "Driver",
     "Listener",
+    "PostgresURL",
     "RateLimitedLog",
     "Replica",
     "Snapshot",

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 
 import gossiplog
+from gossiplog.log import blocking
 
 PREAMBLE = """\
 import anyio
@@ -31,8 +32,10 @@ def failures(name: str, example: str, folder: Path) -> str:
         names = {"anyio": anyio, "gossiplog": gossiplog, "alice": alice, "log": log}
         test = doctest.DocTestParser().get_doctest(example, names, name, f"the example of {name}", 0)
         with warnings.catch_warnings():
-            # A shell shows them; here they would be errors. What is written to databases is closed with the process.
-            warnings.simplefilter("ignore", gossiplog.BlockingCallWarning)
+            # What holds up an event loop is no example, also where another has been warned of the same call.
+            warnings.simplefilter("error", gossiplog.BlockingCallWarning)
+            blocking._warned.clear()
+            # A shell shows it; here it would be an error. What is written to databases is closed with the process.
             warnings.simplefilter("ignore", ResourceWarning)
             runner.run(test, out=said.write, clear_globs=True)
             names.clear()

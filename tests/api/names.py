@@ -12,35 +12,11 @@ from typing import Any
 
 import griffe
 
+from tests.api.kinds import LOW_LEVEL, MADE_BY_USERS
+
 SOURCES = Path(__file__).parent.parent.parent / "python"
 MODULES = ("gossiplog", "gossiplog.types", "gossiplog.errors", "gossiplog.lowlevel")
 """The modules whose names have a page each. A name stands in the first that has it."""
-MADE_BY_USERS = frozenset(
-    {
-        *("Access", "AsyncLog", "BroadcastConfig", "GossipConfig", "Hub", "Limits", "MemoryStorage", "Peer", "Signer"),
-        *("SQLiteStorage", "SyncServerConfig", "TLS", "Token"),
-        *(
-            "CID",
-            "Node",
-            "Counter",
-            "List",
-            "Map",
-            "Objects",
-            "Register",
-            "Set",
-            "Driver",
-            "Listener",
-            "RateLimitedLog",
-        ),
-    }
-)
-"""Classes whose constructors programs call. Others are returned, so that their constructors are nobody's business."""
-LOW_LEVEL = frozenset(
-    {"MemoryStorage", "SQLiteStorage", "Storage"} | {"Driver", "Listener", "RateLimitedLog", "Replica", "Snapshot"}
-)
-"""Classes whose methods are for the package: `gossiplog.storage.base`, for one, says what a back end has to do."""
-
-
 # Methods of Python's own, whose meaning is Python's.
 _UNSAID = frozenset(
     f"__{name}__"
@@ -148,8 +124,8 @@ def entry(name: str) -> Entry:
             return _class(name, short, item)
         case griffe.Function():
             # What opens a log for coroutines takes what opens one.
-            twins = [found("gossiplog.open")] if name == "open_async" else []
-            return _function(short, "function", item, [item, *twins])
+            blocking = [found("gossiplog.open")] if name == "open_async" else []
+            return _function(short, "function", item, [item, *blocking])
         case griffe.Attribute():
             value = str(item.value)
             # An alias that its module has as text.
@@ -331,7 +307,13 @@ def _signature(name: str, function: griffe.Function) -> str:
 def _default(value: object, owner: griffe.Object) -> str:
     """Return a default as readers know it: the value of a constant, and no long expression."""
     text = str(value)
-    if re.fullmatch(r"_?[A-Z][A-Z_]+", text) and text in owner.module.members:
+    match = re.fullmatch(r"(\w+)\.([A-Z][A-Z_]+)", text)
+    source = owner.module.members.get(match[1]) if match else None
+    if match and isinstance(source, griffe.Alias) and source.target_path.startswith("gossiplog."):
+        constant = found(f"{source.target_path}.{match[2]}")
+        assert isinstance(constant, griffe.Attribute)
+        text = str(constant.value)
+    elif re.fullmatch(r"_?[A-Z][A-Z_]+", text) and text in owner.module.members:
         item = owner.module.members[text]
         constant = found(item.target_path) if isinstance(item, griffe.Alias) else item
         assert isinstance(constant, griffe.Attribute)

@@ -51,6 +51,12 @@ def test_everything_is_described(pages: ModuleType) -> None:
     assert wrong == []
 
 
+def test_attributes_have_types(pages: ModuleType) -> None:
+    """A payload may be anything; of no other attribute do the sources leave a reader to guess."""
+    lines = pages.SIGNATURES.read_text(encoding="utf-8").splitlines()
+    assert [line.split()[1] for line in lines if line.endswith(": Any")] == ["gossiplog.SignedMessage.raw_payload:"]
+
+
 @pytest.mark.slow
 def test_the_index_has_every_name(pages: ModuleType) -> None:
     listed = {name for _, names in pages.groups() for name in names}

@@ -36,7 +36,7 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
         >>> async def main():
         ...     async with gossiplog.Peer(log) as peer:
         ...         events = peer.events()
-        ...         message = log.append("one")
+        ...         message = await gossiplog.AsyncLog(log).append("one")
         ...         async for event in events:
         ...             if isinstance(event, gossiplog.Committed):
         ...                 print(event.inserted, "message")

@@ -542,7 +542,7 @@ Examples:
     ...                 print(inserted, "message")
     ...     async with gossiplog.Peer(log, on_event=on_event) as peer:
     ...         events = peer.events()
-    ...         log.append("one")
+    ...         message = await gossiplog.AsyncLog(log).append("one")
     ...         async for event in events:
     ...             if isinstance(event, gossiplog.Committed):
     ...                 break

@@ -160,7 +160,7 @@ class Peer(HostService):
         bootstrap = check_texts("bootstrap", bootstrap, _ADDRESS, check_address)
         announce = check_texts("announce", announce, _ADDRESS, check_address)
         allow_peers = check_texts("allow_peers", allow_peers, "12D3KooW…", check_peer_id)
-        self.log = log
+        self.log: Log[Any] = log
         self._open_host = partial(
             open_host,
             identity=identity_seed(identity),

@@ -62,6 +62,8 @@ class AsyncLog(AsyncReading[Log[P], P]):
         1 {'text': 'The kettle is on.'} True
     """
 
+    blocking: Log[P]
+
     def __init__(self, log: Log[P]) -> None:
         if not isinstance(log, Log):
             raise TypeError(f"log is {log!r}: expected a gossiplog.Log; gossiplog.open_async opens one by its path")

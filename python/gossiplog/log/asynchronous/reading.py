@@ -30,7 +30,7 @@ class AsyncReading(Generic[_Blocking, P]):
     """
 
     def __init__(self, blocking: _Blocking) -> None:
-        self.blocking = blocking
+        self.blocking: _Blocking = blocking
 
     async def get(self, id: str) -> SignedMessage[P]:
         """Return the message with an id."""

@@ -21,6 +21,8 @@ class AsyncLogView(AsyncReading[LogView[P], P]):
         ['one']
     """
 
+    blocking: LogView[P]
+
     async def children(self, id: str, *, limit: int | None = None) -> tuple[str, ...]:
         """Return the ids, ascending, of the messages of the view that name this one as a parent.
 

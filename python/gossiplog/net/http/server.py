@@ -35,10 +35,10 @@ async def serve(
     listener: Listener | None = None,
     task_status: TaskStatus[Address] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve an application until it is cancelled, then end within `GRACE_SECONDS` and a second.
+    """Serve an application until it is cancelled, then end within two seconds.
 
     It is to be started in a task group: `address = await tasks.start(serve, app)`. The application gets no lifespan.
-    Its scopes have what the server counted under SERVER_KEY.
+    Its scopes have what the server counted under "gossiplog.server".
 
     Args:
         app: an ASGI application.
@@ -51,7 +51,7 @@ async def serve(
         trusted_proxies: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
         limited_log: counts and logs failed attempts of clients, and limits that they exceed; None makes its
             own. Servers may share it.
-        listener: bound to the address already (see `bind`), in place of `host` and `port`.
+        listener: bound to the address already, in place of `host` and `port`.
         task_status: gets the address once it listens.
 
     Raises:

@@ -123,11 +123,11 @@ class Driver(Service):
     ) -> None:
         super().__init__()
         self.replica: Replica = replica_of(log)
-        self.protocols = Protocols(log.topic)
-        self.peers_changed = Signal()
+        self.protocols: Protocols = Protocols(log.topic)
+        self.peers_changed: Signal = Signal()
         self._sync_server = sync_server or SyncServerConfig()
         self._push_timeout = push_timeout
-        self.telemetry = Telemetry(on_event, self.replica.argument)
+        self.telemetry: Telemetry = Telemetry(on_event, self.replica.argument)
         self._workers = WorkerPool()
         self._feed = ChangeFeed(
             self.replica, self._workers, self.telemetry, self._report, lambda: bool(self._peers), on_message, validator
@@ -140,7 +140,7 @@ class Driver(Service):
         self._sessions: dict[int, PeerSession] = {}
         self._peers: dict[int, PeerSession] = {}
         self._by_connection: dict[Connection | None, int] = {}
-        self.refusals = Refusals(
+        self.refusals: Refusals = Refusals(
             self.replica, self._workers, self.telemetry, self.protocols.refusals, self._sessions, rebase_command
         )
         self._inserts = InsertQueue(
@@ -153,7 +153,7 @@ class Driver(Service):
             is_read=lambda: len(self._peers) > 1,
             note=lambda peers, outcome: self.refusals.note([_number(peer) for peer in peers], outcome),
         )
-        self.defects = Defects(self.telemetry, self._sessions)
+        self.defects: Defects = Defects(self.telemetry, self._sessions)
         self._mesh = MeshPeers(gossip_streams, topics_of, self.protocols.topic, self.telemetry, self.defects)
         self._pushes = Pushes(
             self.replica,

@@ -58,6 +58,12 @@ class PostgresURL:
     Attributes:
         parameters: libpq's, by name, with the secrets among them.
         schema: that holds the log's tables.
+
+    Examples:
+        >>> from gossiplog.lowlevel import PostgresURL
+        >>> url = PostgresURL.parse("postgresql://me:secret@db.example.org/notes?schema=chat")
+        >>> url.place, url.schema
+        ('postgresql://me@db.example.org/notes?schema=chat', 'chat')
     """
 
     parameters: tuple[tuple[str, str], ...]
@@ -69,6 +75,9 @@ class PostgresURL:
     @classmethod
     def parse(cls, url: str) -> PostgresURL:
         """Read a URL.
+
+        Args:
+            url: with the schema as a parameter of its own.
 
         Raises:
             StorageError: it is none of Postgres. The message repeats nothing that may be part of a password.
