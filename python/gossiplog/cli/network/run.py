@@ -299,7 +299,7 @@ def _table(found: dict[str, Any]) -> Table:
         "roots": "one on all peers" if len(found["roots"]) == 1 else f"{len(found['roots']):,} different",
         "converged": f"after {found['seconds_to_converge']:.1f} s" if found["converged"] else "not yet",
         "connections": f"{connections['least']} to {connections['most']} a peer, {connections['median']} in the middle",
-        "syncs": f"{found['syncs']:,}",
+        "syncs": f"{found['syncs']:,}" if found["syncs"] else "none were needed",
     }
     if (connected := found.get("seconds_to_connect")) is not None:
         rows["connected"] = f"each peer to {_SEVERAL} others or more, after {connected:.1f} s"
