@@ -139,7 +139,7 @@ def test_what_is_refused_comes_before_what_descends_from_it(log: Log, sign: Call
 
 def test_what_a_log_could_not_take_is_left_for_later() -> None:
     deliveries = [Delivery("a", bytes(20), b"x"), Delivery("b", bytes(20), b"y")]
-    assert report_failure(deliveries) == [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
+    assert report_failure(deliveries) == [Judged(delivery, Verdict.UNSTORED) for delivery in deliveries]
 
 
 def test_a_batch_of_a_sync(log: Log, sign: Callable[..., Pair]) -> None:

@@ -295,7 +295,7 @@ class SyncEnded:
 
     Attributes:
         peer: its source.
-        complete: whether it brought everything that the source has.
+        complete: whether it was read to its end: then the log has everything that the source has, but `refused`.
         inserted: messages that are new to the log.
         refused: how many messages were skipped: those that the local application refuses, and those that descend from
             them.
@@ -307,10 +307,10 @@ class SyncEnded:
     Examples:
         >>> def on_event(event: gossiplog.Event) -> None:
         ...     match event:
-        ...         case gossiplog.SyncEnded(peer=peer, complete=True, inserted=inserted):
-        ...             print(peer, inserted)
+        ...         case gossiplog.SyncEnded(peer=peer, complete=True, refused=0):
+        ...             print(peer, "has nothing that this log lacks")
         >>> on_event(gossiplog.SyncEnded("12D3KooWExample", True, 3, 0, gossiplog.SyncStatistics(), ""))
-        12D3KooWExample 3
+        12D3KooWExample has nothing that this log lacks
         >>> gossiplog.Peer(log, on_event=on_event)
         <Peer ...>
     """

@@ -62,7 +62,7 @@ def report_deliveries(deliveries: Sequence[Delivery], outcome: InsertOutcome) ->
 
 def report_failure(deliveries: Iterable[Delivery]) -> list[Judgement]:
     """Return what the machine is to learn of deliveries that the log could not take: it asks for them later."""
-    return [Judged(delivery, Verdict.REFUSED) for delivery in deliveries]
+    return [Judged(delivery, Verdict.UNSTORED) for delivery in deliveries]
 
 
 def parents_first(reports: Iterable[Judgement]) -> list[Judgement]:

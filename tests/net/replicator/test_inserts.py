@@ -146,7 +146,7 @@ async def test_accepted_gossip_is_stored_at_once(opened: Open, signer: Signer, t
         assert dict(telemetry.counters.inserted) == {"gossip": 1}
     elif isinstance(trouble, StorageError):
         assert is_stored
-        assert reported == [Judged(delivery, Verdict.REFUSED)]
+        assert reported == [Judged(delivery, Verdict.UNSTORED)]
         assert telemetry.counters.errors == {"StorageError": 1}
     else:
         # It is stored on a thread, which meets the defect as well.
@@ -177,11 +177,11 @@ async def test_a_copy_of_an_orphan_is_an_orphan(opened: Open, signer: Signer) ->
     assert telemetry.counters.orphans == 1
 
 
-async def test_what_cannot_be_stored_is_refused(opened: Open, signer: Signer) -> None:
+async def test_what_cannot_be_stored_is_left_to_a_sync(opened: Open, signer: Signer) -> None:
     log = opened()
     (event,), telemetry = await judged(log, [signer.sign(log.topic, 1, [], "a")], fails=True)
     assert isinstance(event, Judged)
-    assert event.verdict is Verdict.REFUSED
+    assert event.verdict is Verdict.UNSTORED
     assert telemetry.counters.errors == {"StorageError": 1}
 
 

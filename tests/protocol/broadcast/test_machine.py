@@ -145,7 +145,9 @@ def test_what_came_by_gossip_is_accepted_and_pushed_but_not_published() -> None:
     assert outs == [GossipAnswered("g", "ticket", GossipAnswer.ACCEPT), SendInsert(("a",), key(1), b"value")]
 
 
-@pytest.mark.parametrize("verdict", [Verdict.DUPLICATE, Verdict.ORPHAN, Verdict.REFUSED, Verdict.INVALID])
+@pytest.mark.parametrize(
+    "verdict", [Verdict.DUPLICATE, Verdict.ORPHAN, Verdict.REFUSED, Verdict.UNSTORED, Verdict.INVALID]
+)
 def test_nothing_else_is_forwarded(verdict: Verdict) -> None:
     """Broadcast, 3."""
     bench = Bench("a", "b", gossiping=["g"])

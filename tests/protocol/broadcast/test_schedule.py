@@ -481,3 +481,19 @@ def test_the_application_is_notified_of_syncs() -> None:
     assert bench.all(SyncAdvanced(1, cost)) == [SyncProgress("a", 1, cost)]
     assert SyncOver("a", True, 1, frozenset(), cost, "") in bench.all(SyncEnded(1, SyncResult.FINISHED, [key(1)], cost))
     assert bench.all(SyncEnded(1, SyncResult.FINISHED)) == []
+
+
+@pytest.mark.parametrize("ticket", [None, "ticket"])
+def test_what_the_log_could_not_store_is_asked_for_until_it_can(ticket: str | None) -> None:
+    """Broadcast, 4: on a full disk, a sync that skipped these messages said that it had brought all."""
+    bench = Bench("a")
+    outs = bench.judged("a", 1, Verdict.UNSTORED, ticket)
+    assert [out.answer for out in outs if isinstance(out, GossipAnswered)] == [GossipAnswer.IGNORE] * bool(ticket)
+    order = only(StartSync, outs)
+    assert (order.peer, order.advertised, order.skip) == ("a", (key(1),), frozenset())
+    outs = bench.all(SyncEnded(order.sync, SyncResult.FAILED, reason="the disk is full"))
+    over = only(SyncOver, outs)
+    assert (over.complete, [*over.refused], over.error) == (False, [], "the disk is full")
+    assert not [out for out in outs if isinstance(out, StartSync)]
+    bench.now = timers(outs)[SyncDue("a")]
+    assert only(StartSync, bench.tell(TimerExpired(SyncDue("a")))).advertised == (key(1),)

@@ -46,7 +46,9 @@ class Verdict(Enum):
     ORPHAN = "orphan"
     """It is valid, and parents of it are missing."""
     REFUSED = "refused"
-    """It is valid, and the local application refuses it; or it could not be judged, because the log failed."""
+    """It is valid, and the local application refuses it."""
+    UNSTORED = "unstored"
+    """It could not be judged, because the log failed."""
     INVALID = "invalid"
     """Every peer refuses it, or its key is not the message's."""
 

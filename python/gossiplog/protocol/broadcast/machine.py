@@ -14,10 +14,11 @@ https://joelgustafson.com/posts/2024-09-30/gossiplog-reliable-causal-broadcast-f
    peer that receives an orphan from us can get its ancestors from us. A router may accept gossip earlier (ours,
    ACCEPTED), once the parents are stored or accepted. So an orphan that came by gossip is requested twice before its
    source is blamed (9).
-4. *Syncs.* An orphan, or an Update with unknown heads, calls for a sync with the peer that sent it: one a peer at a
-   time, `BroadcastConfig.syncs` overall, first come first served. What calls for one while one runs calls for one
-   more at most, after it, and not at all if the log has come to hold everything by then. Peers that gossip reaches
-   mostly hold the same messages, and each would send them (ours): a sync with one of them has
+4. *Syncs.* An orphan, an Update with unknown heads, or (ours) a message that the log could not store, calls for a sync
+   with the peer that sent it: one a peer at a time, `BroadcastConfig.syncs` overall, first come first served. What
+   calls for one while one runs calls for one more at most, after it, and not at all if the log has come to hold
+   everything by then. Peers that gossip reaches mostly hold the same messages, and each would send them (ours): a
+   sync with one of them has
    `BroadcastConfig.overlap` for itself before another starts, or `BroadcastConfig.spacing` if it has ended; of those
    that wait, the one that advertised the most comes first, unless another has waited for a turn (7).
 5. *Abort.* A sync that was aborted and had brought something goes on as soon as its cooldown allows; so does one that
@@ -286,6 +287,10 @@ class Broadcast:
             case Verdict.REFUSED:
                 self._answer(delivery, GossipAnswer.IGNORE)
                 self._skip(delivery.source, delivery.key, now)
+            case Verdict.UNSTORED:
+                # A sync asks for it until the log takes it, and says so as long as it does not.
+                self._answer(delivery, GossipAnswer.IGNORE)
+                self._schedule.request(delivery.source, [delivery.key], now, promised=delivery.ticket is None)
             case Verdict.INVALID:
                 self._answer(delivery, GossipAnswer.REJECT)
                 if delivery.ticket is None:
