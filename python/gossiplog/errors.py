@@ -313,10 +313,16 @@ class NewerSchema(StorageError):
     """The log was written by a newer version of this package.
 
     Examples:
+        >>> import sqlite3
+        >>> log.close()
+        >>> with sqlite3.connect("notes.db") as database:
+        ...     cursor = database.execute("UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
+        ...
         >>> try:
-        ...     notes = gossiplog.open("other.db", "org.example.notes")
+        ...     log = gossiplog.open("notes.db")
         ... except gossiplog.NewerSchema:
-        ...     raise SystemExit("update gossiplog") from None
+        ...     print("update gossiplog")
+        update gossiplog
     """
 
 
@@ -324,10 +330,16 @@ class OlderSchema(StorageError):
     """The log was written by an older version of this package, whose tables are no longer read.
 
     Examples:
+        >>> import sqlite3
+        >>> log.close()
+        >>> with sqlite3.connect("notes.db") as database:
+        ...     cursor = database.execute("UPDATE gossiplog_meta SET value = 1 WHERE name = 'schema'")
+        ...
         >>> try:
-        ...     notes = gossiplog.open("other.db", "org.example.notes")
+        ...     log = gossiplog.open("notes.db")
         ... except gossiplog.OlderSchema:
-        ...     raise SystemExit("read it with an earlier gossiplog") from None
+        ...     print("read it with an earlier gossiplog")
+        read it with an earlier gossiplog
     """
 
 
@@ -464,10 +476,12 @@ class LogWentBack(CorruptLog):
         known: how many this program has seen.
 
     Examples:
+        >>> message = log.append("one")
         >>> try:
-        ...     message = log.append("one")
+        ...     next(log.subscribe(after=5))
         ... except gossiplog.LogWentBack as error:
-        ...     raise SystemExit(f"{error.known - error.found} messages are gone") from error
+        ...     print(error.known - error.found, "messages are gone")
+        4 messages are gone
     """
 
     _state = "has gone back"
@@ -493,9 +507,10 @@ class LogReplaced(CorruptLog):
 
     Examples:
         >>> try:
-        ...     message = log.append("one")
+        ...     raise gossiplog.LogReplaced
         ... except gossiplog.LogReplaced as error:
-        ...     raise SystemExit(f"open the log again: {error}") from error
+        ...     print("open the log again:", error)
+        open the log again: ...
     """
 
     _state = "that was opened is not there any more"
@@ -540,11 +555,14 @@ class NetworkError(GossipLogError):
     An address is none, a limit is reached, or the network was stopped.
 
     Examples:
-        >>> async def sync(client: gossiplog.Client) -> None:
-        ...     try:
-        ...         await client.synced()
-        ...     except gossiplog.NetworkError as error:
-        ...         print("offline:", error)
+        >>> async def main():
+        ...     async with gossiplog.connect(log, "ws://127.0.0.1:1", reconnect=False) as client:
+        ...         try:
+        ...             await client.synced()
+        ...         except gossiplog.NetworkError as error:
+        ...             print("offline:", error)
+        >>> anyio.run(main)
+        offline: ...
     """
 
 
@@ -598,11 +616,11 @@ class StreamRefused(NetworkError):
         cause: as that of `ConnectionLost`: "refused" where the peer does not offer the protocol.
 
     Examples:
-        >>> async def sync(client: gossiplog.Client) -> None:
-        ...     try:
-        ...         await client.synced()
-        ...     except gossiplog.StreamRefused as error:
-        ...         print(error.cause)
+        >>> try:
+        ...     raise gossiplog.StreamRefused("refused", "the peer does not offer the protocol")
+        ... except gossiplog.NetworkError as error:
+        ...     print(error.cause)
+        refused
     """
 
     def __init__(self, cause: Cause, reason: str) -> None:
@@ -614,11 +632,11 @@ class StreamReset(NetworkError):
     """The stream was given up before its end: what was sent may not have arrived, and no more will come.
 
     Examples:
-        >>> async def sync(client: gossiplog.Client) -> None:
-        ...     try:
-        ...         await client.synced()
-        ...     except gossiplog.StreamReset as error:
-        ...         print("given up:", error)
+        >>> try:
+        ...     raise gossiplog.StreamReset("the stream was reset")
+        ... except gossiplog.NetworkError as error:
+        ...     print("given up:", error)
+        given up: the stream was reset
     """
 
 
@@ -633,11 +651,10 @@ class RefusedByPeer(NetworkError):
             log is in no file.
 
     Examples:
-        >>> async def sync(client: gossiplog.Client) -> None:
-        ...     try:
-        ...         await client.synced()
-        ...     except gossiplog.RefusedByPeer as error:
-        ...         print(dict(error.refused), error.command)
+        >>> message = log.append("a slip")
+        >>> error = gossiplog.RefusedByPeer("ws://hub.example.org", [(message.id, "no text")])
+        >>> dict(error.refused) == {message.id: "no text"}, error.command
+        (True, '')
     """
 
     def __init__(self, peer: str, refused: Sequence[tuple[str, str]], more: int = 0, command: str = "") -> None:
@@ -735,8 +752,11 @@ class LossWarning(UserWarning):
 
     Examples:
         >>> import warnings
-        >>> warnings.simplefilter("error", gossiplog.LossWarning)
-        >>> gossiplog.open("notes.db", accept_loss=True).close()
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     gossiplog.open("notes.db", accept_loss=True).close()
+        ...
+        >>> [str(each.message) for each in caught if issubclass(each.category, gossiplog.LossWarning)]
+        []
     """
 
 
@@ -748,7 +768,13 @@ class BlockingCallWarning(RuntimeWarning):
 
     Examples:
         >>> import warnings
-        >>> warnings.simplefilter("error", gossiplog.BlockingCallWarning)
+        >>> async def main():
+        ...     with warnings.catch_warnings(record=True) as caught:
+        ...         warnings.simplefilter("always")
+        ...         log.append("one")
+        ...     print([each.category.__name__ for each in caught])
+        >>> anyio.run(main)
+        ['BlockingCallWarning']
     """
 
 

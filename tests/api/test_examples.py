@@ -21,6 +21,16 @@ def test_there_is_one_for_each_name() -> None:
     assert len(EXAMPLES) >= len(PAGES) - 1
 
 
+def test_each_prints_something() -> None:
+    """What prints nothing shows nothing, and cannot fail."""
+    silent = [
+        name
+        for name, text in EXAMPLES.items()
+        if not any(line and not line.startswith((">>>", "...")) for line in text.splitlines())
+    ]
+    assert silent == []
+
+
 def test_they_begin_as_the_index_says() -> None:
     assert PREAMBLE in {block.text for block in blocks(DOCS / "reference" / "README.md")}
 

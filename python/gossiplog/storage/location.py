@@ -28,8 +28,11 @@ Location: TypeAlias = str | os.PathLike[str] | PostgresURL
 
 Examples:
     >>> from pathlib import Path
-    >>> gossiplog.open(":memory:", "org.example.notes").close()
-    >>> gossiplog.open(Path("other.db"), "org.example.notes").close()
+    >>> for location in (":memory:", Path("other.db")):
+    ...     with gossiplog.open(location, "org.example.notes") as notes:
+    ...         print(len(notes))
+    0
+    0
 """
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.\-]*)://")
