@@ -36,11 +36,19 @@ LONG_SECONDS = 0.5
 """After which a call no longer counts among those that run: it waits for something, which others must not."""
 
 
-async def run_in_thread(call: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
+async def run_in_thread(
+    call: Callable[[*_Arguments], _Result], *arguments: *_Arguments, is_essential: bool = False
+) -> _Result:
     """Call a function on a worker thread, and return its result. If cancelled, abandon the call: its result is dropped.
 
     On asyncio calls beyond `MOST_RUNNING` wait for another to return, or to take `LONG_SECONDS`; cancelled, they do not
-    run.
+    run, unless they are essential.
+
+    Args:
+        call: the function.
+        arguments: of it.
+        is_essential: whether it is to run, as what gives something back is, also if its task is cancelled meanwhile: on
+            trio the caller shields it, which on asyncio holds off the cancellation by scopes alone.
 
     Raises:
         BaseException: what the function raises.
@@ -64,7 +72,7 @@ async def run_in_thread(call: Callable[[*_Arguments], _Result], *arguments: *_Ar
             future.set_exception(error)
 
     def work() -> Callable[[], object]:
-        if future.cancelled():
+        if future.cancelled() and not is_essential:
             return lambda: None
         result: _Result | None = None
         error: BaseException | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import threading
@@ -14,7 +15,7 @@ import anyio.to_thread
 import pytest
 
 import gossiplog
-from gossiplog import AsyncLog, CorruptLog, DecodeError, Log, LogClosed, Signer, StorageError, UnknownMessage
+from gossiplog import AsyncLog, CorruptLog, DecodeError, Log, LogClosed, Signer, StorageError, UnknownMessage, threads
 from tests.places import Place
 
 pytestmark = pytest.mark.anyio
@@ -190,6 +191,36 @@ async def test_closing_goes_on_in_a_cancelled_scope(shared: AsyncLog) -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
         await shared.close()
+    with pytest.raises(LogClosed):
+        len(shared.blocking)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_closing_goes_on_where_asyncio_cancels_its_task_before_a_thread_is_free(
+    shared: AsyncLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for its turn among the calls, and was dropped."""
+    monkeypatch.setattr(threads, "MOST_RUNNING", 1)
+    monkeypatch.setattr(threads, "_pool", type(threads._pool)())
+    release, closed = threading.Event(), threading.Event()
+    close = shared.blocking.close
+
+    def note() -> None:
+        close()
+        closed.set()
+
+    monkeypatch.setattr(shared.blocking, "close", note)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(threads.run_in_thread, release.wait)
+        await anyio.wait_all_tasks_blocked()
+        closing = asyncio.create_task(shared.close())
+        await anyio.wait_all_tasks_blocked()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert not closed.is_set()
+        release.set()
+    assert await anyio.to_thread.run_sync(closed.wait, 60)
     with pytest.raises(LogClosed):
         len(shared.blocking)
 

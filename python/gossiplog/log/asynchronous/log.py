@@ -221,7 +221,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
         task meanwhile, closing goes on on its thread.
         """
         with anyio.CancelScope(shield=True):
-            await run_in_thread(self.blocking.close)
+            await run_in_thread(self.blocking.close, is_essential=True)
 
     async def __aenter__(self) -> Self:
         return self
