@@ -50,23 +50,31 @@ def asyncio_loop() -> asyncio.AbstractEventLoop | None:
     return task.get_loop() if task is not None else None
 
 
-def callback_context() -> Context:
+def callback_context(context: Context | None = None) -> Context:
     """Return a context for callbacks of asyncio's loop in which anyio finds out that it is asyncio's.
 
     Where sniffio is installed it looks for a task, which a callback has not, unless the context says so. Those of
     `anyio.run` do; those of `asyncio.run`, and of servers that are started so, do not.
+
+    Args:
+        context: to be used. By default a copy of the current one.
     """
-    context = copy_context()
+    context = copy_context() if context is None else context
     if async_library is not None:
         context.run(async_library.set, "asyncio")
     return context
 
 
-def loop_call_soon() -> Caller:
-    """Return a function that calls others on the loop that runs now. When that has ended, it does nothing."""
+def loop_call_soon(context: Context | None = None) -> Caller:
+    """Return a function that calls others on the loop that runs now. When that has ended, it does nothing.
+
+    Args:
+        context: that the functions run in on asyncio. By default a copy of the current one, which is kept as long as
+            the returned function is, with all that its variables hold.
+    """
     loop = asyncio_loop()
     if loop is not None:
-        call_soon: Callable[..., object] = partial(loop.call_soon_threadsafe, context=callback_context())
+        call_soon: Callable[..., object] = partial(loop.call_soon_threadsafe, context=callback_context(context))
     else:
         call_soon = cast(_TrioToken, anyio.lowlevel.current_token().native_token).run_sync_soon
 

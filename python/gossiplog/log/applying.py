@@ -21,6 +21,7 @@ The rules of `apply`:
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,6 +159,24 @@ class Applier:
         self._application = application
         self._payloads = payloads
         self._known = KnownMessages(sequences)
+        # Of the thread that runs the application's functions, of which there is one at a time: the one that writes.
+        self._thread: int | None = None
+
+    def check_thread(self) -> None:
+        """Refuse to write where `apply` or `setup` calls: another thread would wait for the transaction of this one.
+
+        Raises:
+            StorageError: this thread runs one of them.
+        """
+        if self._thread == threading.get_ident():
+            raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        self._thread = threading.get_ident()
+        try:
+            function(*arguments)
+        finally:
+            self._thread = None
 
     @property
     def is_given(self) -> bool:
@@ -262,7 +281,7 @@ class Applier:
         if application.setup is not None:
             self._set_up(transaction, {}, None)
             with transaction.savepoint():
-                application.setup(transaction)
+                self._call(application.setup, transaction)
         elif position.applied:
             raise ApplicationMismatch(
                 f"the application's tables have to be built anew from the first message, because {reason}, and there"
@@ -374,7 +393,7 @@ class Applier:
         assert self._application is not None
         try:
             with transaction.savepoint():
-                self._application.apply(self._payloads.typed(message), transaction)
+                self._call(self._application.apply, self._payloads.typed(message), transaction)
         except StorageError:
             raise
         except Exception as error:

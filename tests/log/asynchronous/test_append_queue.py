@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextvars
+import gc
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -239,3 +243,102 @@ def test_one_log_on_one_loop_after_the_other(opened: Callable[..., Log], signer:
     for backend in ("asyncio", "trio", "asyncio"):
         anyio.run(shared.append, backend, backend=backend)
     assert len(shared.blocking) == 3
+
+
+def test_a_forked_process_waits_for_no_thread_of_the_other() -> None:
+    """The parent's thread may be in a transaction at the fork, or just about to look for more."""
+    begun, release, parent = threading.Event(), threading.Event(), os.getpid()
+
+    def append_some(requests: Sequence[AppendRequest]) -> None:
+        begun.set()
+        if os.getpid() == parent:
+            release.wait(60)
+        for request in requests:
+            request.error = ConnectionError("appended")
+
+    queue = AppendQueue[Any](append_some)
+
+    async def append() -> bool:
+        with anyio.move_on_after(30):
+            try:
+                await queue.append([1], None, "dag-cbor")
+            except ConnectionError:
+                return True
+        return False
+
+    thread = threading.Thread(target=anyio.run, args=(append,))
+    thread.start()
+    assert begun.wait(60)
+    child = os.fork()
+    if not child:
+        os._exit(0 if anyio.run(append) else 1)
+    status = os.waitpid(child, 0)[1]
+    release.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert anyio.run(append)
+
+
+async def test_apply_cannot_wait_for_an_append_of_its_own_log(
+    opened: Callable[..., Log], signer: Signer, other_signer: Signer
+) -> None:
+    """Neither on the thread that appends, nor on one that inserts; it waited for itself."""
+    stranger = opened(signer=other_signer).append("stranger")
+    raised: list[str] = []
+    calls: list[Callable[[], Any]] = []
+
+    def apply(message: Any, _: Any) -> None:
+        for call in calls:
+            try:
+                anyio.run(call)
+            except StorageError as error:
+                raised.append(str(error))
+
+    log = AsyncLog(opened(apply=apply, setup=lambda _: None, signer=signer))
+    calls += [
+        lambda: log.append(1),
+        lambda: log.append_many([1]),
+        lambda: log.insert(stranger),
+        lambda: log.insert_many([stranger]),
+        lambda: log.pull(":memory:"),
+        log.rebuild,
+    ]
+    with anyio.fail_after(60):
+        await log.append("outer")
+        assert raised == ["this thread is in a transaction of the log: `apply` must not append or insert"] * 6
+        await log.insert(stranger)
+    assert len(raised) == 12
+    assert await log.count() == 2
+
+
+async def test_a_payload_check_cannot_wait_for_an_append_of_its_own_log(
+    opened: Callable[..., Log], signer: Signer
+) -> None:
+    def check(payload: Any) -> None:
+        if payload == "outer":
+            anyio.run(log.append, "inner")
+
+    log = AsyncLog(opened(payload=check, signer=signer))
+    with anyio.fail_after(60), pytest.raises(RefusedMessage, match="this thread appends to the log"):
+        await log.append("outer")
+    assert await log.count() == 0
+
+
+async def test_what_a_task_holds_in_its_context_is_not_kept(log: Log) -> None:
+    class Request:
+        pass
+
+    shared, request = AsyncLog(log), contextvars.ContextVar[Request]("request")
+
+    async def handle() -> None:
+        found = Request()
+        request.set(found)
+        kept.append(weakref.ref(found))
+        await shared.append(1)
+
+    kept: list[weakref.ref[Request]] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(handle)
+    await shared.append(2)
+    gc.collect()
+    assert kept[0]() is None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Any, Generic
 
+from gossiplog.errors import StorageError
 from gossiplog.event_loop import Caller, Outcome, current_loop, loop_call_soon
 from gossiplog.log.appending import AppendRequest, Wanted
 from gossiplog.log.payloads import P
@@ -47,10 +50,16 @@ class AppendQueue(Generic[P]):
 
     def __init__(self, append_some: Callable[[Sequence[AppendRequest]], None]) -> None:
         self._append_some = append_some
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         # Guarded by the lock, as whether a thread takes them. A dictionary, since any may be cancelled.
         self._waiting: dict[AppendCall[P], None] = {}
         self._is_running = False
+        # Of the thread that takes them, where one does.
+        self._thread: int | None = None
         self._caller: tuple[object, Caller] | None = None
 
     async def append(self, payloads: Sequence[P], signer: Signer | None, codec: str) -> list[SignedMessage[P]]:
@@ -58,6 +67,12 @@ class AppendQueue(Generic[P]):
 
         Raises: as `Log.append_many`.
         """
+        if self._process != os.getpid():
+            # Forked: whatever thread took appends, or held the lock, is not in this process.
+            self._begin()
+        if self._thread == threading.get_ident():
+            # It would wait for itself.
+            raise StorageError("this thread appends to the log: `apply` and `payload` must not append or insert")
         append: AppendCall[P] = AppendCall((payloads, signer, codec), self._call_soon())
         with self._lock:
             self._waiting[append] = None
@@ -74,10 +89,11 @@ class AppendQueue(Generic[P]):
 
     def _call_soon(self) -> Caller:
         loop = current_loop()
-        # Read once: a task of another loop, on its thread, may replace it meanwhile.
+        # Read once: a task of another loop, on its thread, may replace it meanwhile. It is kept, and no task's context
+        # with it.
         found = self._caller
         if found is None or found[0] is not loop:
-            found = self._caller = (loop, loop_call_soon())
+            found = self._caller = (loop, loop_call_soon(Context()))
         return found[1]
 
     def _start(self) -> None:
@@ -121,6 +137,7 @@ class AppendQueue(Generic[P]):
             for append in taken:
                 del self._waiting[append]
             self._is_running = bool(taken)
+            self._thread = threading.get_ident() if taken else None
             return taken
 
 

@@ -37,8 +37,9 @@ class AsyncLog(AsyncReading[Log[P], P]):
     As `Log` it is generic in the type of its payloads.
 
     Its methods are those of `Log`, which say more of what each does and raises. What waits is awaited, and runs on a
-    worker thread meanwhile, where `apply` and the `payload` check run as well. Properties of `Log` that read the log
-    are methods here: `await log.heads()`.
+    worker thread meanwhile, where `apply` and the `payload` check run as well. For appends, of which those of several
+    tasks share a transaction, they see no task's context variables. Properties of `Log` that read the log are methods
+    here: `await log.heads()`.
 
     A call that is cancelled returns at once, and the log is as usable as before. What it had begun goes on on its
     thread: a write to its commit, so that it is whole or not at all, and `insert_many`, `pull`, `verify`, `info`,
@@ -96,6 +97,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
             signer: None takes the log's.
             codec: "dag-cbor" or "dag-json": in which the bytes are that are signed.
         """
+        self.blocking._applier.check_thread()
         return (await self._appends.append([payload], signer, codec))[0]
 
     async def append_many(
@@ -111,10 +113,12 @@ class AsyncLog(AsyncReading[Log[P], P]):
             signer: None takes the log's.
             codec: "dag-cbor" or "dag-json".
         """
+        self.blocking._applier.check_thread()
         return await self._appends.append(check_payloads(payloads), signer, codec)
 
     async def insert(self, message: SignedMessage | bytes) -> bool:
         """Verify a message and store it; return whether it is new to the log: see `Log.insert`."""
+        self.blocking._applier.check_thread()
         return await self._run(self.blocking.insert, message)
 
     async def insert_many(
@@ -128,6 +132,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
             messages: or their stored values. They are taken on the worker thread, so that they may come from a file.
             max_refused: how many errors of refused messages are returned. None returns all.
         """
+        self.blocking._applier.check_thread()
         log = self.blocking
         return await run_stoppable(lambda stop: log.insert_many(stop.checking(messages), max_refused=max_refused))
 
@@ -138,6 +143,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
         If it is cancelled, what came before is in the log.
         """
+        self.blocking._applier.check_thread()
         found = source.blocking if isinstance(source, AsyncLog) else source
         return await run_stoppable(lambda stop: self.blocking._pull(found, sync_server, stop.check))
 
@@ -204,6 +210,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
         If it is cancelled, it stays requested, and whoever opens the log with `apply` goes on.
         """
+        self.blocking._applier.check_thread()
         await run_stoppable(lambda stop: self.blocking.rebuild(progress=stop.reporting(progress)))
 
     async def is_rebuilding(self) -> bool:
