@@ -357,6 +357,37 @@ class Tame(Bird):
     pass
 
 
+class Parrot(Bird):
+    words: list[str] = []
+    memory: str = Field("", exclude=True)
+
+
+class Swan(Bird):
+    memory: str = Field("", exclude=True)
+
+
+class Ring(Bird):
+    model_config = ConfigDict(extra="allow")
+
+
+class Cage(BaseModel):
+    birds: dict[str, list[Bird]]
+
+
+class Aquarium(BaseModel):
+    inside: Bird | Fish
+
+
+@dataclass
+class Nest:
+    eggs: int
+
+
+@dataclass
+class Owned(Nest):
+    owner: Bird | None = None
+
+
 @pytest.mark.parametrize(
     ("payload", "value", "stored"),
     [
@@ -377,6 +408,8 @@ class Tame(Bird):
         (list[Cat | Dog], [Dog(name="a"), Cat(name="b")], [{"kind": "dog", "name": "a"}, {"kind": "cat", "name": "b"}]),
         (Bird | Fish, Bird(name="a"), {"name": "a"}),
         (Bird, Tame(name="a"), {"name": "a"}),
+        (Bird, Swan(name="a", memory="b"), {"name": "a"}),
+        (Owned, Owned(1, Tame(name="a")), {"eggs": 1, "owner": {"name": "a"}}),
     ],
     ids=lambda value: "",
 )
@@ -396,6 +429,16 @@ def test_names_are_written_as_they_are_read(
         (Doubling, Doubling(number=2), "would be read as another: its type does not read all that it writes"),
         (ReadOtherwise, ReadOtherwise(type=["a"]), "does not read the names or values that it writes: .*validation"),
         (Bird | Fish, Fish(name="a"), "it is read as a Bird: give the types of a union a field that tells them apart"),
+        (Aquarium, Aquarium(inside=Fish(name="a")), "it is read as a Bird: give"),
+        (
+            Bird,
+            Parrot(name="a", words=["b"]),
+            "of a Parrot that is read as a Bird, words is lost: have the log's type name Parrot, with a",
+        ),
+        (list[Bird], [Tame(name="a"), Parrot(name="a")], "of a Parrot that is read as a Bird, words is lost"),
+        (Cage, Cage(birds={"a": [Parrot(name="a")]}), "of a Parrot that is read as a Bird, words is lost"),
+        (Bird, Ring.model_validate({"name": "a", "year": 1}), "of a Ring that is read as a Bird, year is lost"),
+        (Nest, Owned(1), "of a Owned that is read as a Nest, owner is lost"),
     ],
     ids=lambda value: "",
 )
@@ -662,6 +705,13 @@ def test_keys_that_are_no_text_are_an_encode_error(opened: Callable[..., Log], s
     log = opened(payload=dict[bytes, str], signer=signer)
     with pytest.raises(EncodeError):
         log.append({b"\xff": "a"})
+
+
+def test_keys_that_would_be_one_are_an_encode_error(opened: Callable[..., Log], signer: Signer) -> None:
+    log = opened(payload=dict[int | str, str], signer=signer)
+    with pytest.raises(EncodeError, match=r"^a map has several keys that are written as '1': one alone would be read$"):
+        log.append({1: "a", "1": "b"})
+    assert log.append({1: "a", "2": "b"}).raw_payload == {"1": "a", "2": "b"}
 
 
 def test_a_refusal_names_what_is_wrong_in_one_line(opened: Callable[..., Log], signer: Signer) -> None:

@@ -12,11 +12,13 @@ version of the type took it. Looking at its payload then raises InvalidPayload, 
 With `check_others=False` messages of others come in so, too, and the check is for what is appended here alone.
 
 Names are written by their aliases, and by the names of the fields where the type reads those alone. What would be read
-as another value is not written: a type whose fields have an alias for writing only, or a union of types with one form.
+as another value is not written: a type whose fields have an alias for writing only, a union of types with one form, or
+a subclass with fields of its own where the type names its base.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from collections.abc import Callable, Iterable
@@ -170,9 +172,8 @@ class Payloads(Generic[P]):
             read = self._adapter.validate_python(dumped, extra=extra)
         except Exception as error:  # noqa: BLE001 - said to who appends
             return f"its type does not read the names or values that it writes: {_text(error)}"
-        # A subclass may be read as its base.
-        if not isinstance(valid, type(read)):
-            return f"it is read as a {type(read).__name__}: give the types of a union a field that tells them apart"
+        if loss := _loss(valid, read):
+            return loss
         try:
             # As they are stored, since not all values have an equality.
             is_same = core.cbor_encode(self._dumped(read, by_alias)) == core.cbor_encode(dumped)
@@ -228,12 +229,59 @@ def as_peers_read(encoded: bytes) -> Any:
     return core.cbor_decode(encoded)
 
 
+def _loss(valid: Any, read: Any) -> str | None:
+    """Return what the models, at any depth, of a value lose by being read as others; None if it is nothing.
+
+    A subclass may be read as its base, if it has no fields of its own: pydantic dumps those of the base alone.
+    """
+    pending = [(valid, read)]
+    while pending:
+        valid, read = pending.pop()
+        fields, kept = _fields(valid), _fields(read)
+        if fields is not None and kept is not None:
+            if not isinstance(valid, type(read)):
+                named = type(read).__name__
+                return f"it is read as a {named}: give the types of a union a field that tells them apart"
+            if lost := sorted(fields.keys() - kept.keys()):
+                return (
+                    f"of a {type(valid).__name__} that is read as a {type(read).__name__}, {', '.join(lost)} is lost:"
+                    f" have the log's type name {type(valid).__name__}, with a field that tells it apart in a union"
+                )
+            pending += ((fields[name], kept[name]) for name in fields)
+        elif isinstance(valid, dict) and isinstance(read, dict):
+            pending += ((inner, read[key]) for key, inner in valid.items() if key in read)
+        elif isinstance(valid, list | tuple) and isinstance(read, list | tuple):
+            pending += zip(valid, read, strict=False)
+    return None
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Return the fields of a model or of a dataclass that are to be written; None of what is neither."""
+    fields = getattr(type(value), "__pydantic_fields__", None)
+    if isinstance(fields, dict) and (dataclasses.is_dataclass(value) or hasattr(value, "model_extra")):
+        extra = getattr(value, "model_extra", None) or {}
+        return {name: getattr(value, name) for name in fields if not fields[name].exclude} | extra
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
+
+
 def _without_types(value: Any) -> Any:
-    """Return what pydantic has dumped with dates and the like as they are in JSON, and bytes as they are."""
+    """Return what pydantic has dumped with dates and the like as they are in JSON, and bytes as they are.
+
+    Raises:
+        EncodeError: two keys of a map are the same text, of which one would be lost.
+    """
     if value is None or type(value) in (bool, int, float, str, bytes, core.CID):
         return value
     if isinstance(value, dict):
-        return {key if type(key) is str else _key(key): _without_types(inner) for key, inner in value.items()}
+        found: dict[Any, Any] = {}
+        for key, inner in value.items():
+            text = key if type(key) is str else _key(key)
+            if text in found:
+                raise EncodeError(f"a map has several keys that are written as {text!r:.100}: one alone would be read")
+            found[text] = _without_types(inner)
+        return found
     if isinstance(value, list | tuple):
         return [_without_types(inner) for inner in value]
     if isinstance(value, set | frozenset):
