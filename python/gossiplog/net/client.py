@@ -27,7 +27,7 @@ from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts, check_type
-from gossiplog.net.event_stream import MOST_WAITING, EventStream, EventStreams
+from gossiplog.net.event_stream import EventSource, EventStream
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import bare_token, load_token
 from gossiplog.net.replicator.defects import DefectFound
@@ -49,7 +49,7 @@ _GOOD_SECONDS = 5.0
 _ENTER = "use async with gossiplog.connect(log, url) as client"
 
 
-class Client(Service):
+class Client(EventSource, Service):
     """A log that is kept in step with a hub's, for the time of its context. `connect` makes it; it runs once.
 
     Args:
@@ -115,7 +115,6 @@ class Client(Service):
         self._driver = Driver(log, rebase_command=self._rebase_command, **replication)
         self._network: Network | None = None
         self._running = False
-        self._streams = EventStreams()
         self.hub_root: Node | None = None
         self.may_write: bool | None = None
         self.hub_obstacle: str = ""
@@ -169,21 +168,10 @@ class Client(Service):
         """The hub, while there is a connection to it."""
         return tuple(PeerInfo(each.name, "hub", replicates=True, dialer=True) for each in self._driver.peers)
 
-    def events(self, *, capacity: int = MOST_WAITING) -> EventStream:
-        """Return what happens from now on, for `async for`: what `on_event` is called with.
-
-        The stream ends after the client has ended. While more than `capacity` events wait, the oldest are dropped, and
-        an EventsDropped with their number comes in their place.
-
-        Args:
-            capacity: how many wait at most.
-
-        Raises:
-            RuntimeError: the client is not running.
-            ValueError: `capacity` is below 1.
-        """
+    @property
+    def _register_stream(self) -> Callable[[EventStream], object]:
         self._check_running()
-        return self._streams.open(self._driver.telemetry.register, capacity)
+        return self._driver.telemetry.register
 
     async def synced(self) -> None:
         """Wait until this log and the hub's hold the same messages, and `on_event` was called with how they came.

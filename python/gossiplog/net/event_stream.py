@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
@@ -112,6 +113,38 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
 
     def __iter__(self) -> NoReturn:
         raise TypeError("events come by `async for event in ...events()`")
+
+
+class EventSource(ABC):
+    """What has events: a hub, a client or a peer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._streams = EventStreams()
+
+    @property
+    @abstractmethod
+    def _register_stream(self) -> Callable[[EventStream], object]:
+        """What has a stream get events from now on.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+
+    def events(self, *, capacity: int = MOST_WAITING) -> EventStream:
+        """Return what happens from now on, for `async for`: what `on_event` is called with.
+
+        The stream ends once this hub, client or peer has ended. While more than `capacity` events wait, the oldest are
+        dropped, and an EventsDropped with their number comes in their place.
+
+        Args:
+            capacity: how many wait at most.
+
+        Raises:
+            RuntimeError: it is not running.
+            ValueError: `capacity` is below 1.
+        """
+        return self._streams.open(self._register_stream, capacity)
 
 
 class EventStreams:

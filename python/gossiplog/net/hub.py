@@ -29,7 +29,7 @@ from gossiplog.log.asynchronous.log import AsyncLog
 from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings
-from gossiplog.net.event_stream import MOST_WAITING, EventStream, EventStreams
+from gossiplog.net.event_stream import EventSource, EventStream
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.http.access import SCOPE_KEY, Access, Allowed, Tokens, as_response, as_tokens, protect
 from gossiplog.net.http.addresses import Addresses, Refusal, culprit_of, host_of, is_local, source_of
@@ -96,7 +96,7 @@ class _Running:
             self.driver.leave(connection)
 
 
-class Hub(Service):
+class Hub(EventSource, Service):
     """Serves a log to clients over WebSockets, as an ASGI application, for the time of its context.
 
     Its context raises LogClosed or CorruptLog when the log is closed or found damaged meanwhile, and what `on_event` or
@@ -181,7 +181,6 @@ class Hub(Service):
             on_message=on_message,
         )
         self._running: _Running | None = None
-        self._streams = EventStreams()
         self._has_warned = False
         # Of the WebSockets since the start.
         self._numbers = itertools.count(1)
@@ -250,22 +249,11 @@ class Hub(Service):
         self._counters = running.counters
         self._running = None
 
-    def events(self, *, capacity: int = MOST_WAITING) -> EventStream:
-        """Return what happens from now on, for `async for`: what `on_event` is called with.
-
-        The stream ends after the hub has ended. While more than `capacity` events wait, the oldest are dropped, and
-        an EventsDropped with their number comes in their place.
-
-        Args:
-            capacity: how many wait at most.
-
-        Raises:
-            RuntimeError: the hub is not running.
-            ValueError: `capacity` is below 1.
-        """
+    @property
+    def _register_stream(self) -> Callable[[EventStream], object]:
         if self._running is None:
             raise RuntimeError(_NOT_STARTED)
-        return self._streams.open(self._running.driver.telemetry.register, capacity)
+        return self._running.driver.telemetry.register
 
     def replace_tokens(self, read_token: Tokens, write_token: Tokens) -> int:
         """Ask callers for other tokens from now on, and disconnect clients whose token does not give the same rights.

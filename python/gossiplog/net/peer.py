@@ -24,7 +24,7 @@ from gossiplog.log.log import replica_of
 from gossiplog.log.rebasing import rebase_command
 from gossiplog.net import events
 from gossiplog.net.arguments import check_callbacks, check_log, check_settings, check_texts
-from gossiplog.net.event_stream import MOST_WAITING, EventStream, EventStreams
+from gossiplog.net.event_stream import EventSource, EventStream
 from gossiplog.net.events import PeerInfo
 from gossiplog.net.host_service import LISTEN, HostService, Identity, identity_seed
 from gossiplog.net.rate_limited_log import keep_latest
@@ -64,7 +64,7 @@ _STORING_SECONDS = 2.0
 _SHUN_SECONDS = 600.0
 
 
-class Peer(HostService):
+class Peer(EventSource, HostService):
     """A log that is kept in step with those of other peers, for the time of its context, which is entered once.
 
         async with gossiplog.Peer(log, listen=["/ip4/127.0.0.1/tcp/0/ws"], bootstrap=[address]) as peer:
@@ -196,7 +196,6 @@ class Peer(HostService):
         self._listeners = len(listen)
         self._connections = (limits or Limits()).connections
         self._running: _Running | None = None
-        self._streams = EventStreams()
         self._counters = NetworkCounters()
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -261,20 +260,9 @@ class Peer(HostService):
         found = self._running.counters if self._running is not None else self._counters
         return replace(found, connection_limits=MappingProxyType({"mesh": self._connections}))
 
-    def events(self, *, capacity: int = MOST_WAITING) -> EventStream:
-        """Return what happens from now on, for `async for`: what `on_event` is called with.
-
-        The stream ends after the peer has ended. While more than `capacity` events wait, the oldest are dropped, and
-        an EventsDropped with their number comes in their place.
-
-        Args:
-            capacity: how many wait at most.
-
-        Raises:
-            RuntimeError: the peer is not running.
-            ValueError: `capacity` is below 1.
-        """
-        return self._streams.open(self._there.driver.telemetry.register, capacity)
+    @property
+    def _register_stream(self) -> Callable[[EventStream], object]:
+        return self._there.driver.telemetry.register
 
     async def joined(self) -> None:
         """Wait until messages are exchanged with a peer.
