@@ -20,6 +20,7 @@ from gossiplog.net import events
 from gossiplog.net.replicator import log_writer
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
+from gossiplog.protocol.broadcast import events as broadcast
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 from gossiplog.storage.base import Transaction
 from gossiplog.storage.memory import MemoryStorage
@@ -30,36 +31,102 @@ pytestmark = pytest.mark.anyio
 Open = Callable[..., Log]
 
 
-async def test_a_log_that_cannot_be_written_is_tried_again(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, telemetry = opened(), Telemetry(None)
-    replica, (_, made) = replica_of(log), feed_and_writer(log, telemetry=telemetry)
-    failures, tried = [StorageError("the disk is full")] * 3, 0
-    write = replica.try_writing
+async def test_a_log_that_cannot_be_written_is_tried_again(
+    opened: Open, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what failed: on a full disk a small write may still fit, and `/readyz` answered 200 after it."""
+    log, telemetry, reported = opened(), Telemetry(None), list[broadcast.InEvent]()
+    replica = replica_of(log)
+    feed, made = feed_and_writer(log, telemetry=telemetry, report=reported.append)
+    known, new = (signer.sign(log.topic, 1, [], text) for text in ("known", "new"))
+    await made.insert_values([known[1]])
+    failures, tried, insert = [StorageError("the disk is full")] * 4, 0, replica.insert
 
-    def fail() -> None:
+    def fail(batch: VerifiedBatch) -> InsertOutcome:
         nonlocal tried
+        if batch.batch.keys == [known[0]]:
+            return insert(batch)
+        assert telemetry.cannot_store == ("the disk is full" if tried else "")
         tried += 1
         if failures:
             raise failures.pop()
-        write()
+        return insert(batch)
 
-    def insert(batch: VerifiedBatch) -> NoReturn:
-        raise StorageError("the disk is full")
-
-    monkeypatch.setattr(replica, "try_writing", fail)
-    monkeypatch.setattr(replica, "insert", insert)
+    monkeypatch.setattr(replica, "insert", fail)
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(made.retry)
+        tasks.start_soon(feed.follow, 1)
         await anyio.wait_all_tasks_blocked()
-        assert (tried, telemetry.cannot_store) == (0, "")
         with pytest.raises(StorageError):
-            await made.insert_values([b"a value"])
-        assert telemetry.cannot_store == "the disk is full"
+            await made.insert_values([new[1]])
+        # These need no room.
+        assert (await made.insert_values([known[1]])).duplicates == 1
+        replica.try_writing()
+        assert (tried, telemetry.cannot_store) == (1, "the disk is full")
+        tasks.start_soon(made.retry)
+        while telemetry.cannot_store or not reported:
+            await anyio.sleep(0)
+        assert tried == 5
+        tasks.cancel_scope.cancel()
+    assert [message.key for message in log] == sorted([known[0], new[0]])
+    # The machine had given it up: it forwards it now, and asks nobody for it.
+    assert reported == [broadcast.Appended([new])]
+
+
+@pytest.mark.parametrize("trouble", ["stored meanwhile", "a defect", "an index"])
+async def test_where_there_is_nothing_left_to_store_a_small_write_shows_that_the_log_can_be_written(
+    opened: Open, signer: Signer, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, telemetry = opened(), Telemetry(None)
+    replica, (_, made) = replica_of(log), feed_and_writer(log, telemetry=telemetry)
+    value, failures, insert = (
+        signer.sign(log.topic, 1, [], "new")[1],
+        [StorageError("the disk is full")],
+        replica.insert,
+    )
+
+    def fail(batch: VerifiedBatch) -> InsertOutcome:
+        if failures:
+            raise failures.pop()
+        if trouble == "a defect":
+            raise KeyError("a key")
+        return insert(batch)
+
+    def fail_index(unindexed: UnindexedMessages) -> NoReturn:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(replica, "insert", fail)
+    monkeypatch.setattr(replica, "index", fail_index)
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.0)
+    if trouble == "an index":
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(made.write_index)
+            await anyio.wait_all_tasks_blocked()
+            made._feed.index_behind.set()
+            monkeypatch.setattr(type(replica), "is_index_behind", True)
+            while not telemetry.cannot_store:
+                await anyio.sleep(0)
+            tasks.cancel_scope.cancel()
+    else:
+        with pytest.raises(StorageError):
+            await made.insert_values([value])
+        if trouble == "stored meanwhile":
+            log.insert(value)
+    assert telemetry.cannot_store
+    tries, write = 0, replica.try_writing
+
+    def try_writing() -> None:
+        nonlocal tries
+        tries += 1
+        write()
+
+    monkeypatch.setattr(replica, "try_writing", try_writing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.retry)
         while telemetry.cannot_store:
             await anyio.sleep(0)
-        assert tried == 4
         tasks.cancel_scope.cancel()
+    assert tries == 1
 
 
 async def test_the_work_of_a_transaction_is_measured_as_its_threads_processor_time(

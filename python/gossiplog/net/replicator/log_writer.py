@@ -16,13 +16,14 @@ from gossiplog.errors import LogClosed, StorageError
 from gossiplog.log.replica import Replica
 from gossiplog.net import events
 from gossiplog.net.replicator.change_feed import ChangeFeed
+from gossiplog.net.replicator.defects import defect_in
 from gossiplog.net.replicator.telemetry import Telemetry
 from gossiplog.net.replicator.workers import WorkerPool
 from gossiplog.net.transport.stream import Signal
 from gossiplog.replication.batches import InsertOutcome, VerifiedBatch
 
 RETRY_SECONDS = 10.0
-"""Between attempts to write to a log whose last write has failed."""
+"""Between attempts to store what a log could not take."""
 LOOK_SECONDS = 1.0
 """Between looks at the files of a log."""
 _VERIFIED_APART = 2**16
@@ -36,7 +37,8 @@ class LogWriter:
 
     Args:
         workers: to run on.
-        telemetry: gets `cannot_store` set while writes fail, and reports files that have lost their names.
+        telemetry: gets `cannot_store` set from a write that fails until messages are stored, and reports files that
+            have lost their names.
     """
 
     def __init__(self, replica: Replica, workers: WorkerPool, telemetry: Telemetry, feed: ChangeFeed) -> None:
@@ -45,6 +47,8 @@ class LogWriter:
         self._telemetry = telemetry
         self._feed = feed
         self._failed = Signal()
+        # Inserts what the log could not take last.
+        self._unstored: Callable[[], InsertOutcome] | None = None
 
     async def insert_values(self, values: Sequence[bytes]) -> InsertOutcome:
         """Verify and insert values, with as few turns on threads as that is quick in."""
@@ -82,19 +86,27 @@ class LogWriter:
             return replace(call(), cpu_seconds=time.thread_time() - began)
 
         async with self._feed.writing:
-            outcome = await self._write(measured)
+            try:
+                outcome = await self._write(measured)
+            except StorageError:
+                self._unstored = call
+                raise
+            if outcome.inserted:
+                # Copies of what the log holds, and what it has not to hold, need no room on the disk.
+                self._note_stored()
             self._feed.note_own(outcome)
         return outcome
 
+    def _note_stored(self) -> None:
+        self._telemetry.cannot_store, self._unstored = "", None
+
     async def _write(self, call: Callable[[], _Result]) -> _Result:
         try:
-            result = await self._workers.write(self._as_own, call)
+            return await self._workers.write(self._as_own, call)
         except StorageError as error:
             self._telemetry.cannot_store = str(error)
             self._failed.set()
             raise
-        self._telemetry.cannot_store = ""
-        return result
 
     def _as_own(self, call: Callable[[], _Result]) -> _Result:
         """Call a function whose commits the feed does not take for others'."""
@@ -119,7 +131,7 @@ class LogWriter:
                     await self._write(partial(self._replica.index, unindexed))
 
     async def retry(self) -> None:
-        """Write to a log whose last write has failed, now and then, without end.
+        """Try to store what a log could not take, now and then, without end.
 
         While a hub is not ready no client may come whose messages would show that the disk has room again.
         """
@@ -128,9 +140,27 @@ class LogWriter:
                 await self._failed.wait()
             await anyio.sleep(RETRY_SECONDS)
             if self._telemetry.cannot_store:
-                with suppress(StorageError):
-                    async with self._feed.writing:
-                        await self._write(self._replica.try_writing)
+                await self._try_again()
+
+    async def _try_again(self) -> None:
+        """Store what failed last: something smaller may fit where that does not."""
+        unstored = self._unstored
+        try:
+            async with self._feed.writing:
+                # As if others did: the feed reports it to the machine, which had to give it up.
+                outcome = await self._workers.write(unstored) if unstored is not None else None
+                if outcome is None or not outcome.inserted:
+                    # The index failed, or another has stored the messages meanwhile.
+                    await self._workers.write(self._as_own, self._replica.try_writing)
+                self._note_stored()
+        except StorageError as error:
+            self._telemetry.cannot_store = str(error)
+        except BaseException as error:
+            # The application refuses all of it, or it brings a defect to light: whoever sends it again learns of that.
+            if defect_in(error) is None:
+                raise
+            if self._unstored is unstored:
+                self._unstored = None
 
     async def watch_files(self) -> None:
         """Report once, each time it happens, that the files of the log are not those that were opened, without end.
