@@ -9,7 +9,7 @@ import typer
 from gossiplog import core
 from gossiplog.cli.output import printable
 from gossiplog.errors import EncodeError
-from gossiplog.message import SignedMessage
+from gossiplog.message import SignedMessage, plain_json
 
 COLOURS = ("green", "yellow", "magenta", "cyan", "blue", "red")
 """Of authors, on a terminal."""
@@ -55,7 +55,7 @@ def colour_of(author: str) -> str:
 
 
 def message_record(message: SignedMessage) -> dict[str, Any]:
-    """Return the fields of a message in JSON Lines; where the payload has no dag-json form, with the reason."""
+    """Return the fields of a message in JSON Lines; where the payload cannot be read from dag-json, with the reason."""
     fields = {
         "id": message.id,
         "clock": message.clock,
@@ -65,7 +65,7 @@ def message_record(message: SignedMessage) -> dict[str, Any]:
     if not message.canonical:
         fields["content_id"] = message.content_id
     try:
-        core.json_encode(message.payload)
+        plain_json(message.payload)
     except EncodeError as error:
         return fields | {"payload": None, "unprintable": str(error)}
     return fields | {"payload": message.payload}
