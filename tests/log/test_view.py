@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gossiplog
 from gossiplog import Log, Signer
-from gossiplog.errors import CursorOutdated, DecodeError, LogClosed, LogWentBack, UnknownMessage
+from gossiplog.errors import CursorOutdated, DecodeError, LogClosed, LogReplaced, LogWentBack, UnknownMessage
 from gossiplog.log.view import LogView
 from tests.log.histories import SIGNERS, History, NewLog, fill, histories, property_of, signed
 
@@ -145,3 +146,35 @@ def test_payloads_are_of_the_type(opened: Callable[..., Log]) -> None:
     for found in (log.ancestors(second.id), log.descendants(first.id), seen, seen.messages(reverse=True), log.at(1)):
         assert all(isinstance(message.payload, UUID) for message in found)
     assert seen.get(first.id).payload == UUID(int=1)
+
+
+def test_a_rebase_in_postgres_ends_what_is_read(
+    postgres_url: str, opened: Callable[..., Log], signer: Signer, other_signer: Signer
+) -> None:
+    """Sequences of a view, and pages that follow others, were read from the log that had taken the place."""
+    log, hub = opened(postgres_url, signer=signer), opened(signer=other_signer)
+    messages = log.append_many(range(600))
+    hub.append_many(["theirs", "too"])
+    first, last = messages[0].id, messages[-1].id
+    of_cursor, of_message = log.at(3), log.at(messages[5].id)
+    begun = [log.messages(), log.messages(after=first), of_cursor.messages(), log.at(600).messages(after=first)]
+    for iterator in begun[:2]:
+        next(iterator)
+    gossiplog.rebase(postgres_url, hub, [first], signer=signer)
+    reads: list[Callable[[], object]] = [
+        *(lambda iterator=iterator: [*iterator] for iterator in begun),
+        *(lambda view=view: [*view] for view in (of_cursor, of_message)),
+        lambda: of_cursor.get(last),
+        lambda: last in of_cursor,
+        lambda: of_message.is_ancestor(first, messages[5].id),
+        lambda: of_cursor.count(after=first),
+        lambda: [*of_cursor.messages(before=last)],
+        lambda: of_cursor.heads,
+        lambda: of_cursor.children(first),
+        lambda: log.is_ancestor(first, last),
+        lambda: log.children(messages[3].id),
+        lambda: log.frontier(last, 3),
+    ]
+    for read in reads:
+        with pytest.raises(LogReplaced):
+            read()

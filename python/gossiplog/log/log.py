@@ -588,7 +588,7 @@ class Log(Generic[P]):
     def _read(self, call: Callable[[Reader], _Result]) -> _Result:
         """Read; raise UnknownMessage only if the tree confirms it."""
         try:
-            return read(self._storage, call)
+            return self._source.read(call)
         except UnknownMessage as error:
             raise self._replica.unknown(error.id) from None
 

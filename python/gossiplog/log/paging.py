@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from gossiplog.checks import check_integer
 from gossiplog.core import SignedMessage
@@ -17,7 +17,9 @@ from gossiplog.log.state import Snapshot, States
 from gossiplog.message import key_of
 from gossiplog.reprs import counted
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Progress
+from gossiplog.storage.base import Progress, Reader
+
+_Result = TypeVar("_Result")
 
 _PAGE = 256
 _DID = "did:key:"
@@ -41,6 +43,28 @@ class Source(Generic[P]):
     topic: str
     states: States
     payloads: Payloads[P]
+
+    def read(self, call: Callable[[Reader], _Result], *, single: bool = False) -> _Result:
+        """Return what a call reads from one state of the log that was opened.
+
+        Sequences, and what was read before, say nothing of another log, as a rebase in Postgres puts in its place.
+
+        Args:
+            call: takes the reader.
+            single: whether each read of the call may see a later state than the one before.
+
+        Raises:
+            LogReplaced: another log is in its place.
+            LogWentBack: where another may be, its state is before one that this process has seen.
+        """
+        if not self.storage.may_be_replaced:
+            return read(self.storage, call, single=single)
+
+        def read_of_this(reader: Reader) -> _Result:
+            self.states.position(reader)
+            return call(reader)
+
+        return read(self.storage, read_of_this)
 
 
 def bounds(after: str | None, before: str | None) -> Bounds:
@@ -172,9 +196,7 @@ def page(
     source: Source[P], between: Bounds, reverse: bool, limit: int, count: int
 ) -> tuple[list[SignedMessage[P]], list[Leaf]]:
     """Return messages, as `read_page` does, of a log."""
-    messages, leaves = read(
-        source.storage,
-        lambda reader: read_page(reader, source.topic, *between, reverse, limit, count),
-        single=True,
+    messages, leaves = source.read(
+        lambda reader: read_page(reader, source.topic, *between, reverse, limit, count), single=True
     )
     return source.payloads.all_typed(messages), leaves

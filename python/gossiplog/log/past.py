@@ -88,7 +88,7 @@ class Extent(ABC, Generic[P]):
         def ids(reader: Reader) -> tuple[str, ...]:
             return ids_of_sequences(reader, self._source.topic, rows_of_sequences(reader, sequences))
 
-        return [key_of(id) for id in read(self._source.storage, ids)]
+        return [key_of(id) for id in self._source.read(ids)]
 
 
 class Prefix(Extent[P]):
@@ -132,7 +132,7 @@ class Prefix(Extent[P]):
         return earlier_messages(self._source, between, reverse, self._count)
 
     def number(self, between: Bounds) -> int:
-        return read(self._source.storage, lambda reader: reader.number(*between, self._count))
+        return self._source.read(lambda reader: reader.number(*between, self._count))
 
     def __str__(self) -> str:
         return f"the first {self._count:,} messages"
@@ -177,7 +177,7 @@ class Past(Extent[P]):
             later = (one for one in self._sequences if one > sequence)
             return any(core.is_ancestor(sequence, one, reader.links) for one in later)
 
-        return read(self._source.storage, search)
+        return self._source.read(search)
 
     @property
     def unread(self) -> int:
@@ -243,7 +243,7 @@ class Past(Extent[P]):
                 if not any(core.is_ancestor(sequence, later, reader.links) for later in self._sequences[index + 1 :])
             ]
 
-        return read(self._source.storage, search)
+        return self._source.read(search)
 
     def messages(self, between: Bounds, reverse: bool) -> Iterator[SignedMessage[P]]:
         if reverse:
@@ -295,7 +295,7 @@ class Past(Extent[P]):
                         return keys, key + b"\0"
             return keys, None
 
-        return read(self._source.storage, scan)
+        return self._source.read(scan)
 
     def __str__(self) -> str:
         return "what messages had seen"

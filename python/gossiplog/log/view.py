@@ -13,7 +13,6 @@ from gossiplog.log.blocking import warn_on_event_loop, warning_of_many
 from gossiplog.log.paging import Source, bounds, by_author, check_limit
 from gossiplog.log.past import Extent
 from gossiplog.log.payloads import P
-from gossiplog.log.reading import read
 from gossiplog.log.walks import child_sequences, ids_of_children, walk_forward
 from gossiplog.message import key_asked_for, key_of
 from gossiplog.storage.base import Reader
@@ -87,7 +86,7 @@ class LogView(Generic[P]):
         key = key_asked_for(id)
         if key is None or id not in self._log:
             return False
-        return read(self._source.storage, lambda reader: self._sequence(reader, key)) in self._extent
+        return self._source.read(lambda reader: self._sequence(reader, key)) in self._extent
 
     def _sequence(self, reader: Reader, key: bytes) -> int:
         """Return the sequence of a message that is in the log."""
@@ -227,7 +226,7 @@ class LogView(Generic[P]):
             UnknownMessage: the message is not in the view.
         """
         key = self._check(id)
-        sequence = read(self._source.storage, lambda reader: self._sequence(reader, key))
+        sequence = self._source.read(lambda reader: self._sequence(reader, key))
         self._warn_of_marks("LogView.descendants", "async for message in view.descendants(...)")
         found = walk_forward(self._source, key, sequence, self._extent.last, self._extent.is_in)
         return self._many(found, "descendants")
@@ -248,14 +247,14 @@ class LogView(Generic[P]):
         """
         check_limit(limit)
         key = self._check(id)
-        storage, source = self._source.storage, self._source
+        source = self._source
 
         def sequences(reader: Reader) -> Sequence[int]:
             return child_sequences(reader, source, key, self._sequence(reader, key))
 
         # Not within the reads: where nothing is marked, each child is a search that reads by itself.
-        children = [*islice(filter(self._extent.__contains__, read(storage, sequences)), limit)]
-        return read(storage, lambda reader: ids_of_children(reader, source, id, children))
+        children = [*islice(filter(self._extent.__contains__, source.read(sequences)), limit)]
+        return source.read(lambda reader: ids_of_children(reader, source, id, children))
 
     def __repr__(self) -> str:
         return f"<LogView of {self._extent} in {self._log!r}>"

@@ -571,6 +571,11 @@ class Storage(ABC):
         return 0
 
     @property
+    def may_be_replaced(self) -> bool:
+        """Whether another log may take the place of this one while it is open: `Reader.position` raises then."""
+        return False
+
+    @property
     def losses(self) -> Sequence[str]:
         """What was lost or set aside of the log as it was opened, as far as is known: texts of warnings."""
         return ()

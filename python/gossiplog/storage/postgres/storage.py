@@ -128,6 +128,10 @@ class PostgresStorage(Storage):
     def reconnections(self) -> int:
         return self._reconnections
 
+    @property
+    def may_be_replaced(self) -> bool:
+        return True
+
     def watch(self, notify: Callable[[], object]) -> None:
         with self._pool_lock:
             if self._closed:
