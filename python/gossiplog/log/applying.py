@@ -171,13 +171,6 @@ class Applier:
         if self._thread == threading.get_ident():
             raise StorageError("this thread is in a transaction of the log: `apply` must not append or insert")
 
-    def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        self._thread = threading.get_ident()
-        try:
-            function(*arguments)
-        finally:
-            self._thread = None
-
     @property
     def is_given(self) -> bool:
         """Whether there is an `apply`."""
@@ -281,7 +274,11 @@ class Applier:
         if application.setup is not None:
             self._set_up(transaction, {}, None)
             with transaction.savepoint():
-                self._call(application.setup, transaction)
+                self._thread = threading.get_ident()
+                try:
+                    application.setup(transaction)
+                finally:
+                    self._thread = None
         elif position.applied:
             raise ApplicationMismatch(
                 f"the application's tables have to be built anew from the first message, because {reason}, and there"
@@ -393,7 +390,12 @@ class Applier:
         assert self._application is not None
         try:
             with transaction.savepoint():
-                self._call(self._application.apply, self._payloads.typed(message), transaction)
+                self._thread = threading.get_ident()
+                # Called here, since notes of errors show the frames behind this one.
+                try:
+                    self._application.apply(self._payloads.typed(message), transaction)
+                finally:
+                    self._thread = None
         except StorageError:
             raise
         except Exception as error:
