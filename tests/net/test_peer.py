@@ -23,6 +23,7 @@ from gossiplog.log import following
 from gossiplog.log.log import replica_of
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
+from gossiplog.net.bootstrap import Bootstrap
 from gossiplog.net.client import connect
 from gossiplog.net.peer import driver_of
 from gossiplog.net.replicator import push as pushing
@@ -515,6 +516,46 @@ async def test_a_bootstrap_peer_that_does_not_answer_is_a_line_of_the_log(
                 await anyio.sleep(0.01)
     (line,) = caplog.messages
     assert line.startswith("/ip4/127.0.0.1/tcp/1/ws: no peer yet: the peer cannot be reached: ")
+
+
+async def test_a_bootstrap_peer_that_knows_nobody_of_the_topic_is_a_line_of_the_log(
+    opened: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_module, "_BOOTSTRAP_SECONDS", 0)
+    with anyio.fail_after(60):
+        async with Bootstrap("org.example.other", listen=[LISTEN]) as node:
+            (node_address,) = node.addresses
+            async with Peer(opened(), listen=[], bootstrap=node.addresses):
+                while not caplog.messages:
+                    await anyio.sleep(0.01)
+    (line,) = caplog.messages
+    assert line == f"{node_address}: it answers, and no peer of this log's topic, {TOPIC!r}, came within 0 s"
+
+
+async def test_a_peer_that_is_not_allowed_learns_of_it_and_is_one_line(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It heard nothing, and used up the other side's lines of that kind in seconds."""
+    other = "12D3KooWQYV9dGMFoRzNStwpXztXaBUjtPqi6aU76ZgUriHhKust"
+    with anyio.fail_after(60):
+        async with (
+            Peer(opened(), listen=[LISTEN], allow_peers=[other]) as here,
+            Peer(opened(), listen=[]) as there,
+        ):
+            for refusals in range(1, 4):
+                await there.dial(here.addresses[0])
+                while here.counters.refused_connections.get("peer", 0) < refusals or there.peers:
+                    await anyio.sleep(0.01)
+            while len(caplog.messages) < 2:
+                await anyio.sleep(0.01)
+            names = here.peer_id, there.peer_id
+    assert sorted(caplog.messages) == sorted(
+        [
+            f"{names[0]}: it closed the connection at once: it may not let this peer in (`allow_peers`, --allow-peer),"
+            " have blocked it, or have no room",
+            f"{names[1]}: not let in: it is not one of the peers that may connect",
+        ]
+    )
 
 
 async def test_a_peer_that_bootstrap_names_is_allowed(opened: Open) -> None:

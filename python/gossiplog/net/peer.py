@@ -289,7 +289,9 @@ class Peer(EventSource, HostService):
         """Wait until this log and those of all peers that are connected hold the same messages.
 
         `on_event` has then been called with how they came. Where no peer is connected, wait for one. While others
-        write, the logs may be equal for no more than a moment between two of their messages.
+        write, the logs may be equal for no more than a moment between two of their messages. It waits on while this
+        log's own application refuses messages that a peer has (see MessagesRefused), or they cannot be stored (see
+        `obstacle`).
 
         Raises:
             RefusedByPeer: a peer's application refuses messages of this log, and says so (wire format, "Refusals"). The
@@ -363,7 +365,8 @@ class Peer(EventSource, HostService):
         for peer_id in news.denied:
             telemetry.count_refused("peer")
             reason = "it is blocked" if peer_id in self._blocked else "it is not one of the peers that may connect"
-            telemetry.incident(peer_id, "connections_refused", 1, f"not let in: {reason}")
+            # One peer that comes again and again must not use up the lines for all others.
+            telemetry.incident(peer_id, "connections_refused", 1, f"not let in: {reason}", repeats=False)
         if news.refused > len(news.denied):
             reason = "there were as many connections from their addresses as there may be"
             count = news.refused - len(news.denied)
@@ -382,18 +385,28 @@ class Peer(EventSource, HostService):
                 self._note_bootstrap(address, _same_id(host.peer_id))
 
     async def _report_bootstrap(self, host: Host) -> None:
-        """Log why no peer of `bootstrap` is connected, once: the host dials them again and again, and says nothing."""
+        """Log why `bootstrap` has led to no peer, once: the host dials them again and again, and says nothing."""
         await anyio.sleep(_BOOTSTRAP_SECONDS)
+        answered: list[str] = []
+        driver = self._there.driver
         for address in self._bootstrap:
-            if host.peers:
+            if driver.peers:
                 return
             if address.endswith(f"/p2p/{host.peer_id}"):
                 continue
             try:
                 await host.dial(address)
+                answered.append(address)
             except NetworkError as error:
                 is_own = _OWN_ID in str(error)
                 self._note_bootstrap(address, _same_id(host.peer_id) if is_own else f"no peer yet: {error}")
+        if answered and not driver.peers:
+            topic = repr(driver.protocols.topic[:SHOWN_TOPIC])
+            text = f"it answers, and no peer of this log's topic, {topic}, came within {_BOOTSTRAP_SECONDS:g} s"
+            if others := {topic for peer in host.peers for topic in Protocols.topics(peer.protocols)}:
+                named = listed([repr(topic[:SHOWN_TOPIC]) for topic in sorted(others)], _MOST_TOPICS)
+                text = f"{text}: those that are connected serve {named}"
+            self._note_bootstrap(listed(answered, 1), text)
 
     def _note_bootstrap(self, address: str, text: str) -> None:
         self._there.driver.telemetry.incident(address, "bootstrap", 1, text)

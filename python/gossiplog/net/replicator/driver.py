@@ -65,6 +65,8 @@ from gossiplog.replication.verdicts import accepted_deliveries
 
 # Seconds between checks of `synced`: few at first, because small logs are quick.
 _FIRST_CHECK, _LAST_CHECK = 0.02, 1.0
+_AT_ONCE_SECONDS = 2.0
+"""Within which a peer closes a connection that it does not let in; one that nobody uses stands for longer."""
 _RESUMPTION_SECONDS = 2.0
 """Within which a peer whose sync was aborted begins another, if it does so by itself."""
 
@@ -281,7 +283,8 @@ class Driver(Service):
         if not self._is_open:
             raise NetworkError("the log is no longer replicated")
         origin = origin or name
-        peer = PeerSession(next(self._numbers), name, connection, may_write, gossips, origin, culprit)
+        began = anyio.current_time()
+        peer = PeerSession(next(self._numbers), name, connection, may_write, gossips, origin, culprit, began=began)
         if any(map(self.defects.bans, (peer.origin, peer.culprit))):
             self.telemetry.refused(name, "banned", TOO_MANY)
             return TOO_MANY
@@ -343,14 +346,24 @@ class Driver(Service):
         if closed is not None and closed.cause == "internal":
             error = ConnectionLost(closed.cause, closed.reason, closed.status)
             self.defects.report("connection", peer.number, "carrying its bytes", error)
+        is_quick = anyio.current_time() - peer.began < _AT_ONCE_SECONDS
+        is_closed = closed is not None and closed.cause in ("remote", "transport")
+        is_untouched = not (peer.joined or peer.served or peer.noted or peer.scope.cancel_called)
+        is_turned_away = dialer and peer.gossips and is_untouched and is_quick and is_closed
         if peer.blamed_for:
             self.telemetry.dropped(peer.name, peer.blamed_for)
         elif closed is not None and closed.cause == "overload":
             self.telemetry.incident(peer.name, "overloads", 1, closed.reason)
-        elif not (dialer or peer.gossips or peer.joined or peer.served or peer.noted or peer.scope.cancel_called):
+        elif is_untouched and not (dialer or peer.gossips):
             # It may have been refused a stream of another topic, which is not reported if it leaves at once.
             text = f"it left without opening {self.protocols.push}, a stream of this log: its topic may be another"
             self.telemetry.incident(peer.name, "left_at_once", 1, text)
+        elif is_turned_away:
+            text = (
+                "it closed the connection at once: it may not let this peer in (`allow_peers`, --allow-peer), have"
+                " blocked it, or have no room"
+            )
+            self.telemetry.incident(peer.name, "closed_at_once", 1, text, repeats=False)
         del self._sessions[peer.number], self._by_connection[peer.connection]
         self.defects.leave(peer)
         self._session_ended.set()

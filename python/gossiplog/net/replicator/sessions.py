@@ -83,6 +83,7 @@ class PeerSession:
         refused: whether it has refused a push stream.
         tasks: of the exchange with it; None before and after.
         refusals: what one side refuses of what the other has.
+        began: when the exchange with it did.
     """
 
     number: int
@@ -111,6 +112,7 @@ class PeerSession:
     refused: bool = False
     tasks: anyio.abc.TaskGroup | None = None
     refusals: PeerRefusals = field(default_factory=PeerRefusals)
+    began: float = 0.0
 
     @property
     def writer(self) -> str:

@@ -361,9 +361,17 @@ class Telemetry:
         """Record how long something took; see `NetworkCounters.latencies`."""
         self._latencies.setdefault(kind, Histogram()).observe(seconds)
 
-    def incident(self, peer: str, kind: str, count: int, text: str) -> None:
-        """Log a peer's failed attempt; the network counts it (see `NetworkCounters.network`)."""
-        self._limited_log.note(kind, peer, text, count)
+    def incident(self, peer: str, kind: str, count: int, text: str, *, repeats: bool = True) -> None:
+        """Log a peer's failed attempt; the network counts it (see `NetworkCounters.network`).
+
+        Args:
+            peer: who made it.
+            kind: of the line.
+            count: how often.
+            text: what happened, as a clause.
+            repeats: whether the same of one peer may be several lines of a minute.
+        """
+        self._limited_log.note(kind, peer, text, count, repeats=repeats)
 
     def count_refused(self, reason: str, connections: int = 1) -> None:
         """Count connections that were not let in; `reason` is one of REFUSALS."""
