@@ -55,7 +55,8 @@ class CommitNotifier:
         self._position = position
         self._payloads = payloads
         self._lock = threading.Lock()
-        self._listeners: tuple[Listener, ...] = ()
+        # By what stands for each, since there may be thousands that come and go. Changed by the lock's holder alone.
+        self._listeners: dict[object, Listener] = {}
         # The values of messages by their sequences; guarded by the lock.
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
@@ -84,7 +85,8 @@ class CommitNotifier:
         self._wake(None)
 
     def _wake(self, last: int | None) -> None:
-        for listener in self._listeners:
+        # Copied in one step, without the lock: a signal handler may close the log.
+        for listener in [*self._listeners.values()]:
             listener(last)
 
     @property
@@ -107,14 +109,15 @@ class CommitNotifier:
 
         No wake-up is lost: who waits listens before it reads what was committed.
         """
+        key = object()
         with self._lock:
-            self._listeners = (*self._listeners, listener)
+            self._listeners[key] = listener
         try:
             self.watch()
             yield
         finally:
             with self._lock:
-                self._listeners = tuple(other for other in self._listeners if other is not listener)
+                del self._listeners[key]
 
     def recent(self, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Return messages (sequence, value) after a sequence, from memory: none where the next one is not there."""

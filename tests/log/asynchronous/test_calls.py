@@ -6,6 +6,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
+from gossiplog import StorageError
 from gossiplog.log.asynchronous import calls
 from gossiplog.log.asynchronous.calls import Stop, run_acquiring, run_stoppable
 
@@ -72,16 +73,24 @@ async def test_what_is_made_for_nobody_is_released() -> None:
 
 
 async def test_what_was_made_and_not_taken_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[str] = []
+    """On a thread: closing a log may wait for a disk."""
+    found: list[tuple[str, bool]] = []
+    released = threading.Event()
 
     async def run_in_thread(make: Callable[[], None]) -> None:
         make()
         # The thread has ended, and the task was cancelled before the loop came to it.
         await anyio.sleep_forever()
 
+    def release(made: str) -> None:
+        found.append((made, threading.current_thread() is threading.main_thread()))
+        released.set()
+        raise StorageError("nobody hears of it")
+
     monkeypatch.setattr(calls, "run_in_thread", run_in_thread)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run_acquiring, lambda: "made", found.append)
+        tasks.start_soon(run_acquiring, lambda: "made", release)
         await anyio.wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
-    assert found == ["made"]
+    assert released.wait(60)
+    assert found == [("made", False)]

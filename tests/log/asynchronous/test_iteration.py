@@ -109,7 +109,7 @@ async def test_a_wait_that_is_cancelled_loses_nothing(shared: AsyncLog) -> None:
                 tasks.cancel_scope.cancel()
             await shared.append(number)
             assert [message.payload for message in await anext(subscription)] == [number]
-    assert shared.blocking._notifier._listeners == ()
+    assert shared.blocking._notifier._listeners == {}
 
 
 @pytest.mark.usefixtures("only_woken")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.callbacks import check_progress
 from gossiplog.storage.base import Progress
-from gossiplog.threads import run_in_thread
+from gossiplog.threads import run_in_thread, start_in_thread
 
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
@@ -82,7 +84,7 @@ async def run_acquiring(call: Callable[[], _Result], release: Callable[[_Result]
             if is_wanted:
                 made.append(result)
                 return
-        release(result)
+        _release(release, result)
 
     try:
         await run_in_thread(make)
@@ -90,6 +92,12 @@ async def run_acquiring(call: Callable[[], _Result], release: Callable[[_Result]
         with lock:
             is_wanted = False
         for result in made:
-            release(result)
+            # It may wait for a disk, which the event loop must not.
+            start_in_thread(partial(_release, release, result))
         raise
     return made[0]
+
+
+def _release(release: Callable[[_Result], object], result: _Result) -> None:
+    with suppress(Exception):
+        release(result)
