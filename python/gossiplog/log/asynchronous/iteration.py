@@ -87,8 +87,8 @@ class AsyncSubscription(AsyncIterator[Arrivals[P]], Generic[P]):
             cursor = messages.cursor
 
     A step that is cancelled loses nothing: the next one returns what has come meanwhile. While it waits it holds no
-    thread, so that there may be thousands. Each task takes one of its own: who takes the next messages while another
-    waits for them gets a RuntimeError. Once the log is closed it ends.
+    thread, so that there may be a thousand; beyond that, pass on what one of them gives. Each task takes one of its
+    own: who takes the next messages while another waits for them gets a RuntimeError. Once the log is closed it ends.
 
     Args:
         notifier: of the log.
