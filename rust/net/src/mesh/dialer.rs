@@ -33,6 +33,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(120);
 /// The backoff of a peer that this side dropped.
 const DROPPED_BACKOFF: Duration = Duration::from_secs(300);
 
+/// A peer that closes a connection sooner does not let this host in.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
 /// Backoffs that are remembered.
 const MAX_BACKOFFS: usize = 1024;
 
@@ -65,6 +68,7 @@ struct BootstrapPeer {
     /// The peer that answers there, as far as is known.
     peer: Option<PeerId>,
     dialling: Option<ConnectionId>,
+    connected: Instant,
     backoff: Backoff,
 }
 
@@ -86,7 +90,13 @@ impl Dialer {
     /// Create a dialer. `bootstrap`: addresses of bootstrap peers, with the peer that is to answer there, if it is
     /// known.
     pub fn new(bootstrap: Vec<(Multiaddr, Option<PeerId>)>, now: Instant) -> Self {
-        let entry = |(address, peer)| BootstrapPeer { address, peer, dialling: None, backoff: Backoff::none(now) };
+        let entry = |(address, peer)| BootstrapPeer {
+            address,
+            peer,
+            dialling: None,
+            connected: now,
+            backoff: Backoff::none(now),
+        };
         Self {
             bootstrap: bootstrap.into_iter().map(entry).collect(),
             backoffs: HashMap::new(),
@@ -163,7 +173,20 @@ impl Dialer {
     pub fn connected(&mut self, now: Instant, connection: ConnectionId, peer: PeerId) {
         self.backoffs.remove(&peer);
         for entry in self.bootstrap.iter_mut().filter(|entry| entry.dialling == Some(connection)) {
-            (entry.peer, entry.dialling, entry.backoff) = (Some(peer), None, Backoff::none(now));
+            (entry.peer, entry.dialling, entry.connected) = (Some(peer), None, now);
+            // How long the next one is shows when the connection ends.
+            entry.backoff.until = now;
+        }
+    }
+
+    /// Record that a peer's last connection is closed: one that closes them at once is dialled ever more rarely.
+    pub fn disconnected(&mut self, now: Instant, peer: &PeerId) {
+        for entry in self.bootstrap.iter_mut().filter(|entry| entry.peer.as_ref() == Some(peer)) {
+            if now < entry.connected + AT_ONCE {
+                entry.backoff.lengthen(now);
+            } else if entry.backoff.until <= now {
+                entry.backoff = Backoff::none(now);
+            }
         }
     }
 
@@ -240,6 +263,35 @@ mod tests {
         assert!(dials[..4].iter().all(|second| *second < 20), "{dials:?}");
         let widest = dials.windows(2).map(|pair| pair[1] - pair[0]).max();
         assert!(widest <= Some(151), "{dials:?}");
+    }
+
+    #[test]
+    fn a_bootstrap_peer_that_closes_connections_at_once_is_dialled_ever_more_rarely() {
+        let (start, peer, mut now) = (Instant::now(), PeerId::random(), Instant::now());
+        let mut dialer = Dialer::new(vec![(ADDRESS.parse().unwrap(), None)], start);
+        let mut dials = 0;
+        while now < start + seconds(60) {
+            for (number, _) in dialer.bootstrap(now, 0, |_| false) {
+                dials += 1;
+                let id = connection();
+                dialer.dialling(number, id);
+                dialer.connected(now, id, peer);
+                dialer.disconnected(now, &peer);
+            }
+            now += Duration::from_millis(250);
+        }
+        assert!((5..=9).contains(&dials), "{dials}");
+        // Once one has stood, it is dialled as soon as it is gone.
+        now += MAX_BACKOFF * 2;
+        let id = connection();
+        dialer.dialling(0, id);
+        dialer.connected(now, id, peer);
+        dialer.disconnected(now + AT_ONCE, &peer);
+        assert_eq!(dialer.bootstrap(now + AT_ONCE, 0, |_| false).len(), 1);
+        dialer.dialling(0, id);
+        dialer.connected(now + AT_ONCE, id, peer);
+        dialer.disconnected(now + AT_ONCE, &peer);
+        assert_eq!(dialer.bootstrap(now + AT_ONCE + MIN_BACKOFF * 2, 0, |_| false).len(), 1);
     }
 
     #[test]

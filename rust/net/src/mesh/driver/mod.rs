@@ -229,13 +229,15 @@ impl Driver {
                 }
                 self.dialer.connected(now, connection_id, peer_id);
             }
-            SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
+            SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, num_established, .. } => {
                 self.missed_pings.remove(&connection_id);
                 self.closing.remove(&connection_id);
                 self.discovered.retain(|visit| visit.connection != connection_id);
                 let now = Instant::now();
                 if verdict(cause.as_ref()).cause == Cause::Violation {
                     self.dialer.dropped(now, peer_id);
+                } else if num_established == 0 {
+                    self.dialer.disconnected(now, &peer_id);
                 }
                 // Also where the caller closed it. Or the next discovery would connect to it.
                 if !self.dialer.may_dial(now, &peer_id) {
