@@ -306,16 +306,18 @@ def test_one_listener_more_costs_the_same_beside_thousands(log: Log) -> None:
     with ExitStack() as stack:
         for _ in range(5000):
             stack.enter_context(notifier.listening(heard.append))
-        tracemalloc.start()
-        try:
-            with notifier.listening(heard.append):
-                pass
-            _, most = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        most = []
+        for _ in range(5):
+            tracemalloc.start()
+            try:
+                with notifier.listening(heard.append):
+                    pass
+                most.append(tracemalloc.get_traced_memory()[1])
+            finally:
+                tracemalloc.stop()
         notifier.closed()
-    # A copy of them took 40,000.
-    assert most < 10_000
+    # A copy of them took 40,000; another thread may allocate something meanwhile.
+    assert min(most) < 10_000
     # Postgres may have announced something else meanwhile.
     assert heard.count(None) == 5000
     notifier.closed()

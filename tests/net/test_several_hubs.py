@@ -234,14 +234,16 @@ async def test_a_hub_goes_on_when_its_server_was_restarted(
             await until_equal(client, log)
             before = set(log)
             own.stop(how)
-            # A client is not waited for: it keeps what it writes, and the hub takes it once it can.
-            await append([client], 20)
-            assert await heard.wait(events.Failed)
-            assert hub.obstacle
-            own.start()
+            try:
+                # A client is not waited for: it keeps what it writes, and the hub takes it once it can.
+                await append([client], 20)
+                assert await heard.wait(events.Failed)
+                assert hub.unready
+            finally:
+                own.start()
             await append([client], 3)
             await until_equal(client, log)
-            while hub.obstacle:
+            while hub.unready:
                 await anyio.sleep(0.01)
             await anyio.to_thread.run_sync(log.append, "the hub's own")
             await until_equal(client, log)
