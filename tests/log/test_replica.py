@@ -136,12 +136,18 @@ def test_a_batch_comes_in_with_its_verdicts(log: Log, signer: Signer) -> None:
 
 def test_a_listener_is_notified_of_each_commit_and_of_the_end(log: Log) -> None:
     told: list[int | None] = []
+
+    def listen(last: int | None) -> None:
+        # Postgres announces commits of others from a moment of its own, and says so.
+        if last != following.BY_OTHERS:
+            told.append(last)
+
     log.append("before")
-    with replica_of(log).listening(told.append):
+    with replica_of(log).listening(listen):
         log.append("a")
         log.append_many(["b", "c"])
     log.append("after")
-    with replica_of(log).listening(told.append):
+    with replica_of(log).listening(listen):
         log.close()
     assert told == [2, 4, None]
 

@@ -24,6 +24,7 @@ from gossiplog.testnet.messages import (
     Numbered,
     Observe,
     Open,
+    Settle,
     Start,
     Stop,
 )
@@ -39,6 +40,7 @@ COMMANDS: list[Command] = [
     Dial(1, "/ip4/127.0.0.1/tcp/1/ws"),
     Measure(1),
     Observe(),
+    Settle(),
 ]
 ANSWERS: list[Answer] = [
     Done(7, ("ws://127.0.0.1:1",)),

@@ -147,6 +147,22 @@ def test_messages_that_came_have_a_source_a_way_and_a_latency(translator: Transl
     ]
 
 
+def test_sources_are_waited_for_until_the_member_stops(translator: Translator, log: Log) -> None:
+    translator.observed = True
+    first, second, third = (appended(log, payload_of(number, "hi", sent=0.0)) for number in range(3))
+    translator.take_message(first)
+    assert translator.is_waiting
+    translator.handle_event(committed(1, **{OTHER: 1}))
+    assert not translator.is_waiting
+    translator.take_message(second)
+    translator.stopped()
+    assert not translator.is_waiting
+    # Its next start: the source is the third's.
+    translator.take_message(third)
+    translator.handle_event(committed(1, **{OTHER: 1}))
+    assert [event.message for event in taken(translator, dashboard_events.Delivered)] == [first.id, third.id]
+
+
 def test_messages_of_a_sync(translator: Translator, log: Log) -> None:
     translator.observed = True
     translator.handle_event(events.SyncStarted(OTHER))

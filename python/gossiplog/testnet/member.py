@@ -106,6 +106,7 @@ class Member:
                     await anyio.sleep_forever()
         finally:
             self._scope = self._peer = self._counting = None
+            self.translator.stopped()
             self._ended.set()
 
     async def stop(self) -> None:

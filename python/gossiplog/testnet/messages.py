@@ -144,7 +144,15 @@ class Observe:
     command: Literal["observe"] = "observe"
 
 
-Command: TypeAlias = Open | Start | Stop | Append | Block | Dial | Measure | Observe
+@frozen
+class Settle:
+    """Report everything that members have been notified of, and answer once that is done."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    command: Literal["settle"] = "settle"
+
+
+Command: TypeAlias = Open | Start | Stop | Append | Block | Dial | Measure | Observe | Settle
 
 
 @frozen

@@ -20,16 +20,7 @@ from gossiplog.testnet.browsers import BrowserLink
 from gossiplog.testnet.cuts import Cuts, halves
 from gossiplog.testnet.lifecycle import Lifecycle, together
 from gossiplog.testnet.links import LocalLink, ProcessLink, WorkerLink
-from gossiplog.testnet.messages import (
-    Append,
-    Arrived,
-    Command,
-    Happened,
-    Measure,
-    Observe,
-    Open,
-    Report,
-)
+from gossiplog.testnet.messages import Append, Arrived, Command, Happened, Measure, Observe, Open, Report, Settle
 from gossiplog.testnet.plan import MOST_PEERS, MemberPlan, NetworkPlan, added_member, member_plans
 from gossiplog.testnet.status import MemberStatus
 
@@ -231,6 +222,14 @@ class LocalNetwork(Service):
         """Wait until all logs have all messages, and equal roots."""
         while self.complete < self.peers or len(self.roots) > 1:
             await self._changed.wait()
+
+    async def settled(self) -> None:
+        """Wait until everything that members have been notified of so far is reported.
+
+        Raises:
+            NetworkError: a worker has ended.
+        """
+        await _call_all((link, Settle()) for link in self.links)
 
     def _take(self, report: Report) -> None:
         match report:

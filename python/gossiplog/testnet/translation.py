@@ -168,6 +168,18 @@ class Translator:
         else:
             self._arrived.append(count)
 
+    def stopped(self) -> None:
+        """Forget the messages of which nobody says any more which peer brought them: the member has stopped."""
+        self._arrived.clear()
+        self._sources.clear()
+        self._syncing.clear()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether messages have come of which it is not known yet which peer brought them."""
+        self._match_sources()
+        return bool(self._arrived)
+
     def _match_sources(self) -> None:
         """Report messages whose source is known. Of several sources of a commit it is not said which brought which."""
         while self._arrived and self._sources:

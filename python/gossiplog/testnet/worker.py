@@ -45,6 +45,7 @@ from gossiplog.testnet.messages import (
     Observe,
     Open,
     Report,
+    Settle,
     Start,
     Stop,
     answer_line,
@@ -56,6 +57,8 @@ from gossiplog.testnet.translation import Translator
 
 REPORT_SECONDS = 0.05
 """Between two reports of a worker."""
+SETTLE_SECONDS = 2.0
+"""How long members are waited for that have not said which peer brought a message; those that were stopped never do."""
 TRAFFIC_SECONDS = 1.0
 """Between two of how many bytes its members have sent and received."""
 
@@ -116,6 +119,8 @@ class Worker(Service):
                     translator.observed = True
                     # With what was not read before.
                     translator.changed()
+            case Settle():
+                await self._settle()
         return ()
 
     def _member(self, number: int) -> Member:
@@ -177,6 +182,13 @@ class Worker(Service):
                     # To count takes half a millisecond, which messages must not wait for 64 times.
                     await anyio.lowlevel.checkpoint()
             await self._flush()
+
+    async def _settle(self) -> None:
+        """Report what members have been notified of; which peer brought a message, they are told a moment later."""
+        with anyio.move_on_after(SETTLE_SECONDS):
+            while any(translator.is_waiting for translator in self._translators()):
+                await anyio.sleep(REPORT_SECONDS)
+        await self._flush()
 
     async def _flush(self) -> None:
         """Report what all members have to report."""

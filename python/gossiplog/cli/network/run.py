@@ -183,6 +183,8 @@ async def _run(plan: NetworkPlan, task: Task, view: View, recording: _Recording,
                 if not task.until_converged:
                     await anyio.sleep_forever()
                 await connected.wait()
+        if view.record is not None:
+            await network.settled()
         found |= _figures(network)
     return found
 
