@@ -60,6 +60,32 @@ def test_the_vectors_are_written_as_their_values_are(core: ModuleType, is_list: 
         assert text.read(2**30) == b""
 
 
+@pytest.mark.parametrize(
+    ("payload", "is_written"),
+    [
+        ({"/": {"bytes": 1}}, False),
+        ([{"a": {"/": {"bytes": "!"}}}], False),
+        ({"/": {"bytes": "AA=="}}, False),
+        ({"/": {"bytes": "AB"}}, False),
+        ({"/": {"bytes": {"/": {"bytes": None}}}}, False),
+        ({"/": {"bytes": "AA"}}, True),
+        ({"/": {"bytes": 1, "more": 1}}, True),
+        ({"/": {"bytes": 1}, "more": 1}, True),
+        ({"/": "bytes"}, True),
+        ([b"\xa1\x61/\xa1\x65bytes\x01"], True),
+    ],
+)
+@pytest.mark.parametrize("codec", ["dag-cbor", "dag-json"])
+def test_what_nobody_could_read_is_not_written(core: ModuleType, payload: Any, is_written: bool, codec: str) -> None:
+    """One message made a whole page of the API unreadable for programs that read dag-json strictly."""
+    value = unsigned(write_cbor(payload), codec=codec)
+    if is_written:
+        assert core.read_message_map(core.MessageJson([value], TOPIC, is_list=False).read(2**20), "dag-json")
+    else:
+        with pytest.raises(EncodeError, match=r"has no dag-json form: .*bytes"):
+            core.MessageJson([value], TOPIC)
+
+
 def encoded(value: Any) -> bytes:
     try:
         return reference.cbor_encode(build(reference, value))

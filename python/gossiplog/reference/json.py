@@ -154,6 +154,20 @@ def _resolved(meant: Any) -> CID | bytes | None:
             return None
 
 
+def is_unreadable(value: Any) -> bool:
+    """Return whether nobody reads the text of a value: a map in it looks as bytes do, and holds no base64."""
+    values = [value]
+    while values:
+        match values.pop():
+            case {"/": {"bytes": _, **more} as meant, **others} if not (others or more) and _resolved(meant) is None:
+                return True
+            case dict(entries):
+                values += entries.values()
+            case list(items):
+                values += items
+    return False
+
+
 def json_decode(data: bytes) -> Any:
     """Read dag-json text in UTF-8: white space and any form of escapes are accepted, numbers are normalised.
 

@@ -9,7 +9,7 @@ from gossiplog.errors import DecodeError, EncodeError
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.cbor import cbor_decode
 from gossiplog.reference.id import decode_id
-from gossiplog.reference.json import json_decode, write_json
+from gossiplog.reference.json import is_unreadable, json_decode, write_json
 from gossiplog.reference.message import Parsed, parse
 
 _DECODERS = {"dag-json": json_decode, "dag-cbor": cbor_decode}
@@ -56,10 +56,13 @@ def _write(parsed: Parsed) -> bytes:
             "payload": parsed.payload,
         },
     }
+    reason = f"message {message.id} has no dag-json form"
+    if is_unreadable(parsed.payload):
+        raise EncodeError(f'{reason}: a map {{"/": {{"bytes": ...}}}} in it holds no base64, and cannot be read')
     try:
         return write_json(body)
     except EncodeError as error:
-        raise EncodeError(f"message {message.id} has no dag-json form: {error}") from error
+        raise EncodeError(f"{reason}: {error}") from error
 
 
 def read_message_map(data: bytes, codec: str) -> bytes:

@@ -2,6 +2,7 @@
 //! without a tree of values in between.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 use data_encoding::BASE64_NOPAD;
 
@@ -32,11 +33,16 @@ impl MessageText {
     /// Looks through a stored value; nothing is written yet.
     ///
     /// # Errors
-    /// [`Error::Encode`] for a message that has no dag-json form. `write` finds nothing else.
+    /// [`Error::Encode`] for a message that has no dag-json form, or one that cannot be read. `write` finds nothing else.
     pub fn new(value: &[u8], parsed: Parsed) -> Result<Self, Error> {
-        let payload = json::Text::new(parsed.payload(value)).map_err(|error| {
-            Error::Encode(format!("message {} has no dag-json form: {error}", id::encode(&parsed.key)))
-        })?;
+        let payload = parsed.payload(value);
+        let refuse = |reason: &dyn Display| {
+            Error::Encode(format!("message {} has no dag-json form: {reason}", id::encode(&parsed.key)))
+        };
+        if json::is_unreadable(payload) {
+            return Err(refuse(&r#"a map {"/": {"bytes": ...}} in it holds no base64, and cannot be read"#));
+        }
+        let payload = json::Text::new(payload).map_err(|error| refuse(&error))?;
         Ok(Self { parsed, payload, part: Part::Head })
     }
 

@@ -579,10 +579,13 @@ async def test_long_lists_are_sent_in_pieces(log: Log) -> None:
     assert "content-length" not in answer.headers
 
 
-async def test_a_message_without_a_form(log: Log) -> None:
-    length = 2**15
-    link = core.CID(b"\x12\x80\x80\x02" + bytes(length))
-    message = log.append([link])
+@pytest.mark.parametrize(
+    "payload",
+    [[core.CID(b"\x12\x80\x80\x02" + bytes(2**15))], {"/": {"bytes": 1}}],
+    ids=["long link", "no base64"],
+)
+async def test_a_message_without_a_form(log: Log, payload: Any) -> None:
+    message = log.append(payload)
     for target in (f"/messages/{message.id}", "/messages"):
         answer = await call(app_of(log), target)
         assert answer.status == 406

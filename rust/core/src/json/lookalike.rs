@@ -12,6 +12,8 @@ use crate::cid;
 
 /// The start of such a map in canonical bytes: a map of one entry with the key `/`.
 const OPENING: [u8; 3] = [0xa1, 0x61, b'/'];
+/// The start of a map that looks as bytes do: the same, with a map of one entry with the key `bytes`.
+const BYTES: [u8; 10] = *b"\xa1\x61/\xa1\x65bytes";
 /// The start of a link.
 const LINK: [u8; 2] = [0xd8, 0x2a];
 /// How links of version 0 begin that are usual: SHA-256, 32 bytes of digest. Their text begins with `Qm`.
@@ -23,8 +25,7 @@ const USUAL_LENGTH: usize = 34;
 ///
 /// `canonical` must be canonical; of other bytes the result means nothing.
 pub fn resolve(canonical: &[u8]) -> Option<Vec<u8>> {
-    let has = |opening: &[u8]| canonical.windows(opening.len()).any(|window| window == opening);
-    if !has(&OPENING) && !has(&LINK) {
+    if !has(canonical, &OPENING) && !has(canonical, &LINK) {
         return None;
     }
     let mut resolved: Option<Writer> = None;
@@ -55,6 +56,31 @@ pub fn resolve(canonical: &[u8]) -> Option<Vec<u8>> {
     let mut writer = resolved?;
     writer.raw(&canonical[copied..]);
     Some(writer.finish())
+}
+
+/// Whether the text of these canonical bytes in dag-json is read by nobody: a map in it looks as bytes do, and holds no base64.
+pub fn is_unreadable(canonical: &[u8]) -> bool {
+    if !has(canonical, &BYTES) {
+        return false;
+    }
+    let mut items = events(canonical);
+    while let Ok(Some(item)) = items.next_item() {
+        if matches!(item, Item::Map(1)) && looks_as_bytes(&mut items.clone()) && reserved(&mut items.clone()).is_none()
+        {
+            return true;
+        }
+    }
+    false
+}
+
+fn has(canonical: &[u8], opening: &[u8]) -> bool {
+    canonical.windows(opening.len()).any(|window| window == opening)
+}
+
+fn looks_as_bytes(entry: &mut Events<'_>) -> bool {
+    matches!(entry.next_item(), Ok(Some(Item::Text("/"))))
+        && matches!(entry.next_item(), Ok(Some(Item::Map(1))))
+        && matches!(entry.next_item(), Ok(Some(Item::Text("bytes"))))
 }
 
 /// What a text is read as.

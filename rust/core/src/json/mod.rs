@@ -4,6 +4,6 @@ mod lookalike;
 mod read;
 mod write;
 
-pub use lookalike::resolve;
+pub use lookalike::{is_unreadable, resolve};
 pub use read::read;
 pub use write::{Sink, Text, write, write_text};
