@@ -28,6 +28,23 @@ def test_read(
     assert spark.read.parquet(str(folder)).count() == 50
 
 
+def test_read_of_folders_in_a_folder(
+    spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("north", "south"):
+        (tmp_path / "hubs" / name).mkdir(parents=True)
+        make_log(f"hubs/{name}/a.db", 30)
+        (tmp_path / "hubs" / name / "notes.txt").touch()
+    command = ["pipeline", "read", str(tmp_path / "hubs"), "--path-glob-filter", "*.db", "--ignore-missing-files"]
+    assert main([*command, "--recursive-file-lookup"]) == 0
+    records = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(record["log"], record["messages"]) for record in records] == [
+        (str(tmp_path / "hubs" / name / "a.db"), 30) for name in ("north", "south")
+    ]
+    assert main(command) == 1
+    assert "folders in it are not looked into without recursiveFileLookup" in capfd.readouterr().err
+
+
 def test_read_the_first_encodings(
     spark: SparkSession, several: tuple[Path, list[int]], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,16 @@ def test_logs_by_list_and_pattern(spark: SparkSession, make_log: MakeLog, tmp_pa
         assert counts == dict(zip(paths, (10, 20), strict=True))
 
 
+def test_folders_in_a_folder(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    (tmp_path / "hubs" / "north").mkdir(parents=True)
+    path = make_log("hubs/north/a.db", 30)
+    (tmp_path / "hubs" / "north" / "notes.txt").write_text("no log")
+    frame = read(
+        spark, str(tmp_path), columns="log_path,log_size", recursiveFileLookup="true", pathGlobFilter="*.{db,sqlite}"
+    )
+    assert frame.distinct().collect() == [(str(path), path.stat().st_size)]
+
+
 def test_a_schema_prunes(spark: SparkSession, make_log: MakeLog) -> None:
     path = str(make_log())
     frame = spark.read.format("gossiplog").schema("key binary, seq bigint").load(path)

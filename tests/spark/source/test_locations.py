@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
-from gossiplog.spark.source.locations import alternatives, identity, locations, opened
+from gossiplog.spark.source.locations import alternatives, identity, is_missing, locations, opened
 from tests.storage.damage import damage
 
 
@@ -67,6 +68,79 @@ def test_a_folder_stands_for_its_files(folder: Path) -> None:
     assert locations(["."]) == ["./a.db", "./b.db", "./c[1].db"]
     assert locations(["d.db"]) == ["d.db/inside.db"]
     assert locations(["d.db", "d.db/inside.db"]) == ["d.db/inside.db"]
+
+
+@pytest.fixture
+def nested(folder: Path) -> Path:
+    for name in ("d.db/inside.db", "d.db/deep/er.db", "d.db/_tmp/no.db", "d.db/.git/no.db", "d.db/inside.db-wal"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    # It leads back.
+    os.symlink(".", folder / "d.db" / "loop")
+    return folder
+
+
+def test_recursion_looks_into_folders_but_not_into_hidden_ones_nor_through_links(nested: Path) -> None:
+    inside = ["d.db/deep/er.db", "d.db/inside.db"]
+    assert locations(["d.db"]) == ["d.db/inside.db"]
+    assert locations(["d.db"], recursive=True) == inside
+    assert locations(["*.db"]) == ["a.db", "b.db", "c[1].db"]
+    assert locations(["*.db"], recursive=True) == ["a.db", "b.db", "c[1].db", *inside]
+    assert locations(["file:d.db?mode=ro"], recursive=True) == [f"file:{name}?mode=ro" for name in inside]
+    (nested / "e").mkdir()
+    with pytest.raises(NotALog, match=r"the folder e has no file$"):
+        locations(["e"], recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("[ab].db", ["a.db", "b.db"]),
+        ("[^ab]*.db", ["c[1].db"]),
+        ("[!ab]*.db", ["c[1].db"]),
+        ("{a,c*}.db", ["a.db", "c[1].db"]),
+        ("?.db", ["a.db", "b.db"]),
+        ("A.db", None),
+        ("./a.db", None),
+    ],
+)
+def test_a_filter_of_names_is_for_folders_patterns_uris_and_files(
+    folder: Path, pattern: str, expected: list[str] | None
+) -> None:
+    for paths in ([str(folder)], [str(folder / "*")], [f"file:{folder}/*?mode=ro"]):
+        if expected is None:
+            with pytest.raises(NotALog, match=r"has a name that fits pathGlobFilter, which is "):
+                locations(paths, name_filter=pattern)
+            continue
+        found = [unquote(each.partition("?")[0]) for each in locations(paths, name_filter=pattern)]
+        assert [os.path.basename(each) for each in found] == expected
+    assert locations(["postgresql://host/logs"], name_filter=pattern) == ["postgresql://host/logs"]
+    with pytest.raises(NotALog, match=r"no file of a\.db has a name that fits"):
+        locations(["a.db"], name_filter="b*")
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir = os.scandir
+
+    def failing(path: str) -> object:
+        if path == "d.db/deep":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing)
+        with pytest.raises(StorageError, match=r"the folder d\.db/deep cannot be read: Input/output error"):
+            locations(["d.db"], recursive=True)
+
+
+def test_what_is_missing(folder: Path) -> None:
+    assert [is_missing(each) for each in ("a.db", "none.db", "file:none.db?mode=ro", f"file://{folder}/a.db")] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert not is_missing("postgresql://host/logs")
 
 
 def test_uris_may_be_patterns_and_folders(folder: Path) -> None:

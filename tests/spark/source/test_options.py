@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
@@ -11,6 +12,7 @@ from gossiplog import core
 from gossiplog.errors import OptionError
 from gossiplog.spark.source.options import (
     BATCH_OPTIONS,
+    METADATA,
     READ_OPTIONS,
     SCHEMA,
     STORED,
@@ -50,6 +52,9 @@ def test_all_of_them() -> None:
             "mode": "FAILFAST",
             "maxrows": "10",
             "startingoffsets": "7",
+            "recursivefilelookup": "True",
+            "pathglobfilter": "*.db",
+            "ignoremissingfiles": "true",
         },
         READ_OPTIONS,
     )
@@ -59,6 +64,11 @@ def test_all_of_them() -> None:
     assert options.authors == ("did:key:a", "did:key:b")
     assert options.columns.fieldNames() == ["key", "value"]
     assert (options.max_rows, options.starting_offsets) == (10, 7)
+    assert (options.recursive_file_lookup, options.path_glob_filter, options.ignore_missing_files) == (
+        True,
+        "*.db",
+        True,
+    )
 
 
 def test_all_columns_may_be_asked_for() -> None:
@@ -120,6 +130,8 @@ def test_ranges_are_for_reads_and_offsets_for_streams() -> None:
         ({"path": "a.db", "mode": "drop"}, "mode is 'drop': expected permissive, dropmalformed or failfast"),
         ({"path": "a.db", "encodings": "last"}, "the option encodings is 'last': expected all or first"),
         ({"path": "a.db", "topic": ""}, "the option topic is empty"),
+        ({"path": "a.db", "recursivefilelookup": "yes"}, "recursiveFileLookup is 'yes': expected true or false"),
+        ({"path": "a.db", "pathglobfilter": ""}, "the option pathGlobFilter is empty"),
         ({"path": "a.db", "maxrows": "0"}, "the option maxRows is '0'"),
         ({"path": "a.db", "startingoffsets": "last"}, "startingOffsets is 'last': .*, earliest or latest"),
     ],
@@ -132,6 +144,21 @@ def test_mistakes(options: dict[str, str], complaint: str) -> None:
 def test_pruned_in_the_order_of_the_names() -> None:
     assert pruned(["value", "key"]).simpleString() == "struct<value:binary,key:binary>"
     assert pruned(SCHEMA.fieldNames()) == SCHEMA
+
+
+def test_what_is_the_same_in_a_whole_log_has_to_be_named() -> None:
+    assert not {*METADATA.fieldNames()} & {*SCHEMA.fieldNames()}
+    assert pruned(["log_size", "key"]).simpleString() == "struct<log_size:bigint,key:binary>"
+
+
+def test_locations_are_those_of_the_options(tmp_path: Path) -> None:
+    for name in ("a/b/c.db", "a/d.log"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    path = str(tmp_path)
+    assert read_options({"path": f"{path}/a"}, READ_OPTIONS).locations() == [f"{path}/a/d.log"]
+    given = {"path": path, "recursivefilelookup": "true", "pathglobfilter": "*.db"}
+    assert read_options(given, READ_OPTIONS).locations() == [f"{path}/a/b/c.db"]
 
 
 def test_what_is_stored_are_columns() -> None:

@@ -16,7 +16,10 @@ from pyspark.sql.types import StructType
 
 import gossiplog
 from gossiplog import CorruptLog, Signer, core
+from gossiplog.errors import NotALog, StorageError
+from gossiplog.spark.source import reader as reader_module
 from gossiplog.spark.source.data_source import GossipLogSource
+from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, pruned, read_options
 from gossiplog.spark.source.reader import LogReader, number_of_partitions
 from tests.rot.cells import Cell
@@ -74,6 +77,68 @@ def test_every_column(make_log: MakeLog) -> None:
         }
         for number, message in enumerate(messages)
     ]
+
+
+def test_columns_of_the_log_as_a_whole(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {make_log(name, messages).name: 0 for name, messages in (("a.db", 3), ("b.db", 500))}
+    sizes = {name: (tmp_path / name).stat().st_size for name in sizes}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.db").symlink_to("b.db")
+    found = rows(reader(Path("a.db"), Path("link.db"), columns=["log_size", "log", "log_path", "size"], partitions="3"))
+    named = {(row["log"], row["log_path"], row["log_size"]) for row in found}
+    assert named == {
+        ("a.db", str(tmp_path / "a.db"), sizes["a.db"]),
+        ("link.db", str(tmp_path / "b.db"), sizes["b.db"]),
+    }
+    assert all(0 < row["size"] < 1000 for row in found)
+    assert len(found) == 503
+
+
+def test_a_log_that_is_removed_while_it_is_read(make_log: MakeLog, caplog: pytest.LogCaptureFixture) -> None:
+    paths = [make_log(name, 20) for name in ("a.db", "b.db", "c.db")]
+    strict = reader(*paths, columns=["log", "seq"])
+    lenient = reader(*paths, columns=["log", "seq"], ignoreMissingFiles="true")
+    planned = lenient.partitions()
+    paths[1].unlink()
+    with pytest.raises(NotALog, match=r"there is no log .*b\.db"):
+        [*strict.read(planned[1])]
+    found = [row for partition in planned for batch in lenient.read(partition) for row in batch.to_pylist()]
+    assert [(row["log"], row["seq"]) for row in found] == [
+        (str(path), number) for path in (paths[0], paths[2]) for number in range(1, 21)
+    ]
+    assert f"ignoreMissingFiles passes over {paths[1]}" in caplog.text
+    # A path that names no file is an error, as in Spark.
+    with pytest.raises(NotALog, match="there is no log"):
+        lenient.partitions()
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_log_that_is_removed_while_the_read_is_planned(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """At each of the two looks at it; the third is another log's."""
+    paths = [make_log(name, 20) for name in ("a.db", "b.db")]
+    opens = 0
+
+    def removing(location: str, topic: str | None = None) -> Any:
+        nonlocal opens
+        opens += location == str(paths[0])
+        if opens == looks:
+            paths[0].unlink(missing_ok=True)
+        return opened(location, topic)
+
+    monkeypatch.setattr(reader_module, "opened", removing)
+    found = rows(reader(*paths, columns=["log"], ignoreMissingFiles="true"))
+    assert [row["log"] for row in found] == [str(paths[1])] * 20
+    assert not paths[0].exists()
+
+
+def test_damage_is_no_missing_file(make_log: MakeLog) -> None:
+    path = make_log()
+    planned = reader(path).partitions()
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(StorageError):
+        [*reader(path, ignoreMissingFiles="true").read(planned[0])]
 
 
 @pytest.mark.parametrize("partitions", [1, 4, 16])

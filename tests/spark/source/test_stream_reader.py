@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.errors import CorruptLog, CursorOutdated, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, OptionError, StorageError
 from gossiplog.spark import worker_errors
 from gossiplog.spark.source import stream_reader as module
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, pruned, read_options
@@ -184,6 +184,18 @@ def test_a_log_that_was_rebased(make_log: MakeLog, tmp_path: Path) -> None:
         stream.latestOffset({str(path): 5}, ReadAllAvailable())
     latest = stream.latestOffset({}, ReadAllAvailable())
     assert stream.latestOffset(latest, ReadAllAvailable()) == latest
+
+
+def test_columns_of_the_log_as_a_whole(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_log()
+    monkeypatch.chdir(tmp_path)
+    follower = reader(path.name, ["log", "log_path"])
+    found = rows(
+        follower, follower.initialOffset(), follower.latestOffset(follower.initialOffset(), ReadAllAvailable())
+    )
+    assert {(row["log"], row["log_path"]) for row in found} == {(path.name, str(path))}
+    with pytest.raises(OptionError, match="a stream has no column log_size"):
+        reader(path, ["log_size"])
 
 
 def test_a_replica_in_the_place_of_a_log(make_log: MakeLog) -> None:

@@ -13,8 +13,11 @@ from gossiplog.cli.help import Command, Group
 from gossiplog.cli.options import Gossip, gossip_config, load_object
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note
 from gossiplog.cli.pipeline.session import (
+    IgnoreMissing,
     Logs,
+    NameFilter,
     OutputFolder,
+    Recursive,
     SessionOptions,
     job,
     show_rows,
@@ -61,6 +64,9 @@ def read(
     logs: Logs,
     output: OutputFolder = None,
     encodings: Encodings = "all",
+    recursive: Recursive = False,
+    name_filter: NameFilter = None,
+    ignore_missing: IgnoreMissing = False,
     json: Json = False,
     *,
     options: SessionOptions,
@@ -70,11 +76,12 @@ def read(
     from gossiplog.spark.source.locations import check_logs
 
     result = Output(json)
-    check_logs(logs)
+    found = check_logs(logs, recursive=recursive, name_filter=name_filter)
     options.check_output(output)
     with spark_session(options, "read") as running:
         columns = "log,clock,author,size" if output is None else "*"
-        messages = spark.read(running, *logs, encodings=encodings, columns=columns)
+        ignored = str(ignore_missing).lower()
+        messages = spark.read(running, *found, encodings=encodings, columns=columns, ignoreMissingFiles=ignored)
         rows = spark.summarize(messages if output is None else write_parquet(messages, output))
     show_rows(result, [dataclasses.asdict(row) for row in rows])
 
@@ -138,6 +145,8 @@ def reconcile(
             metavar="FOLDER", help="A new folder, for a repair set for each log: `gossiplog import` takes it."
         ),
     ] = None,
+    recursive: Recursive = False,
+    name_filter: NameFilter = None,
     json: Json = False,
     *,
     options: SessionOptions,
@@ -151,11 +160,11 @@ def reconcile(
     from gossiplog.spark.jobs.reconcile import check_replicas
 
     result = Output(json)
-    check_replicas(logs)
+    names = check_replicas(logs, recursive=recursive, name_filter=name_filter)
     if output is not None:
         check_building(output, "the repair sets")
     with spark_session(options, "reconcile") as running:
-        compared = spark.reconcile(running, *logs)
+        compared = spark.reconcile(running, *names)
         repairs = (None,) * len(compared.replicas) if output is None else spark.write_repairs(compared, output)
         compared.missing.unpersist()
     rows = _replica_rows(compared, repairs)

@@ -33,6 +33,16 @@ Logs = Annotated[
         metavar="LOG...", help="The logs: files, folders, patterns such as '{a,b}*.db', or postgresql:// URLs."
     ),
 ]
+Recursive = Annotated[
+    bool, typer.Option("--recursive-file-lookup", help="Look into the folders in a folder, too, but not through links.")
+]
+NameFilter = Annotated[
+    str | None,
+    typer.Option("--path-glob-filter", metavar="PATTERN", help="Take the files whose names fit, such as '*.db'."),
+]
+IgnoreMissing = Annotated[
+    bool, typer.Option("--ignore-missing-files", help="Pass over logs that are removed while the job runs.")
+]
 Master = Annotated[
     str | None,
     typer.Option(help="Where Spark runs, such as spark://host:7077. The default is every core of this machine."),

@@ -105,18 +105,20 @@ def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
     return ReconcileResult(replicas, union - missing.count(), union, lacks, missing)
 
 
-def check_replicas(paths: Iterable[str]) -> list[str]:
+def check_replicas(paths: Iterable[str], *, recursive: bool = False, name_filter: str | None = None) -> list[str]:
     """Return the locations of replicas.
 
     Args:
         paths: as `reconcile` takes them.
+        recursive: as `gossiplog.spark.source.locations.locations` takes it.
+        name_filter: likewise.
 
     Raises:
         OptionError: fewer than two replicas.
         TopicMismatch: logs of different topics.
         StorageError: a replica that cannot be read.
     """
-    topics = check_logs(paths)
+    topics = check_logs(paths, recursive=recursive, name_filter=name_filter)
     names = list(topics)
     if len(names) < 2:
         raise OptionError(

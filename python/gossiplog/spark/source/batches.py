@@ -15,7 +15,7 @@ from gossiplog import core
 from gossiplog.columns import decode, gather
 from gossiplog.errors import CorruptLog
 from gossiplog.log import encodings
-from gossiplog.spark.source.options import SCHEMA, STORED, ReadOptions
+from gossiplog.spark.source.options import METADATA, SCHEMA, STORED, ReadOptions
 from gossiplog.storage.base import Reader, ScanColumn
 
 BATCH = 2**13
@@ -57,7 +57,8 @@ class Columns:
         self._authors = None if options.authors is None else pa.array(options.authors, pa.string())
         wanted = {*schema.fieldNames(), *(() if options.authors is None else ("author",))}
         self._decoded = [name for name in _DECODED if name in wanted]
-        self._wants_log = "log" in wanted
+        # What is the same in every row of a log.
+        self._constants = [name for name in ("log", *METADATA.fieldNames()) if name in wanted]
         self._wants_size = "size" in wanted
         self._decodes = bool(self._decoded) or options.mode != "permissive"
         values = self._decodes or not {"value", "size"}.isdisjoint(wanted)
@@ -67,7 +68,16 @@ class Columns:
         if "seq" in wanted or self._failfast or self._first_alone:
             self.scanned.append("seq")
 
-    def batch(self, location: str, topic: str, stored: pa.RecordBatch, reader: Reader) -> pa.RecordBatch:
+    def batch(
+        self,
+        location: str,
+        topic: str,
+        stored: pa.RecordBatch,
+        reader: Reader,
+        *,
+        path: str | None = None,
+        size: int | None = None,
+    ) -> pa.RecordBatch:
         """Return the columns of messages of one log, one row each.
 
         Messages of other authors and other encodings than are wanted have no row, nor have damaged ones where these are
@@ -78,6 +88,8 @@ class Columns:
             topic: of the log.
             stored: the columns that are in `scanned`; without keys, the values' own are taken.
             reader: of the log, in this state or a later one.
+            path: of the log, for the column `log_path`.
+            size: of the log, for the column `log_size`.
 
         Raises:
             CorruptLog: a damaged value, in the mode failfast.
@@ -88,8 +100,9 @@ class Columns:
         sound: pa.BooleanArray | None = None
         if self._decodes or "key" not in columns:
             sound = self._decode(columns, location, topic)
-        if self._wants_log:
-            columns["log"] = pa.repeat(pa.scalar(location, pa.string()), len(stored))
+        constants = {"log": location, "log_path": path, "log_size": size}
+        for name in self._constants:
+            columns[name] = pa.repeat(pa.scalar(constants[name], self._schema.field(name).type), len(stored))
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         wanted: list[pa.BooleanArray] = []

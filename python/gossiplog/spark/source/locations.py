@@ -5,15 +5,17 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from urllib.parse import quote, unquote
 
-from gossiplog.errors import CorruptLog, NotALog, OptionError
+from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
+from gossiplog.storage.sqlite.files import file_of
 from gossiplog.storage.sqlite.tables import BESIDE
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
@@ -22,7 +24,7 @@ _ESCAPED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 _ALTERNATIVES = 10_000
 
 
-def locations(paths: Iterable[str]) -> list[str]:
+def locations(paths: Iterable[str], *, recursive: bool = False, name_filter: str | None = None) -> list[str]:
     """Return the locations of logs, each once, in the order of the paths; those of a pattern ascend by name.
 
     Args:
@@ -30,24 +32,54 @@ def locations(paths: Iterable[str]) -> list[str]:
             dot or an underscore; patterns as `glob` has them, also with alternatives as in "{a,b}.db", for files;
             "file:" URIs of any of these (https://sqlite.org/uri.html, as file:///data/*.db?immutable=1); or URLs of
             logs in Postgres.
+        recursive: look into the folders in a folder, too, and into those that fit a pattern, but not through links:
+            Spark's recursiveFileLookup.
+        name_filter: a pattern that the names of files must fit, also of those that are named one by one: Spark's
+            pathGlobFilter. None takes all.
 
     Raises:
-        NotALog: a file that is not there, an empty folder, or a pattern of which an alternative fits no file.
+        NotALog: a file that is not there, a folder without files, or a pattern of which an alternative fits no file;
+            a path of which no file fits the filter.
         OptionError: a pattern with more than 10,000 alternatives, or a URL with a password.
+        StorageError: a folder that cannot be read.
     """
+    fits = _filter(name_filter)
     found: dict[str, str] = {}
     for path in paths:
-        for location in _matching(path):
+        fitting = [location for location in _matching(path, recursive) if fits(location)]
+        if not fitting:
+            raise NotALog(f"no file of {path} has a name that fits pathGlobFilter, which is {name_filter}")
+        for location in fitting:
             found.setdefault(identity(location), location)
     return list(found.values())
 
 
-def check_logs(paths: Iterable[str], topic: str | None = None) -> dict[str, str]:
+def _filter(pattern: str | None) -> Callable[[str], bool]:
+    """Return what says whether the name of a location's file fits a pattern. What is in Postgres has no file."""
+    if pattern is None:
+        return lambda location: True
+    # Hadoop's patterns negate a class with either sign.
+    parts = [part.replace("[^", "[!") for part in alternatives(pattern)]
+
+    def fits(location: str) -> bool:
+        if is_url(location):
+            return True
+        name = os.path.basename(file_of(location))
+        return any(fnmatchcase(name, part) for part in parts)
+
+    return fits
+
+
+def check_logs(
+    paths: Iterable[str], topic: str | None = None, *, recursive: bool = False, name_filter: str | None = None
+) -> dict[str, str]:
     """Check that each log can be opened, and return the topics by the locations.
 
     Args:
         paths: as `locations` takes them.
         topic: that each log must have; None takes any.
+        recursive: as `locations` takes it.
+        name_filter: likewise.
 
     Raises:
         OptionError: as `locations`.
@@ -55,7 +87,7 @@ def check_logs(paths: Iterable[str], topic: str | None = None) -> dict[str, str]
         StorageError: a log is not there, or cannot be read.
     """
     topics: dict[str, str] = {}
-    for location in locations(paths):
+    for location in locations(paths, recursive=recursive, name_filter=name_filter):
         with opened(location, topic) as (_, topics[location]):
             pass
     return topics
@@ -86,6 +118,11 @@ def without_password(location: str) -> str:
     return str(url)
 
 
+def is_missing(location: str) -> bool:
+    """Return whether a location names a file that is not there."""
+    return not is_url(location) and not os.path.exists(file_of(location))
+
+
 def is_uri(location: str) -> bool:
     """Return whether a location is no plain path."""
     return is_url(location) or location.startswith("file:")
@@ -99,7 +136,7 @@ def has_scheme(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def _matching(path: str) -> list[str]:
+def _matching(path: str, recursive: bool) -> list[str]:
     path = without_password(path)
     if is_url(path):
         return [path]
@@ -108,36 +145,70 @@ def _matching(path: str) -> list[str]:
         plain = unquote(inside)
         if os.path.isfile(plain) or not (os.path.isdir(plain) or _is_pattern(inside)):
             return [path]
-        found = _in_folder(plain) if os.path.isdir(plain) else _files(inside, path, escaped=True)
+        is_folder = os.path.isdir(plain)
+        found = _in_folder(plain, recursive) if is_folder else _files(inside, path, recursive, escaped=True)
         return [f"{start}{quote(match)}{query}" for match in found]
     if os.path.isdir(path):
-        return _in_folder(path)
+        return _in_folder(path, recursive)
     if os.path.exists(path):
         return [path]
     if not _is_pattern(path):
         raise NotALog(f"there is no log {path}")
-    return _files(path, path)
+    return _files(path, path, recursive)
 
 
 def _is_pattern(text: str) -> bool:
     return glob.has_magic(text) or "{" in text
 
 
-def _in_folder(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        names = {entry.name for entry in entries if entry.is_file() and not entry.name.startswith((".", "_"))}
-    logs = sorted(names - {name + companion for name in names for companion in BESIDE})
+def _in_folder(folder: str, recursive: bool) -> list[str]:
+    """Return the files in a folder that may be logs.
+
+    Raises:
+        NotALog: there are none.
+        StorageError: it, or a folder in it, cannot be read.
+    """
+    logs: list[str] = []
+    for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
+        folders[:] = sorted(filter(_is_shown, folders)) if recursive else ()
+        logs += [os.path.join(parent, name) for name in log_names(files)]
     if not logs:
-        raise NotALog(f"the folder {folder} has no file: folders in it are not looked into, name them or use a pattern")
-    return [os.path.join(folder, name) for name in logs]
+        hint = "" if recursive else ": folders in it are not looked into without recursiveFileLookup"
+        raise NotALog(f"the folder {folder} has no file{hint}")
+    return sorted(logs)
 
 
-def _files(pattern: str, path: str, *, escaped: bool = False) -> list[str]:
+def log_names(files: Iterable[str]) -> set[str]:
+    """Return those of the names of a folder's files that may be logs.
+
+    Hidden ones are none, nor is what SQLite keeps beside a log.
+    """
+    names = set(filter(_is_shown, files))
+    return names - {name + companion for name in names for companion in BESIDE}
+
+
+def _files_in(folder: str) -> list[str]:
+    try:
+        return _in_folder(folder, recursive=True)
+    except NotALog:
+        return []
+
+
+def _is_shown(name: str) -> bool:
+    return not name.startswith((".", "_"))
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise StorageError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+
+
+def _files(pattern: str, path: str, recursive: bool, *, escaped: bool = False) -> list[str]:
     """Return the files that fit a pattern.
 
     Args:
         pattern: as `glob` has it, with alternatives.
         path: that the user gave.
+        recursive: take also the files in folders that fit.
         escaped: the pattern is of a URI.
     """
     found: set[str] = set()
@@ -146,7 +217,10 @@ def _files(pattern: str, path: str, *, escaped: bool = False) -> list[str]:
         if escaped:
             # What is escaped in a URI stands for itself.
             alternative = _ESCAPED.sub(lambda match: glob.escape(unquote(match[0])), alternative)
-        fitting = [match for match in glob.glob(alternative, recursive=True) if os.path.isfile(match)]
+        matches = glob.glob(alternative, recursive=True)
+        fitting = [match for match in matches if os.path.isfile(match)]
+        if recursive:
+            fitting += [file for match in matches if os.path.isdir(match) for file in _files_in(match)]
         if not fitting:
             has_options = not escaped and re.search(r"\?\w+=", path) is not None
             advice = f": options of SQLite need a URI, as file:{path}" if has_options else ""

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from gossiplog import core
 from gossiplog.errors import DecodeError, OptionError
+from gossiplog.spark.source.locations import locations
 
 SCHEMA = StructType(
     [
@@ -44,10 +45,16 @@ the value's bytes. The others are decoded from the value: `payload` is dag-json,
 All encodings of a message have one `content_id`, the id of the canonical one; `canonical` says whether the row is it.
 """
 
+METADATA = StructType([StructField("log_path", StringType()), StructField("log_size", LongType())])
+"""Columns that a read has only where they are named, as those of Spark's `_metadata`: they say the same in every row of
+a log. `log_path` is the location that depends on no working folder and no link, `log_size` the bytes of the log when
+the read was planned. `path` is the name of an option, and `size` that of a value's column.
+"""
+
 STORED = frozenset({"log", "seq", "key", "value", "size"})
 """Columns that need no look into the value."""
 
-_TYPES = {field.name: field.dataType for field in SCHEMA}
+_TYPES: dict[str, DataType] = {field.name: field.dataType for field in SCHEMA.fields + METADATA.fields}
 
 
 def pruned(names: Iterable[str]) -> StructType:
@@ -114,6 +121,10 @@ class ReadOptions:
         max_rows: of a stream: the most messages in a micro-batch; None takes what there is.
         starting_offsets: of a stream: the sequence after which it begins in every log; None takes the logs' ends. In
             Spark also "earliest" and "latest".
+        recursive_file_lookup: whether the folders in a folder are looked into, and those that fit a pattern.
+        path_glob_filter: a pattern that the names of files must fit, as "*.db"; None takes all.
+        ignore_missing_files: whether a read goes on where the file of a log has been removed since it was listed, with
+            the rows that were read. A path that names no file is an error all the same.
     """
 
     paths: tuple[str, ...]
@@ -129,6 +140,16 @@ class ReadOptions:
     mode: str = "permissive"
     max_rows: int | None = None
     starting_offsets: int | None = 0
+    recursive_file_lookup: bool = False
+    path_glob_filter: str | None = None
+    ignore_missing_files: bool = False
+
+    def locations(self) -> list[str]:
+        """Return the locations of the logs, each once.
+
+        Raises: as `gossiplog.spark.source.locations.locations`.
+        """
+        return locations(self.paths, recursive=self.recursive_file_lookup, name_filter=self.path_glob_filter)
 
     @property
     def bounds(self) -> tuple[bytes, bytes | None]:
@@ -296,6 +317,12 @@ def _one_of(*choices: str) -> Parser:
     return parse
 
 
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise OptionError(f"the option {name} is {text!r}: expected true or false")
+    return text.lower() == "true"
+
+
 def _rows(name: str, text: str) -> int:
     return integer(name, text, 1, 2**63 - 1)
 
@@ -324,6 +351,8 @@ _COMMON: dict[str, Parser] = {
     "partitions": _partitions,
     "encodings": _one_of("all", "first"),
     "mode": _one_of("permissive", "dropmalformed", "failfast"),
+    "recursive_file_lookup": _boolean,
+    "path_glob_filter": _text,
 }
 BATCH_OPTIONS: dict[str, Parser] = {
     **_COMMON,
@@ -331,6 +360,7 @@ BATCH_OPTIONS: dict[str, Parser] = {
     "max_clock": _clock,
     "min_id": _id,
     "max_id": _id,
+    "ignore_missing_files": _boolean,
 }
 STREAM_OPTIONS: dict[str, Parser] = {**_COMMON, "max_rows": _rows, "starting_offsets": _offset}
 READ_OPTIONS: dict[str, Parser] = {**BATCH_OPTIONS, **STREAM_OPTIONS}

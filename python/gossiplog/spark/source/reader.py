@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,9 +17,9 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CursorOutdated
+from gossiplog.errors import CursorOutdated, StorageError
 from gossiplog.spark.source.batches import Columns, gathered
-from gossiplog.spark.source.locations import identity, locations, opened
+from gossiplog.spark.source.locations import identity, is_missing, opened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
 
 PARTITION_MESSAGES = 2**18
@@ -62,6 +63,7 @@ class KeyRange(InputPartition):
         location: of the log, wherever the task runs.
         count: of messages in the state that is read.
         generation: of the log in that state.
+        size: of the log in that state, in bytes.
         start: the least key, itself included.
         end: the key before which it ends, None at the end of the log.
     """
@@ -71,6 +73,7 @@ class KeyRange(InputPartition):
     topic: str
     count: int
     generation: int
+    size: int
     start: bytes
     end: bytes | None
 
@@ -108,7 +111,10 @@ class LogReader(DataSourceReader):
             TopicMismatch: a log of another topic than the options want.
             StorageError: a log that cannot be read.
         """
-        found = [self._look(location) for location in locations(self._options.paths)]
+        found: list[_Found] = []
+        for location in self._options.locations():
+            with self._passing_over_missing(location):
+                found.append(self._look(location))
         total = sum(log.count for log in found)
         if self._unasked and total >= MANY_MESSAGES:
             # In a worker that plans a query: Python writes this to stderr, which Spark passes on.
@@ -120,9 +126,23 @@ class LogReader(DataSourceReader):
                 f"{total:,}",
             )
         wanted = self._options.partitions or number_of_partitions(total, sum(log.size for log in found))
-        return [
-            partition for log in found for partition in self._ranges(log, round(wanted * log.count / max(total, 1)))
-        ]
+        partitions: list[KeyRange] = []
+        for log in found:
+            with self._passing_over_missing(log.location):
+                partitions += self._ranges(log, round(wanted * log.count / max(total, 1)))
+        return partitions
+
+    @contextmanager
+    def _passing_over_missing(self, location: str) -> Iterator[None]:
+        """End a block without an error where the file of its log is missing, and such logs are to be ignored."""
+        try:
+            yield
+        except StorageError:
+            if not (self._options.ignore_missing_files and is_missing(location)):
+                raise
+            _log.warning(
+                "gossiplog: ignoreMissingFiles passes over %s, which was removed since it was listed", location
+            )
 
     def _look(self, location: str) -> _Found:
         with opened(location, self._options.topic) as (storage, topic), storage.reader() as reader:
@@ -135,9 +155,10 @@ class LogReader(DataSourceReader):
             return []
         with opened(log.location, log.topic) as (storage, _), storage.reader(single=True) as reader:
             split_keys = reader.split_keys(first, last, max(parts, 1))
+        path = identity(log.location)
         starts, ends = [first, *split_keys], [*split_keys, last]
         return [
-            KeyRange(log.location, identity(log.location), log.topic, log.count, log.generation, start, end)
+            KeyRange(log.location, path, log.topic, log.count, log.generation, log.size, start, end)
             for start, end in zip(starts, ends, strict=True)
         ]
 
@@ -149,6 +170,10 @@ class LogReader(DataSourceReader):
             CursorOutdated: the log has been rebased since the partitions were made.
             StorageError: a log that cannot be read.
         """
+        with self._passing_over_missing(partition.location):
+            yield from self._pages(partition)
+
+    def _pages(self, partition: KeyRange) -> Iterator[pa.RecordBatch]:
         columns = self._columns
         start = partition.start
         with opened(partition.location, partition.topic) as (storage, _):
@@ -169,6 +194,7 @@ class LogReader(DataSourceReader):
                     last = pc.max(stored["key"]).as_py()
                     if last is None or last < start:
                         return
-                    batch = columns.batch(partition.name, partition.topic, stored, reader)
+                    path, size = partition.location, partition.size
+                    batch = columns.batch(partition.name, partition.topic, stored, reader, path=path, size=size)
                 yield batch
                 start = last + b"\0"

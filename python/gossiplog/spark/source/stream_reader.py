@@ -25,10 +25,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CorruptLog, CursorOutdated, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, OptionError, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
-from gossiplog.spark.source.locations import identity, locations, opened
+from gossiplog.spark.source.locations import identity, opened
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.storage.base import Reader
@@ -65,10 +65,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        if "log_size" in schema.fieldNames():
+            # A micro-batch that is repeated has to be the same.
+            raise OptionError("a stream has no column log_size, which changes while it follows the log")
         self._options = options
         self._columns = Columns(options, schema)
         # By identities, which offsets keep: a restart may spell a path in another way.
-        self._locations = {identity(location): location for location in locations(options.paths)}
+        self._locations = {identity(location): location for location in options.locations()}
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:
@@ -147,7 +150,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if not page or page[-1][0] != after + len(page):
                         raise CorruptLog([f"{partition.name}: a message after the sequence {after} is not there"])
                     stored = gathered(iter(page), ("seq", "value"))
-                    batch = self._columns.batch(partition.name, topic, stored, reader)
+                    batch = self._columns.batch(partition.name, topic, stored, reader, path=partition.location)
                 yield batch
                 after = stored["seq"][-1].as_py()
 
