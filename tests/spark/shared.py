@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 from pyspark.sql import SparkSession
 
 from gossiplog.spark import session
-from tests.spark import java
+from tests.spark import java, s3_server
 
 ROOT = Path(__file__).parent.parent.parent
 SITE = Path(__file__).parent / "site"
@@ -57,6 +57,8 @@ def start(folder: Path) -> SparkSession:
         # Workers import functions of the tests by name, and their daemons what is in `site`.
         folders = [str(SITE), str(ROOT), os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
+        for name, value in s3_server.ENVIRONMENT.items():
+            patch.setenv(name, value)
         return session("local[2]", conf=conf, driver_memory="1g", name="tests")
 
 

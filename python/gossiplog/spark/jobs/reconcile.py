@@ -124,10 +124,11 @@ def check_replicas(paths: Iterable[str], *, recursive: bool = False, name_filter
         raise OptionError(
             f"there is nothing to compare {', '.join(names) or 'nothing'} with: name two replicas or more"
         )
-    for name in names[1:]:
-        if topics[name] != topics[names[0]]:
+    known = [name for name in names if topics[name] is not None]
+    for name in known[1:]:
+        if topics[name] != topics[known[0]]:
             raise TopicMismatch(
-                f"no replicas of one log: {name} has the topic {topics[name]!r}, {names[0]} {topics[names[0]]!r}"
+                f"no replicas of one log: {name} has the topic {topics[name]!r}, {known[0]} {topics[known[0]]!r}"
             )
     return names
 

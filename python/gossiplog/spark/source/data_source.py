@@ -21,6 +21,7 @@ from gossiplog.spark.source.options import (
     write_options,
 )
 from gossiplog.spark.source.reader import LogReader
+from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.source.stream_reader import LogStreamReader
 from gossiplog.spark.source.writer import LogArrowWriter
 
@@ -52,7 +53,13 @@ class GossipLogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         """Return a reader that follows the columns of a schema, which Spark may have from the user."""
-        return LogStreamReader(self._checked(schema, STREAM_OPTIONS), schema)
+        options = self._checked(schema, STREAM_OPTIONS)
+        for path in filter(is_remote, options.paths):
+            raise OptionError(
+                f"a stream cannot follow {path}: nobody appends to a log there, and each look at it would copy it. Read"
+                " it in a batch"
+            )
+        return LogStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogArrowWriter:
         """Return a writer that adds the stored values of a frame with this schema."""

@@ -6,12 +6,13 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
+from gossiplog.spark.source import remote
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
@@ -30,8 +31,9 @@ def locations(paths: Iterable[str], *, recursive: bool = False, name_filter: str
     Args:
         paths: of files; folders, which stand for the files in them, as in Spark without those whose names begin with a
             dot or an underscore; patterns as `glob` has them, also with alternatives as in "{a,b}.db", for files;
-            "file:" URIs of any of these (https://sqlite.org/uri.html, as file:///data/*.db?immutable=1); or URLs of
-            logs in Postgres.
+            "file:" URIs of any of these (https://sqlite.org/uri.html, as file:///data/*.db?immutable=1); URLs of any of
+            these on file systems that are not mounted, as s3://bucket/*.db (`gossiplog.spark.source.remote`); or URLs
+            of logs in Postgres.
         recursive: look into the folders in a folder, too, and into those that fit a pattern, but not through links:
             Spark's recursiveFileLookup.
         name_filter: a pattern that the names of files must fit, also of those that are named one by one: Spark's
@@ -62,9 +64,10 @@ def _filter(pattern: str | None) -> Callable[[str], bool]:
     parts = [part.replace("[^", "[!") for part in alternatives(pattern)]
 
     def fits(location: str) -> bool:
-        if is_url(location):
+        if is_url(location) and not remote.is_remote(location):
             return True
-        name = os.path.basename(file_of(location))
+        path = unquote(urlsplit(location).path) if remote.is_remote(location) else file_of(location)
+        name = os.path.basename(path)
         return any(fnmatchcase(name, part) for part in parts)
 
     return fits
@@ -72,8 +75,11 @@ def _filter(pattern: str | None) -> Callable[[str], bool]:
 
 def check_logs(
     paths: Iterable[str], topic: str | None = None, *, recursive: bool = False, name_filter: str | None = None
-) -> dict[str, str]:
+) -> dict[str, str | None]:
     """Check that each log can be opened, and return the topics by the locations.
+
+    Of a log on a file system that is not mounted, only its file is looked for, and the topic is None: to open it takes
+    a copy.
 
     Args:
         paths: as `locations` takes them.
@@ -86,8 +92,12 @@ def check_logs(
         TopicMismatch: a log has another topic.
         StorageError: a log is not there, or cannot be read.
     """
-    topics: dict[str, str] = {}
+    topics: dict[str, str | None] = {}
     for location in locations(paths, recursive=recursive, name_filter=name_filter):
+        if remote.is_remote(location):
+            remote.size_of(location)
+            topics[location] = None
+            continue
         with opened(location, topic) as (_, topics[location]):
             pass
     return topics
@@ -100,12 +110,14 @@ def identity(location: str) -> str:
 
 
 def without_password(location: str) -> str:
-    """Return a location as it may be shown: one of Postgres in one form for all ways to write it.
+    """Return a location as it may be shown: a URL in one form for all ways to write it.
 
     Raises:
         OptionError: it is a URL with a password. Spark shows the options of a read in its plans and on its pages, and
             keeps both in its history.
     """
+    if remote.is_remote(location):
+        return remote.canonical(location)
     check_nearly(location)
     if not is_postgres_url(location):
         return location
@@ -120,6 +132,8 @@ def without_password(location: str) -> str:
 
 def is_missing(location: str) -> bool:
     """Return whether a location names a file that is not there."""
+    if remote.is_remote(location):
+        return not remote.exists(location)
     return not is_url(location) and not os.path.exists(file_of(location))
 
 
@@ -137,6 +151,8 @@ def has_scheme(path: str) -> bool:
 
 
 def _matching(path: str, recursive: bool) -> list[str]:
+    if remote.is_remote(path):
+        return _remote_files(path, recursive)
     path = without_password(path)
     if is_url(path):
         return [path]
@@ -155,6 +171,27 @@ def _matching(path: str, recursive: bool) -> list[str]:
     if not _is_pattern(path):
         raise NotALog(f"there is no log {path}")
     return _files(path, path, recursive)
+
+
+def _remote_files(location: str, recursive: bool) -> list[str]:
+    """Return the files that a URL of a file system stands for."""
+    path = urlsplit(location).path
+    patterns = alternatives(path) if _is_pattern(path) else [path]
+    found: set[str] = set()
+    for pattern, files in remote.expand(location, patterns, recursive).items():
+        if not files:
+            which = f"{pattern}, an alternative of {location}" if len(patterns) > 1 else location
+            raise NotALog(
+                f"no file fits the pattern {which}" if _is_pattern(path) else f"the folder {which} has no file"
+            )
+        found.update(files)
+    return [remote.url_of(location, file) for file in _without_companions(found)]
+
+
+def _without_companions(files: Iterable[str]) -> list[str]:
+    """Return files, ascending, without those that SQLite keeps beside others of them."""
+    among = {*files}
+    return sorted(among - {f"{file}{companion}" for file in among for companion in BESIDE})
 
 
 def _is_pattern(text: str) -> bool:
@@ -178,13 +215,12 @@ def _in_folder(folder: str, recursive: bool) -> list[str]:
     return sorted(logs)
 
 
-def log_names(files: Iterable[str]) -> set[str]:
+def log_names(files: Iterable[str]) -> list[str]:
     """Return those of the names of a folder's files that may be logs.
 
     Hidden ones are none, nor is what SQLite keeps beside a log.
     """
-    names = set(filter(_is_shown, files))
-    return names - {name + companion for name in names for companion in BESIDE}
+    return _without_companions(filter(_is_shown, files))
 
 
 def _files_in(folder: str) -> list[str]:
@@ -227,7 +263,7 @@ def _files(pattern: str, path: str, recursive: bool, *, escaped: bool = False) -
             which = f"{alternative}, an alternative of {path}" if len(patterns) > 1 else path
             raise NotALog(f"no file fits the pattern {which}{advice}")
         found.update(fitting)
-    return sorted(found)
+    return _without_companions(found)
 
 
 def alternatives(pattern: str) -> list[str]:
@@ -280,17 +316,25 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
     """Open a log's storage for a block that reads it, which gets it with its topic.
 
     Args:
-        location: of the log.
+        location: of the log. One on a file system that is not mounted is copied as a whole for each block.
         topic: what it must have; None takes any.
 
     Raises:
         StorageError: what opening or reading it raises, with the location.
     """
-    storage = storage_at(without_password(location), read_only=True)
-    try:
-        yield storage, storage.open(topic, create=False)
-    except CorruptLog as error:
-        # A read may have many logs: its message says only what is wrong.
-        raise CorruptLog([f"{location}: {problem}" for problem in error.problems]) from error
-    finally:
-        storage.close()
+    location = without_password(location)
+    copied = remote.copied(location) if remote.is_remote(location) else nullcontext(location)
+    with copied as place:
+        storage = storage_at(place, read_only=True)
+        try:
+            yield storage, storage.open(topic, create=False)
+        except CorruptLog as error:
+            # A read may have many logs: its message says only what is wrong.
+            problems = [f"{location}: {problem.replace(place, location)}" for problem in error.problems]
+            raise CorruptLog(problems) from error
+        except StorageError as error:
+            # Nobody knows a copy, which is gone when the error is read.
+            error.args = tuple(part.replace(place, location) if isinstance(part, str) else part for part in error.args)
+            raise
+        finally:
+            storage.close()

@@ -21,6 +21,7 @@ from gossiplog.errors import CursorOutdated, StorageError
 from gossiplog.spark.source.batches import Columns, gathered
 from gossiplog.spark.source.locations import identity, is_missing, opened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
+from gossiplog.spark.source.remote import is_remote, size_of
 
 PARTITION_MESSAGES = 2**18
 """Messages in a partition, where nothing else is asked for: a quarter of a second to read, several seconds to verify.
@@ -37,6 +38,8 @@ task takes some 0.07 s."""
 MANY_MESSAGES = 250_000
 """Messages from which a read of all columns is remarked on. A count of 100,000 messages of 300 bytes takes 1.3 s of
 processor time with all columns, 0.5 s with the key alone."""
+# A sequence that no log has.
+_ALL = 2**63 - 1
 _log = logging.getLogger("gossiplog.spark")
 
 
@@ -62,7 +65,7 @@ class KeyRange(InputPartition):
         name: of the log, as the read has it.
         location: of the log, wherever the task runs.
         count: of messages in the state that is read.
-        generation: of the log in that state.
+        generation: of the log in that state; None of one that nobody has looked into, which is copied whole.
         size: of the log in that state, in bytes.
         start: the least key, itself included.
         end: the key before which it ends, None at the end of the log.
@@ -70,9 +73,9 @@ class KeyRange(InputPartition):
 
     name: str
     location: str
-    topic: str
+    topic: str | None
     count: int
-    generation: int
+    generation: int | None
     size: int
     start: bytes
     end: bytes | None
@@ -83,9 +86,9 @@ class _Found:
     """A log as it was when the partitions were made."""
 
     location: str
-    topic: str
+    topic: str | None
     count: int
-    generation: int
+    generation: int | None
     size: int
 
 
@@ -115,7 +118,7 @@ class LogReader(DataSourceReader):
         for location in self._options.locations():
             with self._passing_over_missing(location):
                 found.append(self._look(location))
-        total = sum(log.count for log in found)
+        total = sum(log.count for log in found if log.generation is not None)
         if self._unasked and total >= MANY_MESSAGES:
             # In a worker that plans a query: Python writes this to stderr, which Spark passes on.
             _log.warning(
@@ -145,6 +148,9 @@ class LogReader(DataSourceReader):
             )
 
     def _look(self, location: str) -> _Found:
+        if is_remote(location):
+            # Its task copies it, and need not do so twice.
+            return _Found(location, self._options.topic, _ALL, None, size_of(location))
         with opened(location, self._options.topic) as (storage, topic), storage.reader() as reader:
             position = reader.position()
             return _Found(location, topic, position.count, position.generation, storage.size())
@@ -153,8 +159,10 @@ class LogReader(DataSourceReader):
         first, last = self._options.bounds
         if last is not None and last <= first:
             return []
-        with opened(log.location, log.topic) as (storage, _), storage.reader(single=True) as reader:
-            split_keys = reader.split_keys(first, last, max(parts, 1))
+        split_keys: Sequence[bytes] = ()
+        if log.generation is not None:
+            with opened(log.location, log.topic) as (storage, _), storage.reader(single=True) as reader:
+                split_keys = reader.split_keys(first, last, max(parts, 1))
         path = identity(log.location)
         starts, ends = [first, *split_keys], [*split_keys, last]
         return [
@@ -176,10 +184,10 @@ class LogReader(DataSourceReader):
     def _pages(self, partition: KeyRange) -> Iterator[pa.RecordBatch]:
         columns = self._columns
         start = partition.start
-        with opened(partition.location, partition.topic) as (storage, _):
+        with opened(partition.location, partition.topic) as (storage, topic):
             with storage.reader(single=True) as reader:
                 generation = reader.position().generation
-            if generation != partition.generation:
+            if partition.generation not in (None, generation):
                 # Its sequences, up to a count of which it is read, are other messages'.
                 raise CursorOutdated(
                     f"{partition.name} was rebased while it was read: run the job again",
@@ -195,6 +203,6 @@ class LogReader(DataSourceReader):
                     if last is None or last < start:
                         return
                     path, size = partition.location, partition.size
-                    batch = columns.batch(partition.name, partition.topic, stored, reader, path=path, size=size)
+                    batch = columns.batch(partition.name, topic, stored, reader, path=path, size=size)
                 yield batch
                 start = last + b"\0"
