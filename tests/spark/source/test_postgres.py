@@ -19,6 +19,7 @@ from gossiplog.errors import CursorOutdated, OptionError
 from gossiplog.spark import read, reconcile, verify_log, worker_errors
 from gossiplog.spark.jobs.ingest import check_new_log
 from gossiplog.spark.jobs.reconcile import set_names
+from gossiplog.spark.source.offsets import decode
 from gossiplog.spark.source.options import (
     BATCH_OPTIONS,
     STREAM_OPTIONS,
@@ -116,7 +117,7 @@ def test_a_stream_goes_on_from_its_offsets(new_postgres_url: Callable[[], str]) 
         start = reader.initialOffset()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         log.append(1, signer=SIGNER)
-        (name,) = json.loads(json.dumps(end))
+        (name,) = decode(json.loads(json.dumps(end))).logs
         assert name == PostgresURL.parse(url).place
         found = [
             row["seq"]
@@ -125,7 +126,7 @@ def test_a_stream_goes_on_from_its_offsets(new_postgres_url: Callable[[], str]) 
             for row in batch.to_pylist()
         ]
         assert found == list(range(1, 26))
-        assert reader.latestOffset(end, reader.getDefaultReadLimit())[name]["sequence"] == 26
+        assert decode(reader.latestOffset(end, reader.getDefaultReadLimit())).logs[name].sequence == 26
 
 
 def test_values_are_added_to_a_log_which_is_made(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.errors import CorruptLog, CursorOutdated, OptionError, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError
 from gossiplog.spark import worker_errors
 from gossiplog.spark.source import stream_reader as module
+from gossiplog.spark.source.offsets import Offset, StreamPosition, decode
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, pruned, read_options
-from gossiplog.spark.source.stream_reader import LogStreamReader, Offset, changes
+from gossiplog.spark.source.stream_reader import LogStreamReader, changes
+from gossiplog.storage.base import Storage
 from tests.spark import java
 
 MakeLog = Callable[..., Path]
@@ -48,7 +50,7 @@ def rows(reader: LogStreamReader, start: Offset, end: Offset) -> Iterator[dict[s
 
 
 def sequences(offset: Offset) -> dict[str, int]:
-    return {log: reached["sequence"] for log, reached in offset.items()}
+    return {log: reached.sequence for log, reached in decode(offset).logs.items()}
 
 
 def add(path: Path, messages: int) -> None:
@@ -65,7 +67,7 @@ def test_arrivals_in_micro_batches(make_log: MakeLog) -> None:
     offsets = [stream.initialOffset()]
     for _ in range(4):
         offsets.append(stream.latestOffset(offsets[-1], limit))
-    assert list(map(sequences, offsets)) == [{log: 0}, {log: 10}, {log: 20}, {log: 25}, {log: 25}]
+    assert list(map(sequences, offsets)) == [{}, {log: 10}, {log: 20}, {log: 25}, {log: 25}]
     assert offsets[3] == offsets[4]
     with gossiplog.open(path) as opened:
         ids = [message.id for message in opened]
@@ -76,7 +78,7 @@ def test_arrivals_in_micro_batches(make_log: MakeLog) -> None:
     assert list(rows(stream, offsets[3], offsets[4])) == []
     add(path, 5)
     latest = stream.latestOffset(offsets[4], limit)
-    assert latest == stream.reportLatestOffset()
+    assert stream.reportLatestOffset() == {"messages": latest["messages"]} == {"messages": 30}
     assert sequences(latest) == {log: 30}
 
 
@@ -92,24 +94,150 @@ def test_all_at_once(make_log: MakeLog) -> None:
 @pytest.mark.parametrize(("start", "offset"), [("earliest", 0), ("latest", 10), ("4", 4), ("99", 10)])
 def test_where_it_starts(make_log: MakeLog, start: str, offset: int) -> None:
     path = make_log(messages=10)
-    assert sequences(reader(path, startingoffsets=start).initialOffset()) == {str(path): offset}
+    expected = {str(path): offset} if offset else {}
+    assert sequences(reader(path, startingoffsets=start).initialOffset()) == expected
 
 
 def test_logs_share_a_micro_batch(make_log: MakeLog, tmp_path: Path) -> None:
     logs = [str(make_log(name, messages)) for name, messages in (("a.db", 100), ("b.db", 2), ("c.db", 100))]
     stream = reader(tmp_path / "*.db")
     end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(30))
-    assert sequences(end) == dict(zip(logs, (10, 2, 18), strict=True))
+    assert sequences(end) == dict(zip(logs, (14, 2, 14), strict=True))
 
 
-def test_a_log_that_is_new_since_the_checkpoint_is_read_from_its_start(make_log: MakeLog, tmp_path: Path) -> None:
-    old, new = make_log("a.db", 5), make_log("b.db", 3)
-    stream = reader(tmp_path / "*.db", ["log", "seq"])
-    start = {str(old): 5, "/gone.db": 7}
-    end = stream.latestOffset(start, ReadAllAvailable())
-    assert end["/gone.db"] == 7
-    assert sequences({log: end[log] for log in map(str, (old, new))}) == {str(old): 5, str(new): 3}
-    assert [(row["log"], row["seq"]) for row in rows(stream, start, end)] == [(str(new), n) for n in (1, 2, 3)]
+def test_more_logs_than_rows(make_log: MakeLog, tmp_path: Path) -> None:
+    """Each gets its turn, also after a restart: the offset knows whose turn it was."""
+    logs = [str(make_log(name, 3)) for name in ("a.db", "b.db", "c.db")]
+    offsets = [StreamPosition().encode()]
+    for _ in range(5):
+        offsets.append(reader(tmp_path / "*.db").latestOffset(offsets[-1], ReadMaxRows(2)))
+    found = [[sequences(offset).get(log, 0) for log in logs] for offset in offsets]
+    assert found == [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 2, 2], [3, 3, 2], [3, 3, 3]]
+
+
+def test_small_logs_are_read_by_one_task(make_log: MakeLog, tmp_path: Path) -> None:
+    logs = [str(make_log(name, 3)) for name in ("a.db", "b.db", "c.db")]
+    stream = reader(tmp_path, ["log", "seq"])
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert len(stream.partitions({}, end)) == 1
+    assert [(row["log"], row["seq"]) for row in rows(stream, {}, end)] == [(log, n) for log in logs for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("paths", ["folder", "pattern"])
+def test_a_log_that_appears_later_is_read_from_its_start(paths: str, make_log: MakeLog, tmp_path: Path) -> None:
+    """Whether the query runs, or is started again."""
+    named = tmp_path if paths == "folder" else tmp_path / "*.db"
+    old = make_log("a.db", 5)
+    running = reader(named, ["log", "seq"], startingoffsets="latest")
+    start = running.initialOffset()
+    new = make_log("b.db", 3)
+    for stream in (running, reader(named, ["log", "seq"])):
+        end = stream.latestOffset(start, ReadAllAvailable())
+        assert sequences(end) == {str(old): 5, str(new): 3}
+        assert [(row["log"], row["seq"]) for row in rows(stream, start, end)] == [(str(new), n) for n in (1, 2, 3)]
+
+
+def test_a_file_that_is_not_yet_a_log(make_log: MakeLog, tmp_path: Path) -> None:
+    """It is waited for while it changes: a copy may be under way."""
+    old = make_log("a.db", 5)
+    arriving = tmp_path / "b.db"
+    arriving.write_bytes(b"SQLite format 3\0, and the remaining part has yet to come")
+    stream = reader(tmp_path / "*.db")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert sequences(end) == {str(old): 5}
+    os.utime(arriving, (0, 0))
+    with pytest.raises(NotALog, match=r"b\.db is not a log"):
+        stream.latestOffset(end, ReadAllAvailable())
+    arriving.touch()
+    with pytest.raises(NotALog):
+        reader(arriving).latestOffset({}, ReadAllAvailable())
+    arriving.unlink()
+    make_log("b.db", 2)
+    assert sequences(stream.latestOffset(end, ReadAllAvailable())) == {str(old): 5, str(arriving): 2}
+
+
+@pytest.mark.parametrize("paths", ["a.db,b.db", "*.db", "."])
+def test_a_log_that_is_gone(paths: str, make_log: MakeLog, tmp_path: Path) -> None:
+    old, gone = make_log("a.db", 5), make_log("b.db", 5)
+    several = json.dumps([str(tmp_path / path) for path in paths.split(",")])
+    options = {"paths": several, "columns": "seq"}
+    first, second = (LogStreamReader(read_options(options, STREAM_OPTIONS), pruned(["seq"])) for _ in range(2))
+    part = first.latestOffset({}, ReadMaxRows(4))
+    assert sequences(part) == {str(old): 2, str(gone): 2}
+    gone.rename(tmp_path / "elsewhere")
+    for call in (
+        lambda: first.latestOffset(part, ReadAllAvailable()),
+        lambda: second.latestOffset(part, ReadAllAvailable()),
+        lambda: second.partitions({}, part),
+    ):
+        with pytest.raises(StorageError, match=r"b\.db, of which .* read 2 messages, is gone: put it back, or start"):
+            call()
+    (tmp_path / "elsewhere").rename(gone)
+    assert sequences(second.latestOffset(part, ReadAllAvailable())) == {str(old): 5, str(gone): 5}
+
+
+def test_logs_that_are_gone_and_passed_over(make_log: MakeLog, tmp_path: Path) -> None:
+    """Where one comes back, its messages follow those that were read of it."""
+    old, gone = make_log("a.db", 5), make_log("b.db", 5)
+    stream = reader(tmp_path / "*.db", ["log", "seq"], ignoremissingfiles="true")
+    part = stream.latestOffset({}, ReadMaxRows(4))
+    planned = stream.partitions({}, part)
+    gone.rename(tmp_path / "elsewhere")
+    read = [row["seq"] for partition in planned for batch in stream.read(partition) for row in batch.to_pylist()]
+    assert read == [1, 2]
+    end = stream.latestOffset(part, ReadAllAvailable())
+    assert sequences(end) == {str(old): 5, str(gone): 2}
+    assert [row["seq"] for row in rows(stream, part, end)] == [3, 4, 5]
+    assert [row["seq"] for row in rows(stream, {}, end)] == [1, 2, 3, 4, 5]
+    (tmp_path / "elsewhere").rename(gone)
+    back = stream.latestOffset(end, ReadAllAvailable())
+    assert [(row["log"], row["seq"]) for row in rows(stream, end, back)] == [(str(gone), n) for n in (3, 4, 5)]
+
+
+def test_a_restart_with_fewer_paths(make_log: MakeLog, tmp_path: Path) -> None:
+    """A log that is there, but not named any more, is not gone: its place is kept."""
+    logs = [str(make_log(name, 3)) for name in ("a.db", "b.db")]
+    end = reader(tmp_path / "*.db").latestOffset({}, ReadMaxRows(4))
+    assert sequences(reader(logs[0]).latestOffset(end, ReadAllAvailable())) == {logs[0]: 3, logs[1]: 2}
+
+
+def test_logs_are_opened_where_something_changed(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    original = module.opened
+
+    def counting(location: str, topic: str | None = None) -> AbstractContextManager[tuple[Storage, str]]:
+        opened.append(Path(location).name)
+        return original(location, topic)
+
+    monkeypatch.setattr(module, "opened", counting)
+    # As some time after the last change, when another one would have another time stamp.
+    monkeypatch.setattr(module, "is_settled", lambda changed, now: True)
+    logs = [make_log(name, 5) for name in ("a.db", "b.db", "c.db")]
+    stream = reader(tmp_path / "*.db")
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    stream.partitions({}, end)
+    assert opened == ["a.db", "b.db", "c.db"]
+    assert stream.latestOffset(end, ReadAllAvailable()) is end
+    assert opened == ["a.db", "b.db", "c.db"]
+    add(logs[1], 1)
+    later = stream.latestOffset(end, ReadAllAvailable())
+    stream.partitions(end, later)
+    assert stream.latestOffset(later, ReadAllAvailable()) is later
+    assert opened == ["a.db", "b.db", "c.db", "b.db"]
+    assert stream.reportLatestOffset() == {"messages": 16}
+
+
+def test_a_log_that_is_written_just_now_is_opened_each_time(make_log: MakeLog) -> None:
+    """Its next change could have the time stamp that the last one had."""
+    path = make_log(messages=5)
+    stream = reader(path)
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    for count in range(6, 12):
+        add(path, 1)
+        end = stream.latestOffset(end, ReadAllAvailable())
+        assert sequences(end) == {str(path): count}
 
 
 def test_offsets_do_not_depend_on_the_working_folder(
@@ -163,7 +291,6 @@ def test_another_log_in_the_place_of_one(make_log: MakeLog, messages: int) -> No
 
 def test_a_log_that_was_rebased(make_log: MakeLog, tmp_path: Path) -> None:
     path = make_log(messages=10)
-    start = reader(path).initialOffset()
     end = reader(path).latestOffset({}, ReadAllAvailable())
     with gossiplog.open(path) as log:
         (first,) = log.messages(limit=1)
@@ -179,7 +306,7 @@ def test_a_log_that_was_rebased(make_log: MakeLog, tmp_path: Path) -> None:
     with pytest.raises(CursorOutdated):
         stream.partitions({str(path): 0}, end)
     # Nothing was read, so nothing is outdated; what former versions wrote is of generation 0.
-    assert sequences(stream.latestOffset(dict.fromkeys(start, 0), ReadAllAvailable())) == {str(path): 9}
+    assert sequences(stream.latestOffset({str(path): 0}, ReadAllAvailable())) == {str(path): 9}
     with pytest.raises(CursorOutdated):
         stream.latestOffset({str(path): 5}, ReadAllAvailable())
     latest = stream.latestOffset({}, ReadAllAvailable())
@@ -190,9 +317,8 @@ def test_columns_of_the_log_as_a_whole(make_log: MakeLog, tmp_path: Path, monkey
     path = make_log()
     monkeypatch.chdir(tmp_path)
     follower = reader(path.name, ["log", "log_path"])
-    found = rows(
-        follower, follower.initialOffset(), follower.latestOffset(follower.initialOffset(), ReadAllAvailable())
-    )
+    end = follower.latestOffset(follower.initialOffset(), ReadAllAvailable())
+    found = rows(follower, follower.initialOffset(), end)
     assert {(row["log"], row["log_path"]) for row in found} == {(path.name, str(path))}
     with pytest.raises(OptionError, match="a stream has no column log_size"):
         reader(path, ["log_size"])
@@ -229,7 +355,8 @@ def test_a_checkpoint_of_a_former_version(make_log: MakeLog) -> None:
     path = make_log(messages=10)
     stream = reader(path, ["seq"])
     end = stream.latestOffset({str(path): 10}, ReadAllAvailable())
-    assert end == stream.reportLatestOffset()
+    assert sequences(end) == {str(path): 10}
+    assert stream.latestOffset(end, ReadAllAvailable()) is end
     assert list(rows(stream, {str(path): 10}, end)) == []
     assert [row["seq"] for row in rows(stream, {str(path): 4}, {str(path): 6})] == [5, 6]
     with pytest.raises(StorageError, match="it has 10 messages, and 11 were read"):

@@ -353,6 +353,7 @@ _COMMON: dict[str, Parser] = {
     "mode": _one_of("permissive", "dropmalformed", "failfast"),
     "recursive_file_lookup": _boolean,
     "path_glob_filter": _text,
+    "ignore_missing_files": _boolean,
 }
 BATCH_OPTIONS: dict[str, Parser] = {
     **_COMMON,
@@ -360,7 +361,6 @@ BATCH_OPTIONS: dict[str, Parser] = {
     "max_clock": _clock,
     "min_id": _id,
     "max_id": _id,
-    "ignore_missing_files": _boolean,
 }
 STREAM_OPTIONS: dict[str, Parser] = {**_COMMON, "max_rows": _rows, "starting_offsets": _offset}
 READ_OPTIONS: dict[str, Parser] = {**BATCH_OPTIONS, **STREAM_OPTIONS}

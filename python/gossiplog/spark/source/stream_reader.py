@@ -8,56 +8,62 @@ It also holds a digest of the message with that sequence, which appends, backups
 Another log in the same place has another message there, and so has a replica, in which messages arrived in another
 order. The first message would not distinguish replicas. And it holds the log's generation, which distinguishes one that
 was rebased from another log.
+
+The reader lives as long as the query, and remembers what it saw of each log: opening a log takes milliseconds, and a
+look at the times of its files some ten microseconds. A log whose files are as they were is not opened again.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CorruptLog, CursorOutdated, OptionError, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
-from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.locations import identity, is_missing, opened
+from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosition, decode, digest
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
+from gossiplog.spark.source.shares import StreamPartition, Stretch, partitions, shares, work
 from gossiplog.storage.base import Reader
+from gossiplog.storage.location import is_url
+from gossiplog.storage.sqlite.files import file_of, is_settled, wal_of
 
-Offset: TypeAlias = dict[str, Any]
-"""How far each log was read, by its identity: `{"sequence": 10, "digest": "…", "generation": 0}`. Former versions wrote
-no generation, or a plain integer, which is a sequence without a digest."""
-_DIGEST_BYTES = 16
+# Seconds after its last change for which a file that holds no log may be on its way to one, as a copy that is made.
+_ARRIVING_SECONDS = 60
+_Stamp: TypeAlias = tuple[tuple[int, ...], ...]
+_log = logging.getLogger("gossiplog.spark")
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch(InputPartition):
-    """The part of a log's arrivals that one task reads.
+@dataclass(slots=True)
+class _Look:
+    """What was seen of a log.
 
     Attributes:
-        name: of the log, as the query has it.
-        location: of the log, wherever the task runs.
-        after: the sequence after which it begins.
-        last: its last sequence.
+        stamp: of its files, just before it was opened; None where a change would not show in it.
+        end: how far it goes.
+        verified: what offsets hold of it, and is true.
     """
 
-    name: str
-    location: str
-    after: int
-    last: int
+    stamp: _Stamp | None
+    end: Reached
+    verified: set[Reached]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs that the options name; patterns are matched when the query starts.
+    """Follows the logs that the options name, also those that appear in a folder or fit a pattern later.
 
     Args:
         options: of the read.
@@ -70,13 +76,25 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OptionError("a stream has no column log_size, which changes while it follows the log")
         self._options = options
         self._columns = Columns(options, schema)
+        self._identities: dict[str, str] = {}
         # By identities, which offsets keep: a restart may spell a path in another way.
-        self._locations = {identity(location): location for location in options.locations()}
+        self._locations = self._listed()
+        self._looks: dict[str, _Look] = {}
         self._target: dict[str, int] | None = None
+        self._end: dict[str, int] = {}
+        self._passed: set[str] = set()
 
     def initialOffset(self) -> Offset:
         """Return where a query without a checkpoint begins."""
-        return {log: self._reached(log, self._options.starting_offsets) for log in self._locations}
+        start = self._options.starting_offsets
+        if start == 0:
+            return StreamPosition().encode()
+        looks = self._look_at_all(StreamPosition())
+        reached = {
+            log: look.end if start is None else self._reach(log, min(start, look.end.sequence))
+            for log, look in looks.items()
+        }
+        return StreamPosition(reached).encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return as many messages as the option maxRows says."""
@@ -87,108 +105,189 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how far a micro-batch goes that begins at an offset.
 
         Raises:
-            StorageError: a log is another one than was read up to the offset, or cannot be read.
+            StorageError: a log is gone, is another one than was read up to the offset, or cannot be read.
         """
-        counts = {log: self._count(log, start.get(log, 0)) for log in self._locations}
+        position = decode(start)
+        self._list_again(position)
+        looks = self._look_at_all(position)
+        read = {log: position.logs.get(log, NOTHING).sequence for log in looks}
+        self._end = {log: reached.sequence for log, reached in position.logs.items()}
+        self._end.update({log: look.end.sequence for log, look in looks.items()})
+        pending = {log: look.end.sequence - read[log] for log, look in looks.items()}
         if self._target is not None:
             # Those that came since are for the next query.
-            counts = {log: min(count, self._target[log]) for log, count in counts.items()}
-        room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        offset = dict(start)
-        for left, (log, count) in zip(range(len(counts), 0, -1), counts.items(), strict=True):
-            read, digest, _ = _parts(offset.get(log, 0))
-            # An equal share of the room that is left, so that a busy log does not keep the others waiting.
-            taken = max(count - read, 0) if room is None else min(max(count - read, 0), -(-room // left))
-            if taken or digest is None:
-                offset[log] = self._reached(log, read + taken)
-            room = None if room is None else room - taken
-        return offset
+            pending = {log: min(self._target.get(log, 0) - read[log], pending[log]) for log in pending}
+        taken, turn = {log: number for log, number in pending.items() if number > 0}, position.turn
+        if isinstance(limit, ReadMaxRows):
+            taken, turn = shares(pending, limit.max_rows, turn)
+        reached = {log: self._reach(log, read[log] + number) for log, number in taken.items()}
+        # What former versions wrote without a digest gets one.
+        reached |= {
+            log: self._reach(log, before.sequence)
+            for log, before in position.logs.items()
+            if log in looks and log not in taken and before.sequence and before.digest is None
+        }
+        if not reached:
+            # As it is in the checkpoint: Spark compares the text.
+            return start
+        return StreamPosition({**position.logs, **reached}, turn).encode()
 
-    def reportLatestOffset(self) -> Offset:
-        """Return how far the logs go, for the query's progress."""
-        return {log: self._reached(log) for log in self._locations}
+    def reportLatestOffset(self) -> Offset | None:
+        """Return how many messages the logs had at the last look, for the query's progress."""
+        return {"messages": sum(self._end.values())} if self._end else None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End the query at what the logs hold now."""
-        self._target = {log: self._count(log, 0) for log in self._locations}
+        self._target = {log: look.end.sequence for log, look in self._look_at_all(StreamPosition()).items()}
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[Stretch]:
-        """Return what came between two offsets, in parts of about equal size.
+    def partitions(self, start: Offset, end: Offset) -> Sequence[StreamPartition]:
+        """Return what came between two offsets, in parts of about equal work.
 
         Raises:
-            StorageError: a log is another one than the offsets are of, or cannot be read.
+            StorageError: a log is gone, is another one than the offsets are of, or cannot be read.
         """
-        stretches = [(log, _parts(start.get(log, 0))[0], _parts(last)[0]) for log, last in end.items()]
-        total = sum(last - after for _, after, last in stretches)
-        wanted = self._options.partitions or -(-total // PARTITION_MESSAGES)
-        parts: list[Stretch] = []
-        for log, after, last in stretches:
-            if last <= after:
+        before, after = decode(start).logs, decode(end).logs
+        stretches: list[Stretch] = []
+        for log, last in after.items():
+            first = before.get(log, NOTHING)
+            if last.sequence <= first.sequence:
                 continue
             # A restart repeats a micro-batch without a look at where it begins.
-            self._count(log, start.get(log, 0), end[log])
-            size = last - after
-            number = min(max(1, round(wanted * size / total)), size)
-            bounds = [after + size * part // number for part in range(number + 1)]
-            parts += [Stretch(self._locations.get(log, log), log, *pair) for pair in pairwise(bounds)]
-        return parts
+            location = self._locations.get(log, log)
+            if self._look(log, first, last) is not None:
+                stretches.append(Stretch(location, log, first.sequence, last.sequence))
+        wanted = self._options.partitions or -(-work(stretches) // PARTITION_MESSAGES)
+        return partitions(stretches, wanted)
 
-    def read(self, partition: Stretch) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """Yield the messages of a partition, as they arrived.
+    def read(self, partition: StreamPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Yield the messages of a partition, of each log as they arrived.
 
         Raises:
             CorruptLog: a message that is not there; with the mode failfast, a damaged value.
             TopicMismatch: the log has another topic than the options want.
             StorageError: a log that cannot be read.
         """
-        with opened(partition.location, self._options.topic) as (storage, topic):
-            after = partition.after
-            while after < partition.last:
+        for stretch in partition.stretches:
+            try:
+                yield from self._read(stretch)
+            except StorageError:
+                if not self._passes_over(stretch.location):
+                    raise
+
+    def _read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        with opened(stretch.location, self._options.topic) as (storage, topic):
+            after = stretch.after
+            while after < stretch.last:
                 with storage.reader(single=True) as reader:
-                    page = reader.arrivals(after, min(BATCH, partition.last - after))
+                    page = reader.arrivals(after, min(BATCH, stretch.last - after))
                     # Sequences have no gaps: as many as these, up to this one, are all.
                     if not page or page[-1][0] != after + len(page):
-                        raise CorruptLog([f"{partition.name}: a message after the sequence {after} is not there"])
+                        raise CorruptLog([f"{stretch.name}: a message after the sequence {after} is not there"])
                     stored = gathered(iter(page), ("seq", "value"))
-                    batch = self._columns.batch(partition.name, topic, stored, reader, path=partition.location)
+                    batch = self._columns.batch(stretch.name, topic, stored, reader, path=stretch.location)
                 yield batch
                 after = stored["seq"][-1].as_py()
 
-    def _count(self, log: str, *reached: Any) -> int:
-        """Return how many messages a log has.
+    # Which logs there are
+
+    def _listed(self) -> dict[str, str]:
+        """Return the locations that the options name, by identities."""
+        listed = self._options.locations()
+        # Looked up once: it follows the links in each part of a path.
+        self._identities = {location: self._identities.get(location) or identity(location) for location in listed}
+        return {log: location for location, log in self._identities.items()}
+
+    def _list_again(self, position: StreamPosition) -> None:
+        """Look for logs that appeared, and for those that are gone.
+
+        Raises:
+            StorageError: a log of which messages were read is gone, and the query is not to go on without it.
+        """
+        known = {log: self._locations.get(log, log) for log in {**self._locations, **position.logs}}
+        try:
+            self._locations = self._listed()
+        except NotALog:
+            if not any(is_missing(location) for location in known.values()):
+                raise
+            # One that was named is gone: what is said of it follows.
+        for log in sorted(position.logs.keys() - self._locations.keys()):
+            read = position.logs[log].sequence
+            # What is there all the same is what a restart with other paths does not name.
+            if read and is_missing(known[log]) and not self._passes_over(known[log]):
+                raise _gone(log, read)
+
+    def _passes_over(self, location: str) -> bool:
+        """Return whether the query is to go on without a log that is gone, and remark on it once."""
+        passes = self._options.ignore_missing_files and is_missing(location)
+        if passes and location not in self._passed:
+            self._passed.add(location)
+            _log.warning("gossiplog: ignoreMissingFiles passes over %s, which is gone", location)
+        return passes
+
+    # What is in them
+
+    def _look_at_all(self, position: StreamPosition) -> dict[str, _Look]:
+        """Return what is seen of each log that can be read.
+
+        Raises:
+            StorageError: a log is another one than was read, or cannot be read.
+        """
+        looks: dict[str, _Look] = {}
+        for log in self._locations:
+            if (look := self._look(log, position.logs.get(log, NOTHING))) is not None:
+                looks[log] = look
+        self._looks = looks
+        return looks
+
+    def _look(self, log: str, *reached: Reached) -> _Look | None:
+        """Return what is seen of a log; None where it is gone and passed over, or not yet there.
 
         Args:
             log: its identity.
             reached: what offsets hold of it.
 
         Raises:
-            StorageError: it is another log than that of the offsets.
+            StorageError: it is gone, cannot be read, or is another log than that of the offsets.
         """
-        with self._reader(log) as reader:
-            count = reader.position().count
-            generation = reader.position().generation
-            for sequence, digest, read in map(_parts, reached):
-                if sequence and read != generation:
-                    raise _rebased(log, read, generation)
-                if count < sequence:
-                    raise _another(
-                        log, f"it has {counted(count, 'message')}, and {counted(sequence, 'was', 'were')} read"
-                    )
-                if digest is not None and _digest(reader, sequence) != digest:
-                    raise _another(log, f"the message of sequence {sequence} is not the one that was read")
-        return count
+        location = self._locations.get(log, log)
+        begun = [each for each in reached if each.sequence]
+        stamp, look = _stamp(location), self._looks.get(log)
+        if look is not None and stamp is not None and stamp == look.stamp and look.verified.issuperset(begun):
+            return look
+        try:
+            with self._reader(log) as reader:
+                position = reader.position()
+                for each in begun:
+                    _check(log, reader, each)
+                end = _reached(reader, position.count)
+        except StorageError as error:
+            if is_missing(location):
+                if not begun or self._passes_over(location):
+                    return None
+                raise _gone(log, begun[-1].sequence) from error
+            if begun or not self._waits_for(location, error):
+                raise
+            return None
+        self._looks[log] = _Look(stamp, end, {*begun, end})
+        return self._looks[log]
 
-    def _reached(self, log: str, sequence: int | None = None) -> dict[str, Any]:
-        """Return what an offset holds of a log.
+    def _waits_for(self, location: str, error: StorageError) -> bool:
+        """Return whether a file that is no log may become one: it was found in a folder, and has just been changed."""
+        if location in self._options.paths or not isinstance(error, NotALog | CorruptLog) or is_url(location):
+            return False
+        with suppress(OSError):
+            return time.time() - os.stat(file_of(location)).st_mtime < _ARRIVING_SECONDS
+        return False
 
-        Args:
-            log: its identity.
-            sequence: up to which it was read; None, and what exceeds it, stands for the log's end.
-        """
+    def _reach(self, log: str, sequence: int) -> Reached:
+        """Return what an offset holds of a log that was read up to a sequence."""
+        look = self._looks[log]
+        if look.end.sequence == sequence:
+            return look.end
         with self._reader(log) as reader:
-            position = reader.position()
-            last = position.count if sequence is None else min(sequence, position.count)
-            return {"sequence": last, "digest": _digest(reader, last), "generation": position.generation}
+            reached = _reached(reader, sequence)
+        look.verified.add(reached)
+        return reached
 
     @contextmanager
     def _reader(self, log: str) -> Iterator[Reader]:
@@ -197,26 +296,69 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield reader
 
 
-def _parts(reached: Any) -> tuple[int, str | None, int]:
-    """Return the sequence, the digest and the generation that an offset holds of a log.
-
-    Those of former versions have no digest, or no generation, which is 0.
-    """
-    if isinstance(reached, int):
-        return reached, None, 0
-    return reached["sequence"], reached["digest"], reached.get("generation", 0)
-
-
-def _digest(reader: Reader, sequence: int) -> str:
-    """Return the digest of the stored message with a sequence, and that of empty bytes for 0.
+def _reached(reader: Reader, sequence: int) -> Reached:
+    """Return what an offset holds of a log that was read up to a sequence.
 
     Raises:
-        CorruptLog: there is no such message. A value that is damaged has a digest.
+        CorruptLog: there is no such message. One whose value is damaged has a digest.
     """
-    rows = reader.arrivals(sequence - 1, 1) if sequence else [(0, b"")]
+    if sequence == 0:
+        return NOTHING
+    return Reached(sequence, digest(_value(reader, sequence)), reader.position().generation)
+
+
+def _check(log: str, reader: Reader, reached: Reached) -> None:
+    """Check that a log is that of which an offset holds something.
+
+    Raises:
+        CursorOutdated: it has been rebased.
+        StorageError: it is another one.
+    """
+    position = reader.position()
+    if reached.generation != position.generation:
+        raise _rebased(log, reached.generation, position.generation)
+    if position.count < reached.sequence:
+        was_read = counted(reached.sequence, "was", "were")
+        raise _another(log, f"it has {counted(position.count, 'message')}, and {was_read} read")
+    if not reached.is_of(_value(reader, reached.sequence)):
+        raise _another(log, f"the message of sequence {reached.sequence} is not the one that was read")
+
+
+def _value(reader: Reader, sequence: int) -> bytes:
+    rows = reader.arrivals(sequence - 1, 1)
     if not rows or rows[0][0] != sequence:
         raise CorruptLog([f"the message of sequence {sequence} is not there"])
-    return blake2b(rows[0][1], digest_size=_DIGEST_BYTES).hexdigest()
+    return rows[0][1]
+
+
+def _stamp(location: str) -> _Stamp | None:
+    """Return what changes with a log's files; None where that is not known, or would not show a change made just now.
+
+    Args:
+        location: of the log. One in Postgres has no files.
+    """
+    if is_url(location):
+        return None
+    now = time.time_ns()
+    found: list[tuple[int, ...]] = []
+    file = file_of(location)
+    for path in (file, str(wal_of(file))):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if not is_settled(max(status.st_mtime_ns, status.st_ctime_ns), now):
+            return None
+        if status.st_size:
+            found.append((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return tuple(found)
+
+
+def _gone(log: str, read: int) -> StorageError:
+    return StorageError(
+        f"{log}, of which the query has read {counted(read, 'message')}, is gone: put it back, or start the query with"
+        " the option ignoreMissingFiles, with which it goes on without what it has not read of logs that are gone"
+    )
 
 
 def _rebased(log: str, read: int, generation: int) -> CursorOutdated:
@@ -274,7 +416,7 @@ class _Stretches:
     """Reads the stretches whose numbers come in."""
 
     reader: LogStreamReader
-    parts: list[Stretch]
+    parts: list[StreamPartition]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
