@@ -377,7 +377,7 @@ async def test_what_is_recorded_is_all_that_is_published() -> None:
         for event in published[:250]:
             dashboard.publish(event)
         while not recorded:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         for event in published[250:]:
             dashboard.publish(event)
         tasks.cancel_scope.cancel()

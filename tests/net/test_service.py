@@ -34,7 +34,7 @@ async def test_what_can_be_read_is_read_in_parts() -> None:
             tasks.start_soon(call_when_readable, here.fileno(), read)
             there.send(b"abc")
             while len(received) < 3:
-                await anyio.sleep(0)
+                await anyio.sleep(0.001)
             there.send(b"de")
             await whole.wait()
     assert received == b"abcde"

@@ -40,7 +40,7 @@ class Gate:
     async def holds(self) -> None:
         """Wait until the thread has taken something."""
         while not self.begun.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         self.begun.clear()
 
 

@@ -41,7 +41,7 @@ async def test_one_that_is_cancelled_ends_at_its_next_look() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_stoppable, call)
         while not begun.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     cancelled.set()
     assert ended.wait(60)
@@ -65,7 +65,7 @@ async def test_what_is_made_for_nobody_is_released() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run_acquiring, make, release)
         while not begun.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     cancelled.set()
     assert released.wait(60)

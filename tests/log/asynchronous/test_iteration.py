@@ -58,7 +58,7 @@ async def test_a_step_that_is_cancelled_loses_nothing() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(anext, pages)
         while not begun.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     release.set()
     assert [number async for number in pages] == [1, 2]
@@ -216,7 +216,7 @@ async def test_those_that_wait_hold_no_threads(
             tasks.start_soon(follow)
         await anyio.wait_all_tasks_blocked()
         while running:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         assert len(log.blocking._notifier._listeners) == 100
         await log.append(1)
     assert len(seen) == 100

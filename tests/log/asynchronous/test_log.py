@@ -155,7 +155,7 @@ async def test_copies_and_tables(tmp_path: Path, signer: Signer) -> None:
         await log.verify(progress=note)
         # They are called soon.
         while len(steps) < 4:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
     assert seen == [1, 2]
     assert steps[-2:] == [(2, 2), (2, 2)]
     async with gossiplog.open_async(copy) as log:
@@ -244,7 +244,7 @@ async def test_a_call_that_is_cancelled_leaves_the_log_usable(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(log.get, first.id)
         while not hangs.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     assert await log.get(second.id) == second
     release.set()
@@ -268,7 +268,7 @@ async def test_what_is_cancelled_ends_at_its_next_step(opened: Callable[..., Log
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(target.insert_many, slowly())
         while not reached.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     cancelled.set()
     # Its chunk was not full, so that nothing was stored; and the thread has let go of the log.
@@ -297,7 +297,7 @@ async def test_a_pull_that_is_cancelled_ends_at_its_next_request(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(target.pull, source)
         while not reached.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     cancelled.set()
     monkeypatch.undo()

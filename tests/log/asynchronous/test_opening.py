@@ -60,7 +60,7 @@ async def test_progress_is_reported_on_the_event_loop(tmp_path: Path, signer: Si
 
     async with gossiplog.open_async(tmp_path / "log.db", apply=lambda *_: None, progress=note):
         while not steps:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
     assert steps == [(3, 3, threading.current_thread())]
 
 
@@ -95,7 +95,7 @@ async def test_one_that_is_cancelled_runs_apply_no_further(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(open_one, progress)
             while not begun.is_set():
-                await anyio.sleep(0)
+                await anyio.sleep(0.001)
             tasks.cancel_scope.cancel()
         release.set()
         assert await anyio.to_thread.run_sync(closed.wait, 60)
@@ -129,7 +129,7 @@ async def test_one_that_is_cancelled_closes_what_was_opened(tmp_path: Path, monk
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(open_one)
         while not begun.is_set():
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     release.set()
     assert closed.wait(60)

@@ -209,7 +209,7 @@ async def test_a_log_is_asked_once_for_all_who_ask_meanwhile(log: Log, monkeypat
 
             tasks.start_soon(give_up)
             while not asked:
-                await anyio.sleep(0)
+                await anyio.sleep(0.001)
             for path in [*HEALTH_PATHS] * 10:
                 tasks.start_soon(ask, path)
             await anyio.wait_all_tasks_blocked()

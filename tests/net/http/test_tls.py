@@ -248,7 +248,7 @@ async def test_a_certificate_that_is_about_to_expire_is_a_line_of_the_log(
     context.check_hostname = False
     async with bundled_server(app, tls=tls) as address, websocket(address, ssl=context):
         while not (told and caplog.messages):
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
     assert told == [tls.not_after]
     (line,) = caplog.messages
     assert line.startswith("the certificate expires at ")

@@ -65,7 +65,7 @@ async def test_a_log_that_cannot_be_written_is_tried_again(
         assert (tried, telemetry.cannot_store) == (1, "the disk is full")
         tasks.start_soon(made.retry)
         while telemetry.cannot_store or not reported:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         assert tried == 5
         tasks.cancel_scope.cancel()
     assert [message.key for message in log] == sorted([known[0], new[0]])
@@ -105,7 +105,7 @@ async def test_where_there_is_nothing_left_to_store_a_small_write_shows_that_the
             made._feed.index_behind.set()
             monkeypatch.setattr(type(replica), "is_index_behind", True)
             while not telemetry.cannot_store:
-                await anyio.sleep(0)
+                await anyio.sleep(0.001)
             tasks.cancel_scope.cancel()
     else:
         with pytest.raises(StorageError):
@@ -124,7 +124,7 @@ async def test_where_there_is_nothing_left_to_store_a_small_write_shows_that_the
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(made.retry)
         while telemetry.cannot_store:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     assert tries == 1
 
@@ -210,7 +210,7 @@ async def test_the_index_follows_messages_in_transactions_of_its_own(opened: Ope
             await made.insert_values(values[start : start + 32])
             assert replica.position().indexed == before
             while replica.is_index_behind:
-                await anyio.sleep(0)
+                await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     assert replica.position().count - replica.position().indexed <= INDEX_LAG / 2
 
@@ -234,7 +234,7 @@ async def test_no_message_waits_while_others_are_read_for_the_index(
         await anyio.wait_all_tasks_blocked()
         await made.insert_values([signer.sign(replica.topic, 1, [], n)[1] for n in range(INDEX_LAG // 2 + 1)])
         while replica.is_index_behind:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     assert kept_waiting
     assert not any(kept_waiting)
@@ -278,7 +278,7 @@ async def test_an_index_that_another_process_has_written_is_not_written_again(
         await anyio.wait_all_tasks_blocked()
         made._feed.index_behind.set()
         while replica.is_index_behind:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
     # Only with the lock it is known that nobody has written it since it was read.
     assert (len(transactions), written) == (int(late), [other._states])
@@ -305,12 +305,12 @@ async def test_an_index_that_cannot_be_written_is_written_after_a_later_message(
         await anyio.wait_all_tasks_blocked()
         await made.insert_values(values[: INDEX_LAG // 2 + 1])
         while len(failures) == 2:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         for value in values[INDEX_LAG // 2 + 1 :]:
             await made.insert_values([value])
             await anyio.wait_all_tasks_blocked()
         while replica.is_index_behind:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         assert not failures
         tasks.cancel_scope.cancel()
 
@@ -337,7 +337,7 @@ async def test_files_that_lose_their_names_are_reported_once(
     async def look_again() -> None:
         before = looks
         while looks < before + 3:
-            await anyio.sleep(0)
+            await anyio.sleep(0.001)
         telemetry.flush()
 
     monkeypatch.setattr(replica_of(log), "check_files", check_files)
