@@ -1,7 +1,8 @@
 """Reading logs in key-range partitions, as of one state of each, page by page as Arrow batches.
 
-A partition opens the log for itself, wherever it runs. The state is pinned when the partitions are made: messages that
-arrive later have larger sequences and are passed over, so no transaction stays open for as long as a job takes.
+A partition opens its logs for itself, wherever it runs. Their states are pinned when the partitions are made: messages
+that arrive later have larger sequences and are passed over, so no transaction stays open for as long as a job takes. Of
+very many logs the small ones are opened where they are read alone, each in the state that it has then.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from gossiplog.errors import CursorOutdated, StorageError
 from gossiplog.spark.source.batches import Columns, gathered
-from gossiplog.spark.source.locations import identity, is_missing, opened
+from gossiplog.spark.source.fleet import SMALL_LOG_BYTES, Bundle, FoundLog, KeyRange, look_at, pack, split, unopened
+from gossiplog.spark.source.locations import is_missing, opened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
-from gossiplog.spark.source.remote import is_remote, size_of
 
 PARTITION_MESSAGES = 2**18
 """Messages in a partition, where nothing else is asked for: a quarter of a second to read, several seconds to verify.
@@ -38,8 +38,8 @@ task takes some 0.07 s."""
 MANY_MESSAGES = 250_000
 """Messages from which a read of all columns is remarked on. A count of 100,000 messages of 300 bytes takes 1.3 s of
 processor time with all columns, 0.5 s with the key alone."""
-# A sequence that no log has.
-_ALL = 2**63 - 1
+OPENED_LOGS = 256
+"""Logs of which all are opened to plan a read, half a second of processor time. Of more the small ones are not."""
 _log = logging.getLogger("gossiplog.spark")
 
 
@@ -57,41 +57,6 @@ def number_of_partitions(messages: int, size: int) -> int:
     return max(idle, -(-messages // PARTITION_MESSAGES), -(-size // PARTITION_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange(InputPartition):
-    """The part of a log that one task reads.
-
-    Attributes:
-        name: of the log, as the read has it.
-        location: of the log, wherever the task runs.
-        count: of messages in the state that is read.
-        generation: of the log in that state; None of one that nobody has looked into, which is copied whole.
-        size: of the log in that state, in bytes.
-        start: the least key, itself included.
-        end: the key before which it ends, None at the end of the log.
-    """
-
-    name: str
-    location: str
-    topic: str | None
-    count: int
-    generation: int | None
-    size: int
-    start: bytes
-    end: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A log as it was when the partitions were made."""
-
-    location: str
-    topic: str | None
-    count: int
-    generation: int | None
-    size: int
-
-
 class LogReader(DataSourceReader):
     """Reads what the options ask for.
 
@@ -106,7 +71,7 @@ class LogReader(DataSourceReader):
         self._unasked = unasked
         self._columns = Columns(options, schema)
 
-    def partitions(self) -> Sequence[KeyRange]:
+    def partitions(self) -> Sequence[Bundle]:
         """Return ranges of keys, of about equal numbers of messages, in the order of the logs and of the keys.
 
         Raises:
@@ -114,11 +79,11 @@ class LogReader(DataSourceReader):
             TopicMismatch: a log of another topic than the options want.
             StorageError: a log that cannot be read.
         """
-        found: list[_Found] = []
-        for location in self._options.locations():
-            with self._passing_over_missing(location):
-                found.append(self._look(location))
-        total = sum(log.count for log in found if log.generation is not None)
+        first, last = self._options.bounds
+        if last is not None and last <= first:
+            return []
+        found = self._found()
+        total = sum(log.messages if log.count is None else log.count for log in found)
         if self._unasked and total >= MANY_MESSAGES:
             # In a worker that plans a query: Python writes this to stderr, which Spark passes on.
             _log.warning(
@@ -129,11 +94,23 @@ class LogReader(DataSourceReader):
                 f"{total:,}",
             )
         wanted = self._options.partitions or number_of_partitions(total, sum(log.size for log in found))
-        partitions: list[KeyRange] = []
+        share = wanted / max(sum(log.messages for log in found), 1)
+        ranges: list[KeyRange] = []
         for log in found:
             with self._passing_over_missing(log.location):
-                partitions += self._ranges(log, round(wanted * log.count / max(total, 1)))
-        return partitions
+                ranges += split(log, 1 if log.count is None else round(share * log.messages), first, last)
+        return [Bundle(tuple(group)) for group in pack(ranges, wanted)]
+
+    def _found(self) -> list[FoundLog]:
+        """Return the logs, of very many without opening those that are small: their tasks do that anyway."""
+        locations = self._options.locations()
+        found: list[FoundLog] = []
+        for location in locations:
+            with self._passing_over_missing(location):
+                log = unopened(location, self._options.topic) if len(locations) > OPENED_LOGS else None
+                small = log is not None and 0 < log.size < SMALL_LOG_BYTES
+                found.append(log if log is not None and small else look_at(location, self._options.topic))
+        return found
 
     @contextmanager
     def _passing_over_missing(self, location: str) -> Iterator[None]:
@@ -147,62 +124,47 @@ class LogReader(DataSourceReader):
                 "gossiplog: ignoreMissingFiles passes over %s, which was removed since it was listed", location
             )
 
-    def _look(self, location: str) -> _Found:
-        if is_remote(location):
-            # Its task copies it, and need not do so twice.
-            return _Found(location, self._options.topic, _ALL, None, size_of(location))
-        with opened(location, self._options.topic) as (storage, topic), storage.reader() as reader:
-            position = reader.position()
-            return _Found(location, topic, position.count, position.generation, storage.size())
-
-    def _ranges(self, log: _Found, parts: int) -> list[KeyRange]:
-        first, last = self._options.bounds
-        if last is not None and last <= first:
-            return []
-        split_keys: Sequence[bytes] = ()
-        if log.generation is not None:
-            with opened(log.location, log.topic) as (storage, _), storage.reader(single=True) as reader:
-                split_keys = reader.split_keys(first, last, max(parts, 1))
-        path = identity(log.location)
-        starts, ends = [first, *split_keys], [*split_keys, last]
-        return [
-            KeyRange(log.location, path, log.topic, log.count, log.generation, log.size, start, end)
-            for start, end in zip(starts, ends, strict=True)
-        ]
-
-    def read(self, partition: KeyRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """Yield the messages of a partition, ascending by key.
+    def read(self, partition: Bundle) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Yield the messages of a partition, of each log ascending by key.
 
         Raises:
             CorruptLog: a damaged file, or with the mode failfast a damaged value.
-            CursorOutdated: the log has been rebased since the partitions were made.
+            CursorOutdated: a log has been rebased since the partitions were made.
+            TopicMismatch: a log has another topic than the options want.
             StorageError: a log that cannot be read.
         """
-        with self._passing_over_missing(partition.location):
-            yield from self._pages(partition)
+        for part in partition.ranges:
+            with self._passing_over_missing(part.log.location):
+                yield from read_range(self._columns, part)
 
-    def _pages(self, partition: KeyRange) -> Iterator[pa.RecordBatch]:
-        columns = self._columns
-        start = partition.start
-        with opened(partition.location, partition.topic) as (storage, topic):
+
+def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range, ascending by key.
+
+    Raises:
+        CorruptLog: a damaged file, or with the mode failfast a damaged value.
+        CursorOutdated: the log has been rebased since the range was made.
+        TopicMismatch: the log has another topic.
+        StorageError: the log cannot be read.
+    """
+    log, start = part.log, part.start
+    with opened(log.location, log.topic) as (storage, topic):
+        with storage.reader(single=True) as reader:
+            position = reader.position()
+        count = position.count if log.count is None else log.count
+        if log.generation not in (None, position.generation):
+            # Its sequences, up to a count of which it is read, are other messages'.
+            raise CursorOutdated(
+                f"{log.name} was rebased while it was read: run the job again", log.generation, position.generation
+            )
+        while True:
             with storage.reader(single=True) as reader:
-                generation = reader.position().generation
-            if partition.generation not in (None, generation):
-                # Its sequences, up to a count of which it is read, are other messages'.
-                raise CursorOutdated(
-                    f"{partition.name} was rebased while it was read: run the job again",
-                    partition.generation,
-                    generation,
-                )
-            while True:
-                with storage.reader(single=True) as reader:
-                    with reader.scan(columns.scanned, start, partition.end, partition.count) as rows:
-                        stored = gathered(rows, columns.scanned)
-                    # In a damaged tree the last key may be smaller, and the next page would be this one.
-                    last = pc.max(stored["key"]).as_py()
-                    if last is None or last < start:
-                        return
-                    path, size = partition.location, partition.size
-                    batch = columns.batch(partition.name, topic, stored, reader, path=path, size=size)
-                yield batch
-                start = last + b"\0"
+                with reader.scan(columns.scanned, start, part.end, count) as rows:
+                    stored = gathered(rows, columns.scanned)
+                # In a damaged tree the last key may be smaller, and the next page would be this one.
+                last = pc.max(stored["key"]).as_py()
+                if last is None or last < start:
+                    return
+                batch = columns.batch(log.name, topic, stored, reader, path=log.location, size=log.size)
+            yield batch
+            start = last + b"\0"

@@ -1,0 +1,164 @@
+"""The plan of work over any number of logs: ranges of logs, packed into tasks of about equal weight.
+
+A task has many small logs, or a part of a large one. What a task costs is estimated by a log's messages, by its bytes,
+and by a constant for opening it; all three as numbers of messages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pyspark.sql.datasource import InputPartition
+
+from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.remote import is_remote, size_of
+from gossiplog.storage.location import is_url
+from gossiplog.storage.sqlite.files import file_of, wal_of
+
+OPEN_WEIGHT = 1000
+"""Of opening a log. It takes 1.5 ms of processor time, as the messages of three batches or the signatures of 50."""
+BYTES_OF_A_MESSAGE = 512
+"""Of a log, for each message that it counts for at least: Spark's 128 MiB are as many messages as a partition has."""
+SMALL_LOG_BYTES = 4 * 2**20
+"""Bytes of a log below which it is nowhere worth a task of its own."""
+
+
+class Weighted(Protocol):
+    """What takes a share of a task."""
+
+    @property
+    def weight(self) -> int:
+        """About how many messages it costs as much as."""
+
+
+Item = TypeVar("Item", bound=Weighted)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """A log as it was when work over it was planned.
+
+    Attributes:
+        name: of the log, as the read has it.
+        location: of the log, wherever a task runs.
+        topic: of the log.
+        count: of messages in the state that is read; None where the task that opens it takes what it finds.
+        generation: of the log in that state, None likewise.
+        size: of the log, in bytes.
+    """
+
+    name: str
+    location: str
+    topic: str | None
+    count: int | None
+    generation: int | None
+    size: int
+
+    @property
+    def messages(self) -> int:
+        """How many messages the log counts for."""
+        return max(self.count or 0, self.size // BYTES_OF_A_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A part of a log.
+
+    Attributes:
+        log: in one state.
+        start: the least key, itself included.
+        end: the key before which it ends, None at the end of the log.
+        weight: about how many messages it costs as much as.
+    """
+
+    log: FoundLog
+    start: bytes
+    end: bytes | None
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        ranges: in the order of the logs and of the keys.
+    """
+
+    ranges: tuple[KeyRange, ...]
+
+
+def look_at(location: str, topic: str | None = None) -> FoundLog:
+    """Open a log to see what there is to do. One that is not mounted is not opened, since that takes a copy.
+
+    Raises:
+        TopicMismatch: it has another topic.
+        StorageError: it cannot be read.
+    """
+    if is_remote(location):
+        return FoundLog(location, identity(location), topic, None, None, size_of(location))
+    with opened(location, topic) as (storage, own), storage.reader() as reader:
+        position = reader.position()
+        return FoundLog(location, identity(location), own, position.count, position.generation, storage.size())
+
+
+def unopened(location: str, topic: str | None = None) -> FoundLog:
+    """Return a log without opening it, whose state is that which its task finds.
+
+    Its size is that of its file and of what stands in the write-ahead log; 0 where that is not known.
+    """
+    size = 0
+    if not is_url(location):
+        path = file_of(location)
+        for part in (path, wal_of(path)):
+            try:
+                size += os.stat(part).st_size
+            except OSError:
+                # Whoever opens the log says what is wrong with it.
+                continue
+    return FoundLog(location, identity(location), topic, None, None, size)
+
+
+def split(log: FoundLog, parts: int, first: bytes = b"", last: bytes | None = None) -> list[KeyRange]:
+    """Return ranges of a log of about equal numbers of messages, at keys of the tree's level 1.
+
+    Args:
+        log: is opened where it is to be split.
+        parts: about how many.
+        first: the least key, itself included.
+        last: the key before which they end, None at the end of the log.
+
+    Raises:
+        StorageError: the log cannot be read.
+    """
+    if last is not None and last <= first:
+        return []
+    split_keys: Sequence[bytes] = ()
+    if parts > 1:
+        with opened(log.location, log.topic) as (storage, _), storage.reader(single=True) as reader:
+            split_keys = reader.split_keys(first, last, parts)
+    weight = OPEN_WEIGHT + log.messages // (len(split_keys) + 1)
+    starts, ends = [first, *split_keys], [*split_keys, last]
+    return [KeyRange(log, start, end, weight) for start, end in zip(starts, ends, strict=True)]
+
+
+def pack(items: Sequence[Item], tasks: int) -> list[list[Item]]:
+    """Return items in at most so many groups of about equal weight, none of them empty, in their order.
+
+    An item goes where its middle falls if all of them stand in a row that is cut into equal pieces: a group's weight
+    differs from the mean by that of one item at most.
+
+    Args:
+        items: with weights above 0.
+        tasks: 1 or more.
+    """
+    total = sum(item.weight for item in items)
+    groups: dict[int, list[Item]] = {}
+    before = 0
+    for item in items:
+        groups.setdefault((2 * before + item.weight) * tasks // (2 * total), []).append(item)
+        before += item.weight
+    return list(groups.values())

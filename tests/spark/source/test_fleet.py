@@ -1,0 +1,122 @@
+"""The plan of work over many logs: what goes into which task."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.errors import NotALog, TopicMismatch
+from gossiplog.spark.source import reader as reader_module
+from gossiplog.spark.source.fleet import OPEN_WEIGHT, look_at, pack, split, unopened
+from gossiplog.spark.source.options import BATCH_OPTIONS, pruned, read_options
+from gossiplog.spark.source.reader import LogReader
+from tests.strategies import repeatable
+
+MakeLog = Callable[..., Path]
+
+
+@dataclass(frozen=True)
+class Item:
+    number: int
+    weight: int
+
+
+@repeatable(300)
+@given(st.lists(st.integers(1, 10**7), max_size=60), st.integers(1, 40))
+def test_groups_have_everything_in_order_and_about_equal_weights(weights: list[int], tasks: int) -> None:
+    items = [Item(*pair) for pair in enumerate(weights)]
+    groups = pack(items, tasks)
+    assert [item for group in groups for item in group] == items
+    assert len(groups) <= tasks
+    assert all(groups)
+    if items:
+        mean = sum(weights) / tasks
+        assert all(sum(item.weight for item in group) <= mean + max(weights) for group in groups)
+
+
+def test_equal_items_get_a_task_each() -> None:
+    assert [len(group) for group in pack([Item(number, 7) for number in range(16)], 16)] == [1] * 16
+
+
+def test_small_logs_share_a_task_and_a_large_one_is_split(make_log: MakeLog) -> None:
+    large = look_at(str(make_log("large.db", 3000)))
+    small = [look_at(str(make_log(f"{number}.db", 3))) for number in range(5)]
+    ranges = [part for log in (large, *small) for part in split(log, 4 if log is large else 1)]
+    assert [part.log.name for part in ranges].count(large.name) == 4
+    groups = pack(ranges, 4)
+    assert len(groups) == 4
+    assert {part.log.name for part in groups[0]} == {large.name}
+    assert {part.log.name for part in groups[-1]} == {log.name for log in small[-3:]}
+    assert all(part.weight > OPEN_WEIGHT for part in ranges)
+
+
+def test_a_range_without_keys_is_none(make_log: MakeLog) -> None:
+    log = look_at(str(make_log(messages=3)))
+    assert split(log, 1, b"\5", b"\5") == []
+    assert [(part.start, part.end) for part in split(log, 1, b"\1", b"\5")] == [(b"\1", b"\5")]
+
+
+def test_an_unopened_log_counts_by_its_files(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=30)
+    assert unopened(str(path)).messages == path.stat().st_size // 512 > 30
+    with gossiplog.open(path) as log:
+        log.append("in the write-ahead log", signer=Signer(bytes(32)))
+        assert unopened(str(path)).size > path.stat().st_size
+    assert unopened(str(tmp_path / "none.db")).size == 0
+
+
+@pytest.fixture
+def many(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """More small logs than a plan opens, and a large one."""
+    monkeypatch.setattr(reader_module, "OPENED_LOGS", 4)
+    monkeypatch.setattr(reader_module, "SMALL_LOG_BYTES", 200_000)
+    first = make_log("0.db", 7)
+    return [
+        first,
+        *(Path(shutil.copy(first, tmp_path / f"{number}.db")) for number in range(1, 9)),
+        make_log("z", 2000),
+    ]
+
+
+def test_many_small_logs_are_opened_by_their_tasks_alone(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def look(location: str, topic: str | None = None) -> object:
+        looked.append(location)
+        return look_at(location, topic)
+
+    monkeypatch.setattr(reader_module, "look_at", look)
+    options = {"paths": json.dumps([str(path) for path in many]), "partitions": "4"}
+    reader = LogReader(read_options(options, BATCH_OPTIONS), pruned(["log", "seq"]))
+    partitions = reader.partitions()
+    assert looked == [str(many[-1])]
+    assert len(partitions) <= 4
+    # It has one more when its task opens it.
+    with gossiplog.open(many[3]) as log:
+        log.append("late", signer=Signer(bytes(32)))
+    found = [tuple(row.values()) for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
+    expected = {str(path): 8 if path == many[3] else 7 for path in many[:-1]} | {str(many[-1]): 2000}
+    assert sorted(found) == sorted((log, seq) for log, last in expected.items() for seq in range(1, last + 1))
+
+
+def test_what_is_wrong_with_an_unopened_log_is_an_error_of_its_task(many: list[Path]) -> None:
+    options = {"paths": json.dumps([str(path) for path in many]), "topic": "org.example.spark"}
+    reader = LogReader(read_options(options, BATCH_OPTIONS), pruned(["key"]))
+    partitions = reader.partitions()
+    many[5].unlink()
+    with pytest.raises(NotALog, match=r"5\.db"):
+        [*reader.read(partitions[0])]
+    wrong = LogReader(
+        read_options({"path": str(many[0].parent / "*.db"), "topic": "other"}, BATCH_OPTIONS), pruned(["key"])
+    )
+    with pytest.raises(TopicMismatch):
+        [batch for part in wrong.partitions() for batch in wrong.read(part)]
