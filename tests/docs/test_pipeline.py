@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.readme import DOCS, README, blocks, fits, run_here, run_program, steps, words
+from tests.spark.shared import elsewhere
 
 JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 """Java's line as Spark starts, which the page mentions."""
@@ -14,7 +16,14 @@ TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 
 
 @pytest.mark.timeout(3600)
-def test_the_tutorial(workplace: Path) -> None:
+def test_the_tutorial(spark: SparkSession, workplace: Path, tmp_path: Path) -> None:
+    """No path of the page is a URI, so nothing goes to the file system that Spark's settings name."""
+    with elsewhere(spark, tmp_path):
+        follow(workplace)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+
+
+def follow(workplace: Path) -> None:
     found = blocks(DOCS / "pipeline.md")
     assert {block.language for block in found} == {"python", "text", "console"}
     printed = ""

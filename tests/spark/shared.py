@@ -79,6 +79,33 @@ def _remembering(ask: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
 
 
 @contextmanager
+def elsewhere(running: SparkSession, folder: Path) -> Iterator[str]:
+    """Have Spark's default file system be another one in a block, whose paths lead into a folder.
+
+    Args:
+        running: the session.
+        folder: for the folders of the other file system.
+
+    Yields:
+        A URI of a folder in it, which is `folder / "away"`.
+    """
+    # Hadoop's own mount table, a new one for each folder: a file system is made once, and kept by its name.
+    name = f"other{abs(hash(str(folder)))}"
+    settings = {"fs.defaultFS": f"viewfs://{name}/"}
+    # Those that tests have, that relative paths begin with, and one of its own.
+    for top in {folder.parts[1], "tmp", "dev", "user", "away"}:
+        (folder / top).mkdir()
+        settings[f"fs.viewfs.mounttable.{name}.link./{top}"] = (folder / top).as_uri()
+    for setting, value in settings.items():
+        running.conf.set(setting, value)
+    try:
+        yield f"viewfs://{name}/away"
+    finally:
+        for setting in settings:
+            running.conf.unset(setting)
+
+
+@contextmanager
 def isolated(running: SparkSession) -> Iterator[None]:
     """Restore a session after a block: settings, temporary views, streams, the active session.
 

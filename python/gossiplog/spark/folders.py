@@ -1,19 +1,230 @@
-"""Folders in which one process works at a time, that survive a power cut, and that are to be made."""
+"""Which file system a path is on, for every job; folders in which one process works at a time, and those to be made.
+
+A path is of this machine, whatever Spark's default file system is (`fs.defaultFS`), unless it is a URI of another
+scheme: that goes where it says. `file:` before a path changes nothing. Executors on other machines must see a folder of
+this one under the same path.
+
+A new folder of this machine is filled under another name and renamed when it is complete. Other file systems may have
+no rename that is one step (object stores copy), so there it is filled in place, and `_SUCCESS`, written last, says that
+it is complete, as in all of Hadoop's.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from gossiplog.errors import OptionError, StorageError
+from gossiplog.spark.failures import worker_errors
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_FILE = re.compile(r"file:(?://(?:localhost)?(?=/))?")
+# What Hadoop takes for a pattern, and the sign that makes it stand for itself.
+_SPECIAL = re.compile(r"[\\*?\[\]{}]")
+_COMPLETE = "_SUCCESS"
+_PARQUET = ".parquet"
 _LOCK = ".lock"
 # A mode: the process's own mask says who may enter.
 _ANYBODY = 0o777
+
+
+def is_local(path: str) -> bool:
+    """Return whether a path is one of this machine, and no URI of another file system."""
+    return _FILE.match(path) is not None or _SCHEME.match(path) is None
+
+
+def local_path(path: str, purpose: str) -> str:
+    """Return a path of this machine as the system takes it.
+
+    Args:
+        path: plain, or a file: URI, in which nothing is escaped, as in all of Hadoop's.
+        purpose: what it is for, in errors.
+
+    Raises:
+        OptionError: it is on another file system.
+    """
+    if not is_local(path):
+        raise OptionError(
+            f"{path} is on another file system, which cannot be locked: name a path of this machine for {purpose}, one"
+            " that the executors see, too"
+        )
+    return _FILE.sub("", path, count=1)
+
+
+def write_path(path: str) -> str:
+    """Return a path as Spark's writers take it."""
+    if not is_local(path):
+        return path
+    return f"file://{os.path.abspath(_FILE.sub('', path, count=1))}"
+
+
+def read_path(path: str) -> str:
+    """Return a path as Spark's readers take it, which would take its braces and brackets for a pattern."""
+    return _SPECIAL.sub(r"\\\g<0>", write_path(path))
+
+
+def read_pattern(pattern: str) -> str:
+    """Return a pattern for paths as Spark's readers take it; where a path of this machine is called so, only that."""
+    if not is_local(pattern):
+        return pattern
+    plain = _FILE.sub("", pattern, count=1)
+    if os.path.exists(plain):
+        return read_path(plain)
+    return f"file://{plain}" if plain.startswith("/") else f"{read_path('')}/{plain}"
+
+
+@dataclass(frozen=True, slots=True)
+class NewFolder:
+    """A folder that a block fills.
+
+    Attributes:
+        path: where it is filled.
+    """
+
+    path: str
+    _remote: _Remote | None
+
+    def write_parquet(self, frame: DataFrame, name: str = "") -> None:
+        """Write a frame as Parquet, to a folder of this name in it, or to the folder itself.
+
+        Raises:
+            StorageError: the executors have written to other machines.
+            GossipLogError: what computing the frame raises.
+        """
+        path = os.path.join(self.path, name) if name else self.path
+        with worker_errors():
+            # Into the folder itself: it is there, with a lock.
+            frame.write.mode("append").parquet(write_path(path))
+        # Spark writes at least one file, which has the columns.
+        if self._remote is None and not any(file.endswith(_PARQUET) for file in os.listdir(path)):
+            raise StorageError(
+                f"Spark's executors wrote nothing to {path} on this machine: name a folder that all machines share"
+                " under one path, or a URI such as hdfs:/folder"
+            )
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text to a file of this name in it.
+
+        Raises:
+            OSError: it cannot be written.
+            SparkError: the same, on another file system.
+        """
+        if self._remote is not None:
+            self._remote.write(name, text.encode())
+            return
+        with open(os.path.join(self.path, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+@contextmanager
+def filling(folder: str, purpose: str, session: SparkSession | None) -> Iterator[NewFolder]:
+    """Provide a new folder, on whichever file system, for a block to fill.
+
+    Args:
+        folder: to be made.
+        purpose: what it is for, in errors.
+        session: of Spark, which knows other file systems; None where there is none in this process.
+
+    Raises:
+        OptionError: something is at `folder` already, or it cannot be made there.
+        StorageError: as `building`.
+        OSError: it cannot be written.
+        SparkError: the same, on another file system.
+    """
+    if is_local(folder):
+        with building(local_path(folder, purpose), purpose) as partial:
+            yield NewFolder(partial, None)
+        return
+    remote = _Remote(session, folder, purpose)
+    remote.check_new()
+    yield NewFolder(folder, remote)
+    remote.write(_COMPLETE, b"")
+
+
+def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
+    """Write a frame to a new folder, and return what is there, so that nothing is computed twice.
+
+    Raises:
+        OptionError: something is there already.
+        StorageError: as `building`, or the executors have written to other machines.
+        GossipLogError: what computing the frame raises.
+    """
+    if is_local(folder):
+        with filling(folder, PARQUET_FILES, frame.sparkSession) as new:
+            new.write_parquet(frame)
+    else:
+        # Spark does all of it: an error where something is there, files that appear when all are complete, _SUCCESS.
+        with worker_errors():
+            frame.write.parquet(folder)
+    return frame.sparkSession.read.parquet(read_path(folder))
+
+
+PARQUET_FILES = "the Parquet files"
+"""What a folder of `write_parquet` is for, in errors."""
+
+
+class _Remote:
+    """A folder on another file system, through the classes of Hadoop that Spark's own driver has.
+
+    Args:
+        session: of Spark.
+        folder: a URI.
+        purpose: what it is for, in errors.
+
+    Raises:
+        OptionError: the session has no driver in this process.
+    """
+
+    def __init__(self, session: Any, folder: str, purpose: str) -> None:
+        # A session of Spark Connect has no such attribute, and no other call that writes a single file.
+        java: Any = getattr(session, "_jvm", None)
+        if java is None:
+            raise OptionError(
+                f"{folder} is on another file system, which no session of Spark Connect reaches: name a folder of this"
+                f" machine for {purpose}"
+            )
+        self._folder = folder
+        self._purpose = purpose
+        self._path_of = java.org.apache.hadoop.fs.Path
+        with worker_errors():
+            configuration = session._jsparkSession.sessionState().newHadoopConf()
+            self._files = self._path_of(folder).getFileSystem(configuration)
+
+    def check_new(self) -> None:
+        """Check that nothing is there.
+
+        Raises:
+            OptionError: something is.
+        """
+        with worker_errors():
+            if not self._files.exists(self._path_of(self._folder)):
+                return
+            is_complete = self._files.exists(self._path_of(f"{self._folder}/{_COMPLETE}"))
+        if is_complete:
+            raise OptionError(f"{self._folder} is there already: name a new folder for {self._purpose}")
+        raise OptionError(
+            f"{self._folder} is there already, without {_COMPLETE}, which a job writes last: remove it if no job fills"
+            f" it now, or name a new folder for {self._purpose}"
+        )
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a new file."""
+        with worker_errors():
+            stream = self._files.create(self._path_of(f"{self._folder}/{name}"), False)
+            try:
+                stream.write(content)
+            finally:
+                stream.close()
 
 
 @contextmanager
@@ -120,14 +331,18 @@ def building(folder: str, purpose: str) -> Iterator[str]:
 
 
 def check_building(folder: str, purpose: str) -> None:
-    """Check that `building` can begin, so that nobody waits for what then has no place.
+    """Check that `building` or `filling` can begin, so that nobody waits for what then has no place.
+
+    Of another file system nothing is known before Spark runs.
 
     Raises:
         OptionError: as `check_new`.
         StorageError: as `building`, but for a process that works there.
     """
-    check_new(folder, purpose)
-    check_staging(_partial(folder), _ANYBODY)
+    if is_local(folder):
+        path = local_path(folder, purpose)
+        check_new(path, purpose)
+        check_staging(_partial(path), _ANYBODY)
 
 
 def _partial(folder: str) -> str:

@@ -12,7 +12,8 @@ import typer
 
 import gossiplog
 from gossiplog import Signer
-from gossiplog.cli.pipeline.session import SessionOptions
+from gossiplog.cli.pipeline.session import SessionOptions, check_output
+from gossiplog.errors import OptionError
 from tests.cli.support import Program
 
 
@@ -131,28 +132,15 @@ def test_masters(master: str) -> None:
     SessionOptions(master, None, "512m").check()
 
 
-@pytest.mark.parametrize(
-    ("options", "variable"),
-    [
-        (SessionOptions("spark://host:7077"), "NOTHING"),
-        (SessionOptions(conf=["spark.hadoop.fs.defaultFS=hdfs://host"]), "NOTHING"),
-        (SessionOptions(conf=["spark.master=yarn"]), "NOTHING"),
-        (SessionOptions(), "HADOOP_CONF_DIR"),
-        # Under spark-submit.
-        (SessionOptions(), "PYSPARK_GATEWAY_PORT"),
-        (SessionOptions(), "SPARK_CONF_DIR"),
-    ],
-)
-def test_paths_of_other_file_systems_are_left_to_spark(
-    options: SessionOptions, variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(variable, str(tmp_path))
-    options.check_output(str(tmp_path))
-    SessionOptions().check_output("hdfs://host/folder")
+def test_a_folder_is_of_this_machine_whatever_spark_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    for folder in (str(tmp_path), f"file:{tmp_path}"):
+        with pytest.raises(OptionError, match="is there already: name a new folder for the Parquet files"):
+            check_output(folder)
 
 
 def test_uris_are_no_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     # It would be the parent of a path.
     (tmp_path / "hdfs:").touch()
-    SessionOptions().check_output("hdfs:/folder")
+    check_output("hdfs:/folder")

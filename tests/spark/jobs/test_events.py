@@ -98,8 +98,9 @@ def test_files_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "a1.csv").touch()
     check_event_files(["a1.csv", "a[^0].csv", "a[!0].csv", "{a,b}?.csv"])
     # Whether there are any, Spark says.
-    check_event_files(["hdfs:/a.csv", "s3a://bucket/a.csv", "file:a.csv"])
-    for pattern in ("a[^1].csv", "b.csv", "{b,c}1.csv"):
+    check_event_files(["hdfs:/a.csv", "s3a://bucket/a.csv"])
+    check_event_files(["file:a1.csv", f"file:{tmp_path}/a1.csv", f"file://{tmp_path}/a?.csv"])
+    for pattern in ("a[^1].csv", "b.csv", "{b,c}1.csv", "file:b.csv"):
         with pytest.raises(OptionError, match="there is no file of events"):
             check_event_files([pattern])
 

@@ -17,6 +17,7 @@ from gossiplog import core
 from gossiplog.cli.main import main
 from gossiplog.errors import CorruptLog, OptionError, StorageError, TopicMismatch
 from gossiplog.spark import write_repairs
+from gossiplog.spark.folders import NewFolder
 from gossiplog.spark.jobs.reconcile import (
     MissingMessages,
     ReconcileResult,
@@ -170,7 +171,8 @@ def test_what_is_there_already_stays(compared: ReconcileResult, tmp_path: Path) 
 def test_a_partial_folder_of_others_stays(tmp_path: Path) -> None:
     (tmp_path / "repairs.partial").mkdir()
     (tmp_path / "repairs.partial" / "notes").touch()
-    nothing = cast(ReconcileResult, SimpleNamespace(replicas=(), lacks=(), union=0, shared=0))
+    missing = SimpleNamespace(sparkSession=None)
+    nothing = cast(ReconcileResult, SimpleNamespace(replicas=(), lacks=(), union=0, shared=0, missing=missing))
     with pytest.raises(StorageError, match=r"repairs\.partial, which is there already"):
         write_repairs(nothing, str(tmp_path / "repairs"))
     assert [path.name for path in tmp_path.rglob("*")] == ["repairs.partial", "notes"]
@@ -186,7 +188,7 @@ def test_a_failure_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("json.dump", fail)
+    monkeypatch.setattr(NewFolder, "write_text", fail)
     with pytest.raises(OSError, match="the disk is full"):
         write_repairs(result, str(tmp_path / "repairs"))
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -19,10 +18,10 @@ from gossiplog.cli.pipeline.session import (
     OutputFolder,
     Recursive,
     SessionOptions,
+    check_output,
     job,
     show_rows,
     spark_session,
-    write_parquet,
 )
 from gossiplog.cli.simulate import seed_range
 from gossiplog.errors import CorruptLog, OptionError, ScenarioError
@@ -73,11 +72,12 @@ def read(
 ) -> None:
     """Read logs: how many messages, authors and bytes each has; with --output, all columns as Parquet."""
     from gossiplog import spark
+    from gossiplog.spark.folders import write_parquet
     from gossiplog.spark.source.locations import check_logs
 
     result = Output(json)
     found = check_logs(logs, recursive=recursive, name_filter=name_filter)
-    options.check_output(output)
+    check_output(output)
     with spark_session(options, "read") as running:
         columns = "log,clock,author,size" if output is None else "*"
         ignored = str(ignore_missing).lower()
@@ -105,6 +105,7 @@ def verify(
     With --output all defects go to Parquet; with --json they come before the summary, a line each.
     """
     from gossiplog import spark
+    from gossiplog.spark.folders import write_parquet
     from gossiplog.spark.jobs.verify import reports
     from gossiplog.spark.source.locations import check_logs
 
@@ -112,7 +113,7 @@ def verify(
     rows: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
     topics = check_logs(logs, topic)
-    options.check_output(output)
+    check_output(output)
     with spark_session(options, "verify") as running:
         checked = [(log, spark.verify_log(running, log, topic)) for log in topics]
         report = reports(checked)
@@ -324,8 +325,7 @@ def ingest(
 
     result = Output(json)
     layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)
-    if options.has_local_files():
-        check_event_files(events)
+    check_event_files(events)
     event_format(events, format, schema)
     check_new_log(log, topic)
     KeyStore(keys).load(merger)
@@ -369,13 +369,14 @@ def materialize(
     if schema is not None and type_ is not None:
         raise typer.BadParameter("--schema and --type say the same: give one of them")
     from gossiplog import spark
+    from gossiplog.spark.folders import write_parquet
     from gossiplog.spark.jobs.materialize import check_state
 
     recipe = spark.Recipe(_fold(fold), key, value, removed, _load_object("--type", type_) if type_ else None)
     # Raises for a type that no columns can hold.
     recipe.describe()
     check_state(log, state)
-    options.check_output(output)
+    check_output(output)
     with spark_session(options, "materialize") as running, Stopwatch() as watch:
         if schema is not None:
             # Spark reads it, in Java.
@@ -485,11 +486,11 @@ def sweep(
     except (ScenarioError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     from gossiplog import spark
-    from gossiplog.spark.folders import check_new
+    from gossiplog.spark.folders import check_building
 
-    check_new(folder, "the sweep")
+    check_building(folder, "the sweep")
     with spark_session(options, "sweep") as running:
-        rows = spark.write_sweep(spark.sweep(running, grid), Path(folder))
+        rows = spark.write_sweep(spark.sweep(running, grid), folder)
     if not result.json:
         rows = [{name: _rounded(row[name]) for name in _SWEEP_COLUMNS} for row in rows]
     show_rows(result, rows)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 import re
 import signal
 import threading
@@ -25,7 +24,7 @@ from gossiplog.cli.output import Output, headed_table, printable, spinner, watch
 from gossiplog.errors import SparkError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Logs = Annotated[
     list[str],
@@ -115,29 +114,18 @@ class SessionOptions:
         if _DRIVER_MEMORY in properties:
             _check_memory(f"--conf {_DRIVER_MEMORY}=", properties[_DRIVER_MEMORY])
 
-    def has_local_files(self) -> bool:
-        """Return whether Spark takes paths for files of this machine, since no setting names another file system."""
-        from gossiplog.spark.session import has_settings
 
-        properties = self.properties()
-        return (
-            (self.master or properties.get("spark.master", "local")).startswith("local")
-            and not any("fs.defaultFS" in name for name in properties)
-            and not {"HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
-            and not has_settings(os.environ)
-        )
+def check_output(folder: str | None) -> None:
+    """Check that a folder for Parquet can be made, if it is to be on this machine.
 
-    def check_output(self, folder: str | None) -> None:
-        """Check that a folder for Parquet can be made, if it is to be on this machine.
+    Raises:
+        OptionError: something is there already, or it cannot be made there.
+        StorageError: so is the folder with ".partial" after it, and no process that was killed has left it.
+    """
+    from gossiplog.spark.folders import PARQUET_FILES, check_building
 
-        Raises:
-            OptionError: something is there already, or it cannot be made there.
-        """
-        from gossiplog.spark.folders import check_new
-        from gossiplog.spark.source.locations import has_scheme
-
-        if folder is not None and not has_scheme(folder) and self.has_local_files():
-            check_new(folder, "the Parquet files")
+    if folder is not None:
+        check_building(folder, PARQUET_FILES)
 
 
 def _check_memory(option: str, text: str) -> None:
@@ -253,12 +241,6 @@ def interruptible(session: SparkSession | None = None) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, former)
         logging.disable(logging.NOTSET)
-
-
-def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
-    """Write a frame to a new folder, and return what is there, so that nothing is computed twice."""
-    frame.write.parquet(folder)
-    return frame.sparkSession.read.parquet(folder)
 
 
 def show_rows(output: Output, rows: list[dict[str, Any]]) -> None:

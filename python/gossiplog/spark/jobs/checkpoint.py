@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from gossiplog.errors import StorageError
 from gossiplog.files import open_file, sync
+from gossiplog.spark.folders import local_path, read_path, write_path
 
 _CHECKPOINT = "checkpoint.json"
 _STATE = re.compile(r"state-\d+-[0-9a-f]{32}")
@@ -51,14 +52,17 @@ class Checkpoint:
 
 
 class StateFolder:
-    """A folder with a state, on a file system that the executors share.
+    """A folder with a state, on this machine, which the executors see, too.
 
     Args:
         path: of the folder; it is made where there is none.
+
+    Raises:
+        OptionError: it is not on this machine.
     """
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
+        self.path = os.path.abspath(local_path(path, "the state"))
 
     def current(self) -> Checkpoint | None:
         """Return what the current state was made of; None where there is none yet.
@@ -93,7 +97,7 @@ class StateFolder:
         current = self.current()
         if current is None:
             raise StorageError(f"there is no state in {self.path}")
-        return spark.read.parquet(self._uri(current.state))
+        return spark.read.parquet(read_path(os.path.join(self.path, current.state)))
 
     def publish(
         self, state: DataFrame, topic: str, messages: int, last: str | None, recipe: str, generation: int
@@ -106,7 +110,7 @@ class StateFolder:
         former = self.current()
         made = Checkpoint(f"state-{messages}-{uuid.uuid4().hex}", topic, messages, last, recipe, generation)
         self._sweep({former.state} if former else set())
-        state.write.parquet(self._uri(made.state))
+        state.write.parquet(write_path(os.path.join(self.path, made.state)))
         try:
             self._replace(made)
         except OSError as error:
@@ -134,10 +138,6 @@ class StateFolder:
                 shutil.rmtree(path)
             elif name.startswith(".checkpoint-"):
                 os.remove(path)
-
-    def _uri(self, state: str) -> str:
-        # Spark's default file system may be another.
-        return f"file://{os.path.join(self.path, state)}"
 
 
 def _parsed(content: bytes) -> Checkpoint | int | None:

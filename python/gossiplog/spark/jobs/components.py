@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from gossiplog.spark.folders import read_path, write_path
+
 # Edges that the driver joins: some 30 MB.
 _FEW = 2**17
 
@@ -27,7 +29,7 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
 
     Args:
         edges: with the columns a and b, bigint: nodes that belong together, in any order.
-        folder: to be made, on a file system that the executors share. Each round is written there: a plan of many
+        folder: to be made, of this machine, which the executors see, too. Each round is written there: a plan of many
             rounds would grow with them, and be computed from the start for each.
 
     Returns:
@@ -47,7 +49,7 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
         # Both are sets: what one of them lacks occurs once.
         changed = not current.union(following).groupBy("node", "least").count().where("count = 1").isEmpty()
         shutil.rmtree(_path(folder, rounds - 1))
-        current = session.read.parquet(_uri(folder, rounds))
+        current = session.read.parquet(read_path(_path(folder, rounds)))
         if not changed:
             return current.withColumnRenamed("least", "component")
 
@@ -86,13 +88,10 @@ def _small_star(pairs: DataFrame) -> DataFrame:
 
 
 def _kept(pairs: DataFrame, folder: str, number: int) -> DataFrame:
-    pairs.write.parquet(_uri(folder, number))
-    return pairs.sparkSession.read.parquet(_uri(folder, number))
+    path = _path(folder, number)
+    pairs.write.parquet(write_path(path))
+    return pairs.sparkSession.read.parquet(read_path(path))
 
 
 def _path(folder: str, number: int) -> str:
     return os.path.join(folder, f"round-{number}")
-
-
-def _uri(folder: str, number: int) -> str:
-    return f"file://{_path(folder, number)}"

@@ -35,9 +35,10 @@ from pyspark.sql.types import (
 from gossiplog.errors import DecodeError, KeyFileError, OptionError
 from gossiplog.message import MAX_PARENTS
 from gossiplog.spark.failures import raising, worker_errors
+from gossiplog.spark.folders import is_local, local_path, read_pattern
 from gossiplog.spark.jobs.sign import KeyStore
 from gossiplog.spark.jobs.summary import expression
-from gossiplog.spark.source.locations import alternatives, has_scheme
+from gossiplog.spark.source.locations import alternatives
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -60,7 +61,8 @@ def read_events(
 
     Args:
         session: of Spark.
-        paths: of files or folders, as Spark takes them.
+        paths: of files or folders, patterns of Spark's, or URIs of other file systems. A path that is there is no
+            pattern.
         format: "parquet", "csv" (RFC 4180, with a line of names) or "jsonl"; None goes by the names of the files.
         schema: the columns, in Spark's DDL; None takes those of the files: all strings in CSV, inferred in JSON Lines.
 
@@ -71,18 +73,19 @@ def read_events(
         SparkError: the files cannot be read.
     """
     chosen = event_format(paths, format, schema)
+    found = [read_pattern(path) for path in paths]
     reader = session.read.format(_FORMATS[chosen]).options(**_OPTIONS[chosen])
     if schema is not None:
         with worker_errors():
             reader = reader.schema(schema)
     with worker_errors():
         if chosen == "parquet":
-            return reader.load(list(paths))
+            return reader.load(found)
         # The mode FAILFAST names neither the record nor, while a schema is inferred, the file.
         reader = reader.options(mode="PERMISSIVE", columnNameOfCorruptRecord=_MALFORMED)
-        fields = [field for field in reader.load(list(paths)).schema if field.name != _MALFORMED]
+        fields = [field for field in reader.load(found).schema if field.name != _MALFORMED]
         columns = fields or [StructField("nothing", StringType())]
-        frame = reader.schema(StructType([*columns, StructField(_MALFORMED, StringType())])).load(list(paths))
+        frame = reader.schema(StructType([*columns, StructField(_MALFORMED, StringType())])).load(found)
         frame = frame.where(_is_sound(field.name for field in columns)).drop(_MALFORMED)
         if not fields:
             # No record is sound: fail with that, and not with a column that the caller asks for and there is not.
@@ -124,19 +127,22 @@ def event_format(paths: Sequence[str], format: str | None, schema: str | None) -
 
 
 def check_event_files(paths: Sequence[str]) -> None:
-    """Check that there are files of events in the local file system, which is Spark's where nothing else is set.
+    """Check that there are files of events, as far as they are on this machine.
 
     Raises:
         OptionError: a path or a pattern without a file.
     """
-    for path in paths:
-        # In URIs and after backslashes Spark's patterns are not Python's.
-        if has_scheme(path) or "\\" in path or os.path.exists(path):
+    for named in paths:
+        if not is_local(named):
+            continue
+        path = local_path(named, "the events")
+        # After backslashes Spark's patterns are not Python's.
+        if "\\" in path or os.path.exists(path):
             continue
         # Hadoop takes "[^a]" for "[!a]", and Python for one of the two characters.
         patterns = (alternative.replace("[^", "[!") for alternative in alternatives(path))
         if not any(map(glob.glob, patterns)):
-            raise OptionError(f"there is no file of events {path}: expected Parquet, CSV or JSON Lines")
+            raise OptionError(f"there is no file of events {named}: expected Parquet, CSV or JSON Lines")
 
 
 def _format_of(paths: Sequence[str]) -> str:

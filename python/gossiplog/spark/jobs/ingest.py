@@ -27,13 +27,12 @@ from gossiplog.log.log import replica_of
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import check_staging, locked, remove_locked
+from gossiplog.spark.folders import check_staging, is_local, local_path, locked, read_path, remove_locked, write_path
 from gossiplog.spark.jobs.components import components
 from gossiplog.spark.jobs.events import Layout, events, problems
 from gossiplog.spark.jobs.sign import SIGNED, KeyStore, Merging, Signing
-from gossiplog.spark.source.locations import without_password
+from gossiplog.spark.source.locations import is_uri, without_password
 from gossiplog.spark.source.staging import merged, sort
-from gossiplog.storage.location import is_url
 
 _SHOWN = 20
 # Of the staging folder: what lies there is not verified again.
@@ -87,7 +86,7 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
     check_new_log(log, topic)
     log = os.path.abspath(log)
     folder = _staging_folder(log)
-    store = KeyStore(os.path.abspath(keys))
+    store = KeyStore(os.path.abspath(local_path(keys, "the keys")))
     with locked(folder, _MODE, staging=True), worker_errors():
         work = os.path.join(folder, "work")
         stage = _Stage(frame.sparkSession, work)
@@ -111,10 +110,10 @@ def check_new_log(log: str, topic: str) -> None:
         StorageError: the log is there already, or a staging folder that no job of this user's left.
     """
     check_topic(topic)
-    if is_url(log):
+    if is_uri(log) or not is_local(log):
         raise StorageError(
-            f"{without_password(log)} is no file: name one to be made, and gossiplog sync URL FILE brings it into a"
-            " database"
+            f"{without_password(log)} is no path of a file: name one to be made on this machine, and gossiplog sync URL"
+            " FILE brings it into a database"
         )
     check_staging(_staging_folder(os.path.abspath(log)), _MODE)
     if os.path.lexists(log):
@@ -176,10 +175,9 @@ class _Stage:
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute a frame, and return what was computed."""
-        # Spark's default file system may be another.
-        uri = f"file://{self.path(name)}"
-        frame.write.parquet(uri)
-        return self._session.read.schema(frame.schema).parquet(uri)
+        path = self.path(name)
+        frame.write.parquet(write_path(path))
+        return self._session.read.schema(frame.schema).parquet(read_path(path))
 
 
 def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage: _Stage) -> DataFrame:

@@ -25,7 +25,7 @@ import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.log.log import replica_of
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import building
+from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
@@ -250,13 +250,11 @@ def write_repairs(result: ReconcileResult, folder: str) -> tuple[str, ...]:
         GossipLogError: what reading the missing messages raises.
     """
     names = set_names([replica.log for replica in result.replicas])
-    with building(folder, "the repair sets") as partial:
+    with filling(folder, "the repair sets", result.missing.sparkSession) as new:
         for number, name in enumerate(names):
             lacking = result.missing.where(F.array_contains("lacking", number) & F.col("error").isNull())
-            with worker_errors():
-                lacking.select("key", "clock", "author", "value").sort("key").write.parquet(os.path.join(partial, name))
-        with open(os.path.join(partial, SUMMARY), "w", encoding="utf-8") as file:
-            json.dump(_summary(result, names), file, indent=2)
+            new.write_parquet(lacking.select("key", "clock", "author", "value").sort("key"), name)
+        new.write_text(SUMMARY, json.dumps(_summary(result, names), indent=2))
     return tuple(os.path.join(folder, name) for name in names)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -11,8 +10,7 @@ from html import escape
 from typing import Any
 
 from gossiplog.charts import Chart, Series, svg
-from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import building
+from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.analyze import LIMIT, TOP, AnalyzeResult, Author, ClockRange
 from gossiplog.spark.jobs.log_metadata import LogMetadata
 
@@ -85,14 +83,12 @@ def write_report(analysis: AnalyzeResult, folder: str, title: str, state: LogMet
         GossipLogError: what computing the frames raises.
     """
     now = datetime.now(UTC)
-    with building(folder, "the report") as partial:
+    session = next((frame.sparkSession for frame in analysis.frames.values()), None)
+    with filling(folder, "the report", session) as new:
         for name, frame in analysis.frames.items():
-            with worker_errors():
-                frame.write.parquet(os.path.join(partial, name))
-        with open(os.path.join(partial, PAGE), "w", encoding="utf-8") as file:
-            file.write(page(analysis, title, now, state))
-        with open(os.path.join(partial, TABLES), "w", encoding="utf-8") as file:
-            json.dump({**_facts(title, now, state), **tables(analysis)}, file, indent=2)
+            new.write_parquet(frame, name)
+        new.write_text(PAGE, page(analysis, title, now, state))
+        new.write_text(TABLES, json.dumps({**_facts(title, now, state), **tables(analysis)}, indent=2))
 
 
 def analysed_state(before: LogMetadata, after: LogMetadata) -> LogMetadata:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, DoubleType, LongType, StringType, Struct
 from gossiplog.charts import Chart, Series, standalone, svg
 from gossiplog.sim.routers.sweep import Grid, Record, Run
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import check_new
+from gossiplog.spark.folders import filling, read_path
 
 AXES = ("router", "nodes", "degree", "loss")
 """The columns that a sweep varies, beside the seed."""
@@ -92,26 +92,29 @@ _MEASURES = (
 )
 
 
-def write_sweep(frame: DataFrame, folder: Path) -> list[dict[str, Any]]:
+def write_sweep(frame: DataFrame, folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Write the runs of a sweep as Parquet (`runs`), and plots of their medians over each axis that varies, as SVG.
 
     Args:
         frame: of `sweep`; its runs take place now, once.
-        folder: to be made.
+        folder: to be made; it is there when all in it is complete.
 
     Returns:
         The rows of `medians`.
 
     Raises:
         OptionError: something is there already.
+        StorageError: so is `folder` with ".partial" after it, and no process that was killed has left it.
         OSError: the folder cannot be written.
     """
-    check_new(str(folder), "the sweep")
-    with worker_errors():
-        frame.write.parquet(str(folder / "runs"))
-        rows = [row.asDict() for row in medians(frame.sparkSession.read.parquet(str(folder / "runs"))).collect()]
-    for name, chart in charts(rows).items():
-        (folder / f"{name}.svg").write_text(standalone(svg(chart)), encoding="utf-8")
+    session = frame.sparkSession
+    with filling(os.fspath(folder), "the sweep", session) as new:
+        new.write_parquet(frame, "runs")
+        with worker_errors():
+            runs = session.read.parquet(read_path(f"{new.path}/runs"))
+            rows = [row.asDict() for row in medians(runs).collect()]
+        for name, chart in charts(rows).items():
+            new.write_text(f"{name}.svg", standalone(svg(chart)))
     return rows
 
 

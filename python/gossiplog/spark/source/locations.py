@@ -20,7 +20,6 @@ from gossiplog.storage.sqlite.files import file_of
 from gossiplog.storage.sqlite.tables import BESIDE
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 _ALTERNATIVES = 10_000
 
@@ -140,14 +139,6 @@ def is_missing(location: str) -> bool:
 def is_uri(location: str) -> bool:
     """Return whether a location is no plain path."""
     return is_url(location) or location.startswith("file:")
-
-
-def has_scheme(path: str) -> bool:
-    """Return whether Hadoop reads a path as a URI, as hdfs:/events.
-
-    Its file system may be another than this machine's.
-    """
-    return _SCHEME.match(path) is not None
 
 
 def _matching(path: str, recursive: bool) -> list[str]:

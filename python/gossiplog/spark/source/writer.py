@@ -28,7 +28,7 @@ from gossiplog.log.log import replica_of
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import building, check_building
+from gossiplog.spark.folders import building, check_building, local_path
 from gossiplog.spark.source.locations import is_uri, opened
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, make_folder, merged, refused, remove_folder, stage
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _SLICE = 2**16
 SUMMARY = "summary.json"
 REFUSED = "refused.jsonl"
+# What the folder is for, in errors.
+_REPORT = "the option report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,12 @@ class LogArrowWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, BinaryType):
             raise OptionError(f"the frame has no column value of the type binary: it is {schema.simpleString()}")
-        if options.report is not None:
-            check_building(options.report, "the option report")
+        report = None if options.report is None else local_path(options.report, _REPORT)
+        if report is not None:
+            check_building(report, _REPORT)
         self._path = options.path
         self._topic = _topic(options)
-        self._report = options.report
+        self._report = report
         self._staging = _staging(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -143,9 +146,10 @@ def write(frame: DataFrame, path: str, *, report: str, **options: str) -> WriteR
         NotALog: there is no log, and no topic to make it with.
         StorageError: the log cannot be read or written.
     """
+    summary = os.path.join(local_path(report, _REPORT), SUMMARY)
     with worker_errors():
         frame.write.format("gossiplog").mode("append").options(report=report, **options).save(path)
-    with open(os.path.join(report, SUMMARY), encoding="utf-8") as file:
+    with open(summary, encoding="utf-8") as file:
         return WriteResult(**json.load(file))
 
 
@@ -204,8 +208,9 @@ def _topic(options: WriteOptions) -> str:
 
 
 def _staging(options: WriteOptions) -> str:
-    base = options.staging
-    if base is None:
+    if options.staging is not None:
+        base = local_path(options.staging, "the option staging")
+    else:
         if is_uri(options.path):
             raise OptionError("the option staging is missing: a database has no folder to stage values in")
         base = os.path.dirname(os.path.abspath(options.path))
