@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from gossiplog.errors import DecodeError, OptionError, SparkError
 from gossiplog.spark import worker_errors
-from gossiplog.spark.jobs.events import check_event_files, check_payload, read_events
+from gossiplog.spark.jobs.events import Layout, check_event_files, check_payload, events, read_events
 
 ROWS = [("ann", 1, 'a "quoted",\ntext é'), ("ben", None, "b")]
 SCHEMA = "who string, nr bigint, text string"
@@ -135,3 +135,32 @@ def test_types_that_no_payload_can_have(name: str, kind: DataType, complaint: st
     with pytest.raises(OptionError) as caught:
         check_payload(columns(name, kind))
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("layout", "left"),
+    [
+        (Layout("who", "nr"), {"id", "after", "x", "Size", "a`b.c"}),
+        # As Spark does, whatever the case.
+        (Layout("WHO", "`nr`"), {"id", "after", "x", "Size", "a`b.c"}),
+        (Layout("who", "nr", "id", "split(after, ' ')"), {"x", "Size", "a`b.c"}),
+        (Layout("concat(who, '@', `a``b.c`)", "cast(size as int)"), {"id", "nr", "after", "x"}),
+        # A name within a text, and one of a function's own variable.
+        (
+            Layout("concat(who, 'x nr')", id="id", parents="filter(split(after, ' '), x -> x <> '')"),
+            {"nr", "x", "Size", "a`b.c"},
+        ),
+        # A name of a function.
+        (Layout("who", "size(split(after, ' '))"), {"nr", "id", "x", "Size", "a`b.c"}),
+        # All columns, each of which could be missing.
+        (Layout("md5(to_json(struct(*)))", "nr"), {"who", "id", "after", "x", "Size", "a`b.c"}),
+        (Layout("who", "nr", payload=("after", "upper(who) AS name", "nr")), {"after", "name", "nr"}),
+    ],
+)
+def test_payloads_have_what_no_expression_about_an_event_uses(
+    spark: SparkSession, layout: Layout, left: set[str]
+) -> None:
+    columns = "who string, nr bigint, id string, after string, x string, Size double, `a``b.c` string"
+    found = events(spark.createDataFrame([], columns), layout).schema["payload"].dataType
+    assert isinstance(found, StructType)
+    assert set(found.names) == left

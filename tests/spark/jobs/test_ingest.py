@@ -168,7 +168,7 @@ def test_no_events(spark: SparkSession, tmp_path: Path, keys: str) -> None:
     assert stored(path) == []
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, StorageError], ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, StorageError], ids=lambda error: error.__name__)
 def test_what_fails_leaves_nothing(
     spark: SparkSession, tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
@@ -260,6 +260,8 @@ def test_a_job_that_was_killed_is_begun_again(
 
     for where in ("_signed", "_store", "_publish"):
         monkeypatch.setattr(job, where, killed)
+        # It does not come to what it does when it fails.
+        monkeypatch.setattr(job, "_discard", killed)
         with pytest.raises(Killed):
             ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, keys, merger="importer")
         assert sorted(os.listdir(tmp_path)) == ["keys", "log.db.ingest"]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from gossiplog import Signer, core
 from gossiplog.spark.source import staging
 from gossiplog.spark.source.staging import make_folder, merged, refused, remove_folder, sort, stage
+from tests.strategies import repeatable
 
 TOPIC = "org.example.spark"
 
@@ -49,6 +55,73 @@ def test_messages_that_need_not_be_verified(
     runs = list(sort(str(tmp_path), rows))
     assert [number for _, number in runs] == [200, 200, 100]
     assert list(merged(path for path, _ in runs)) == by_key(values)
+
+
+@repeatable(200)
+@given(st.lists(st.lists(st.binary(max_size=3), max_size=5), max_size=40), st.integers(2, 6), st.integers(1, 40))
+@example([[bytes([number])] for number in range(37)], 6, 1)
+def test_any_number_of_runs_is_merged_by_key(runs: list[list[bytes]], most: int, chunk: int) -> None:
+    opened: list[str] = []
+    read = staging._read
+
+    def counted(path: str) -> Iterator[tuple[bytes, bytes]]:
+        # Not when it is called, but when it is read.
+        opened.append(path)
+        assert len(opened) <= most
+        yield from read(path)
+        opened.remove(path)
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(staging, "_OPEN_RUNS", most)
+        patch.setattr(staging, "_CHUNK_BYTES", chunk)
+        patch.setattr(staging, "_read", counted)
+        paths = []
+        for keys in runs:
+            batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(keys, pa.binary())})
+            paths += [path for path, _ in sort(folder, [batch])]
+        assert list(merged(paths)) == sorted(key for keys in runs for key in keys)
+        # What was merged into a longer run is gone.
+        assert len(list(Path(folder).iterdir())) <= most
+
+
+# Runs of a message each, more than a process may have files open.
+_MANY = """
+import resource, sys
+import pyarrow as pa
+import gossiplog
+from gossiplog import Signer
+from gossiplog.spark.jobs.ingest import _insert
+from gossiplog.spark.source.options import write_options
+from gossiplog.spark.source.staging import sort
+from gossiplog.spark.source.writer import LogArrowWriter
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+folder, runs = sys.argv[1], 1200
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+messages = [Signer(bytes(32)).sign("many", 1, [], number) for number in range(runs)]
+writer = LogArrowWriter(
+    write_options({"path": folder + "/append.db", "topic": "many"}), StructType([StructField("value", BinaryType())])
+)
+writer.commit([writer.write(iter([pa.record_batch({"value": [value]})])) for _, value in messages])
+paths = []
+for _, value in messages:
+    key = gossiplog.core.verify(value, "many").key
+    paths += [path for path, _ in sort(folder, [pa.record_batch({"key": [key], "value": [value]})])]
+_insert(paths, runs, folder + "/ingest.db", "many")
+with gossiplog.open(folder + "/append.db") as one, gossiplog.open(folder + "/ingest.db") as other:
+    assert len(one) == len(other) == runs
+    assert one.root == other.root
+print("whole")
+"""
+
+
+@pytest.mark.integration
+def test_more_runs_than_files_may_be_open(tmp_path: Path) -> None:
+    """In a process of its own, because the limit holds for all of it."""
+    run = subprocess.run(
+        [sys.executable, "-c", _MANY, str(tmp_path)], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (run.returncode, run.stdout) == (0, "whole\n"), run.stderr
 
 
 def test_what_is_refused_is_named(tmp_path: Path, values: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,7 +301,10 @@ def ingest(
     ] = None,
     payload: Annotated[
         list[str] | None,
-        typer.Option(metavar="SQL", help="A column of the payload. The default is all other columns."),
+        typer.Option(
+            metavar="SQL",
+            help="A column of the payload, or an expression. The default is all columns that no other option uses.",
+        ),
     ] = None,
     format: Annotated[
         str | None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -180,7 +181,8 @@ class Layout:
         sequence: an integer that orders an author's events; None leaves the order to the parents alone.
         id: the application's own name of an event.
         parents: an array of ids, as "split(parents, ' ')"; null and empty strings name none.
-        payload: what its messages hold, a map by the names of the columns; None takes all columns but the others.
+        payload: what its messages hold, a map by the names of the columns; None takes all columns but those that the
+            other expressions use: they are about an event, and not in it.
     """
 
     author: str
@@ -302,13 +304,35 @@ class _LookForKeys:
 
 
 def _payload(frame: DataFrame, layout: Layout) -> Column:
-    others = {layout.author, layout.sequence, layout.id, layout.parents}
-    chosen = layout.payload or tuple(f"`{name}`" for name in frame.columns if name not in others)
+    chosen = layout.payload or tuple(_quoted(name) for name in _unused(frame, layout))
     if not chosen:
         raise OptionError("no column is left for the payload: name those that it has")
     payload = F.struct(*(expression(frame, "payload", text) for text in chosen))
     check_payload(frame.select(*(expression(frame, "payload", text) for text in chosen)).schema)
     return payload
+
+
+def _unused(frame: DataFrame, layout: Layout) -> list[str]:
+    """Return the columns that no expression about an event uses."""
+    about = [text for text in (layout.author, layout.sequence, layout.id, layout.parents) if text is not None]
+    return [name for name in frame.columns if not any(_uses(frame, text, name) for text in about)]
+
+
+def _uses(frame: DataFrame, text: str, name: str) -> bool:
+    """Return whether an expression, which the frame can compute, uses a column of it."""
+    # Spark tells nobody which columns an expression uses; but without one that it does, it understands it no more.
+    if name.lower() not in text.replace("``", "`").lower():
+        return False
+    try:
+        # With Spark Connect an expression is looked at no earlier.
+        _ = frame.select(*(_quoted(other) for other in frame.columns if other != name)).select(F.expr(text)).schema
+    except AnalysisException:
+        return True
+    return False
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def check_payload(columns: StructType) -> None:

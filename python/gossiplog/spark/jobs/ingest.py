@@ -92,7 +92,8 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
         stage = _Stage(frame.sparkSession, work)
         try:
             done = _make(frame, stage, topic, layout, store, merger)
-        except (Exception, KeyboardInterrupt):
+        except BaseException:
+            # However it ends: the events lie there as they are.
             _discard(work)
             remove_locked(folder)
             raise
@@ -228,14 +229,23 @@ def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
 
     runs = messages.mapInArrow(sorted_runs, "run string, messages long").collect()
     number: int = sum(row.messages for row in runs)
-    values = merged(row.run for row in runs)
+    _insert([row.run for row in runs], number, stage.path("log"), topic)
+    return number
+
+
+def _insert(runs: list[str], number: int, path: str, topic: str) -> None:
+    """Make a log of the messages of sorted runs.
+
+    Raises:
+        StorageError: it does not have as many messages as they should be.
+    """
+    values = merged(runs)
     inserted = 0
-    with gossiplog.log.open(stage.path("log"), topic) as log:
+    with gossiplog.log.open(path, topic) as log:
         while some := list(islice(values, _SLICE)):
             inserted += insert_many(replica_of(log), some, signed=True).inserted
     if inserted != number:
-        raise StorageError(f"of {counted(number, 'message')}, {inserted:,} could be stored in {stage.path('log')}")
-    return number
+        raise StorageError(f"of {counted(number, 'message')}, {inserted:,} could be stored in {path}")
 
 
 def _publish(made: str, log: str) -> None:

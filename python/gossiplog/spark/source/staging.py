@@ -25,8 +25,11 @@ from gossiplog.columns import verify
 # Of a run: it is sorted in memory.
 _RUN_MESSAGES = 2**17
 _RUN_BYTES = 2**26
-# Of the part of a run that the driver holds, which it does of every run at a time.
+# Of the part of a run that the driver holds, which it does of every run that it merges.
 _CHUNK_BYTES = 2**19
+# Runs that are merged at a time: a process may have as few as 256 files open.
+_OPEN_RUNS = 128
+_MESSAGES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,23 @@ def sort(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, 
 
 
 def merged(runs: Iterable[str]) -> Iterator[bytes]:
-    """Return the values of runs, ascending by key, and so parents before their children."""
-    return (value for _, value in heapq.merge(*map(_read, runs)))
+    """Return the values of runs, ascending by key, and so parents before their children.
+
+    Where there are too many runs to be open at a time, the shortest ones are merged into longer ones beside them first,
+    and removed: so few messages are merged often (D. Huffman's code for an alphabet of `_OPEN_RUNS` signs).
+    """
+    waiting = [(os.path.getsize(run), run) for run in runs]
+    heapq.heapify(waiting)
+    while len(waiting) > _OPEN_RUNS:
+        # Fewer the first time, so that later merges have as many as they may.
+        count = (len(waiting) - 2) % (_OPEN_RUNS - 1) + 2
+        shortest = [heapq.heappop(waiting)[1] for _ in range(count)]
+        longer = os.path.join(os.path.dirname(shortest[0]), f"{uuid.uuid4().hex}.arrow")
+        _write_merged(longer, shortest)
+        for run in shortest:
+            os.unlink(run)
+        heapq.heappush(waiting, (os.path.getsize(longer), longer))
+    return (value for _, value in heapq.merge(*(_read(run) for _, run in waiting)))
 
 
 def refused(staged: Iterable[Staged]) -> Iterator[dict[str, object]]:
@@ -151,6 +169,25 @@ def _write(path: str, run: pa.Table) -> None:
     rows = max(1, len(run) * _CHUNK_BYTES // max(run.nbytes, 1))
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, run.schema) as writer:
         writer.write_table(run, max_chunksize=rows)
+
+
+def _write_merged(path: str, runs: Iterable[str]) -> None:
+    chunk: list[tuple[bytes, bytes]] = []
+    size = 0
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, _MESSAGES) as writer:
+
+        def flush() -> None:
+            keys, values = zip(*chunk, strict=True)
+            writer.write_batch(pa.record_batch([pa.array(keys, pa.binary()), pa.array(values, pa.binary())], _MESSAGES))
+
+        for message in heapq.merge(*map(_read, runs)):
+            chunk.append(message)
+            size += len(message[0]) + len(message[1])
+            if size >= _CHUNK_BYTES:
+                flush()
+                chunk, size = [], 0
+        if chunk:
+            flush()
 
 
 def _read(path: str) -> Iterator[tuple[bytes, bytes]]:
