@@ -18,13 +18,18 @@ _Item = TypeVar("_Item")
 
 
 class _Stopped(Exception):
-    """Ends a call that nobody waits for any more."""
+    """Ends a call that nobody waits for any more, or whose `progress` has raised."""
 
 
 class Stop:
-    """Says within a call, on its thread, whether it is to end."""
+    """Says within a call, on its thread, whether it is to end.
+
+    Attributes:
+        failure: what the application's `progress` raised.
+    """
 
     def __init__(self) -> None:
+        self.failure: Exception | None = None
         self._is_set = False
         self._call_soon = loop_call_soon()
 
@@ -33,7 +38,7 @@ class Stop:
         self._is_set = True
 
     def check(self) -> None:
-        """End the call by an exception if its task was cancelled."""
+        """End the call by an exception if its task was cancelled, or its `progress` has raised."""
         if self._is_set:
             raise _Stopped
 
@@ -44,42 +49,67 @@ class Stop:
             yield item
 
     def reporting(self, progress: Progress | None) -> Progress:
-        """Return a function for a call to report its progress by: it calls the application's on the event loop."""
+        """Return a function for a call to report its progress by: it calls the application's on the event loop.
+
+        What that raises ends the call at its next step, as it does a call without an event loop.
+        """
         check_progress(progress)
 
         def report(done: int, total: int) -> None:
             self.check()
             if progress is not None:
-                self._call_soon(progress, done, total)
+                self._call_soon(self._report, progress, done, total)
 
         return report
+
+    def _report(self, progress: Progress, done: int, total: int) -> None:
+        if self._is_set:
+            return
+        try:
+            progress(done, total)
+        except Exception as error:  # noqa: BLE001 - the task raises it: of a callback trio would end, and asyncio go on
+            self.failure = error
+            self.set()
 
 
 async def run_stoppable(call: Callable[[Stop], _Result]) -> _Result:
     """Call a function on a worker thread, and return its result.
 
     If cancelled, return at once; the call goes on to its next look at its argument, and its result is dropped.
+
+    Raises:
+        BaseException: what the function raises, or the `progress` that it reports to.
     """
     stop = Stop()
+    # One, unless the call was stopped.
+    results: list[_Result] = []
     try:
-        return await run_in_thread(call, stop)
+        results.append(await run_in_thread(call, stop))
+    except _Stopped:
+        pass
     finally:
         stop.set()
+    # Here, so that it does not seem to come of the other.
+    if stop.failure is not None:
+        raise stop.failure
+    return results[0]
 
 
-async def run_acquiring(call: Callable[[], _Result], release: Callable[[_Result], object]) -> _Result:
-    """Call a function on a worker thread that returns something to be released: if cancelled, it is released there.
+async def run_acquiring(call: Callable[[Stop], _Result], release: Callable[[_Result], object]) -> _Result:
+    """Call a function, as `run_stoppable` does, that returns something to be released: if nobody takes it, release it.
 
     Args:
         call: returns it.
         release: is called with what nobody takes, on a worker thread; what it raises is dropped.
+
+    Raises: as `run_stoppable`.
     """
     lock = threading.Lock()
     made: list[_Result] = []
     is_wanted = True
 
-    def make() -> None:
-        result = call()
+    def make(stop: Stop) -> None:
+        result = call(stop)
         with lock:
             if is_wanted:
                 made.append(result)
@@ -87,7 +117,7 @@ async def run_acquiring(call: Callable[[], _Result], release: Callable[[_Result]
         _release(release, result)
 
     try:
-        await run_in_thread(make)
+        await run_stoppable(make)
     except BaseException:
         with lock:
             is_wanted = False

@@ -43,7 +43,7 @@ class AsyncLog(AsyncReading[Log[P], P]):
 
     A call that is cancelled returns at once, and the log is as usable as before. What it had begun goes on on its
     thread: a write to its commit, so that it is whole or not at all, and `insert_many`, `pull`, `verify`, `info`,
-    `backup` and `rebuild` to their next step.
+    `backup` and `rebuild` to their next step. Those end there, too, where their `progress` raises, and raise that.
 
     Args:
         log: to be shared. Closing either closes both.

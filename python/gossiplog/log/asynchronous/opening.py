@@ -46,16 +46,11 @@ class AsyncLogOpening(Generic[P]):
         return self._open().__await__()
 
     async def _open(self) -> AsyncLog[P]:
-        stop = Stop()
-        progress = stop.reporting(self._progress)
-
-        def open_log() -> Log[P]:
+        def open_log(stop: Stop) -> Log[P]:
+            progress = stop.reporting(self._progress)
             return opening.open(self._location, self._topic, progress=progress, **self._options)
 
-        try:
-            return AsyncLog(await run_acquiring(open_log, Log.close))
-        finally:
-            stop.set()
+        return AsyncLog(await run_acquiring(open_log, Log.close))
 
     async def __aenter__(self) -> AsyncLog[P]:
         if self._log is not None:
@@ -171,7 +166,7 @@ def open_async(
     messages, ends at its next step, and the next opening goes on.
 
     Args, errors and warnings are those of `gossiplog.open`. `apply`, `setup` and `payload` are ordinary functions and
-    run on worker threads; `progress` is called on the event loop.
+    run on worker threads; `progress` is called on the event loop, and what it raises ends the opening.
 
     Examples:
         >>> async def main():
