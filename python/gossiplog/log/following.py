@@ -250,14 +250,15 @@ class Subscription(Iterator[Arrivals[P]], Generic[P]):
                 # Nothing is announced to those who need not wait.
                 if not self._notifier.is_watching and (messages := self._look()) is not None:
                     return messages
+                # Those that steps without a wait have left: the look that comes finds what they announced.
+                while not self._wakings.empty() and not self._is_closed:
+                    self._wakings.get()
                 with self._notifier.listening(self._wakings.put):
                     if (messages := self._look()) is not None:
                         return messages
                     warn_on_event_loop("iterating over Log.subscribe()", "`async for messages in log.subscribe()`")
                     with suppress(Empty):
                         self._wakings.get(timeout=self._notifier.poll_seconds)
-                while not self._wakings.empty() and not self._is_closed:
-                    self._wakings.get()
         except LogClosed:
             self._is_closed = True
         except BaseException as error:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,40 @@ async def test_a_step_that_is_cancelled_loses_nothing() -> None:
     wrong: Any = pages
     with pytest.raises(TypeError, match="async for"):
         iter(wrong)
+
+
+class _SlowPage(deque[int]):
+    """Is filled by a thread that another one interrupts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def extend(self, items: Iterable[int]) -> None:
+        self.begun.set()
+        self.go_on.wait(60)
+        super().extend(items)
+
+
+async def test_a_step_does_not_overtake_the_one_that_was_cancelled() -> None:
+    """It found the end before the last page, which was lost."""
+    pages = AsyncPages(lambda: iter([1, 2]), lambda _: 1)
+    page = pages._page = _SlowPage()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anext, pages)
+        while not page.begun.is_set():
+            await anyio.sleep(0)
+        tasks.cancel_scope.cancel()
+    found: list[int] = []
+
+    async def take() -> None:
+        found.extend([number async for number in pages])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take)
+        await anyio.wait_all_tasks_blocked()
+        page.go_on.set()
+    assert found == [1, 2]
 
 
 @pytest.mark.usefixtures("only_woken")

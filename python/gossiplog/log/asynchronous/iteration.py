@@ -47,20 +47,23 @@ class AsyncPages(AsyncIterator[_Item], Generic[_Item]):
         return self
 
     async def __anext__(self) -> _Item:
-        while not self._page:
-            if self._has_ended:
+        while True:
+            # Looked at before the page: the thread of a step that was cancelled fills that first.
+            has_ended = self._has_ended
+            if self._page:
+                return self._page.popleft()
+            if has_ended:
                 error, self._error = self._error, None
                 if error is not None:
                     raise error
                 raise StopAsyncIteration
             await run_in_thread(self._read)
-        return self._page.popleft()
 
     def _read(self) -> None:
         with self._reading:
             if self._page or self._has_ended:
                 return
-            page, size = list[_Item](), 0
+            page, size, is_last = list[_Item](), 0, False
             try:
                 if self._items is None:
                     self._items = self._begin()
@@ -70,11 +73,11 @@ class AsyncPages(AsyncIterator[_Item], Generic[_Item]):
                     if len(page) == _PAGE or size >= _PAGE_BYTES:
                         break
                 else:
-                    self._has_ended = True
+                    is_last = True
             except Exception as error:  # noqa: BLE001 - the task raises it, after what came before
-                self._error = error
-                self._has_ended = True
+                self._error, is_last = error, True
             self._page.extend(page)
+            self._has_ended = is_last
 
     def __iter__(self) -> NoReturn:
         raise TypeError("these are read on worker threads: take them by `async for`")
