@@ -165,6 +165,30 @@ class TestAsyncio:
             await run_in_thread(called.append, 2)
         assert called == [2]
 
+    async def test_a_thread_that_cannot_be_started_leaves_nothing_behind(
+        self, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+    ) -> None:
+        """The call ran later, for nobody, and no call that hung left its place to others any more."""
+        monkeypatch.setattr(threads, "MOST_RUNNING", 1)
+        monkeypatch.setattr(threads, "LONG_SECONDS", 0.02)
+        monkeypatch.setattr(threads, "_pool", type(threads._pool)())
+        called: list[int] = []
+
+        def fail(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run_in_thread, release.wait)
+                await anyio.sleep(0)
+                with monkeypatch.context() as patch:
+                    patch.setattr(threading.Thread, "start", fail)
+                    with pytest.raises(RuntimeError, match="can't start"):
+                        await run_in_thread(called.append, 1)
+                await run_in_thread(called.append, 2)
+                release.set()
+        assert called == [2]
+
     async def test_a_forked_process_has_threads_of_its_own(self) -> None:
         await run_in_thread(threading.get_ident)
         assert threads._pool.idle

@@ -122,11 +122,11 @@ class _Pool:
             if len(self._running) < MOST_RUNNING:
                 self._start(call)
                 return
+            if not self._watched:
+                # Where it cannot be started, nothing has changed: whoever calls gets the error, and no result.
+                threading.Thread(target=self._watch, name="gossiplog-watch", daemon=True).start()
+                self._watched = True
             self._waiting.append(call)
-            if self._watched:
-                return
-            self._watched = True
-        threading.Thread(target=self._watch, name="gossiplog-watch", daemon=True).start()
 
     def next(self, thread: _Thread) -> _Call | None:
         """Return the next call of a thread whose call has returned, if one waits; else the thread is idle."""

@@ -4,6 +4,7 @@ import contextvars
 import gc
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -236,6 +237,34 @@ async def test_a_thread_that_cannot_be_started_is_tried_again(log: Log, monkeypa
             await shared.append(1)
     await shared.append(2)
     assert [message.payload for message in log] == [2]
+
+
+async def test_a_thread_that_cannot_be_started_keeps_no_other_loop_waiting(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came meanwhile waited for the next append, and without one for ever."""
+    shared = AsyncLog(log)
+    raised: list[BaseException] = []
+
+    async def append() -> None:
+        with pytest.raises(RuntimeError, match="can't start") as error:
+            await shared.append(2)
+        raised.append(error.value)
+
+    other = threading.Thread(target=lambda: anyio.run(append), daemon=True)
+
+    def fail(_: Any) -> None:
+        other.start()
+        while len(shared._appends._waiting) < 2:
+            time.sleep(0.001)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(append_queue, "start_in_thread", fail)
+    with pytest.raises(RuntimeError, match="can't start"):
+        await shared.append(1)
+    other.join(60)
+    assert len(raised) == 1
+    assert len(log) == 0
 
 
 def test_one_log_on_one_loop_after_the_other(opened: Callable[..., Log], signer: Signer) -> None:

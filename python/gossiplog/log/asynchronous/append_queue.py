@@ -79,7 +79,7 @@ class AppendQueue(Generic[P]):
             is_first, self._is_running = not self._is_running, True
         try:
             if is_first:
-                self._start()
+                self._start(append)
             return await append.outcome.wait()
         finally:
             # Cancelled, it is taken out, unless a thread has it, which does not give it back then.
@@ -96,12 +96,18 @@ class AppendQueue(Generic[P]):
             found = self._caller = (loop, loop_call_soon(Context()))
         return found[1]
 
-    def _start(self) -> None:
+    def _start(self, first: AppendCall[P]) -> None:
         try:
             start_in_thread(self._run)
-        except BaseException:
+        except BaseException as error:
+            # Those of other threads' loops that came meanwhile would wait for the next append.
             with self._lock:
                 self._is_running = False
+                stranded, self._waiting = self._waiting, {}
+            stranded.pop(first, None)
+            for append in stranded:
+                append.error = error
+                append.call_soon(_deliver, [append])
             raise
 
     def _run(self) -> None:
