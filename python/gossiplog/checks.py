@@ -59,6 +59,19 @@ def check_order(config: DataclassInstance, least: int, *names: str) -> None:
         raise ValueError(f"{names[0]} is {values[0]}{others}; expected {least} <= {' <= '.join(names)}")
 
 
+def check_whole(config: DataclassInstance) -> None:
+    """Check that numbers in fields of whole ones are whole.
+
+    Raises:
+        TypeError: one is a fraction, or infinite, although its type is int.
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        is_count = field.type in ("int", "int | None", int)
+        if is_count and isinstance(value, Real) and not isinstance(value, Integral):
+            raise TypeError(f"{field.name} is {value!r}: expected a whole number")
+
+
 def check_positive(config: DataclassInstance, *others: str) -> None:
     """Check that every field is more than 0, or None where that is its default, and that counts are whole numbers.
 
@@ -70,10 +83,9 @@ def check_positive(config: DataclassInstance, *others: str) -> None:
         TypeError: one is no number, or a fraction although its type is int.
         ValueError: says which is not, and what it is.
     """
+    check_whole(config)
     for field in fields(config):
         value = getattr(config, field.name)
-        if field.type in ("int", int) and isinstance(value, Real) and not isinstance(value, Integral):
-            raise TypeError(f"{field.name} is {value!r}: expected a whole number")
         if field.name not in others and not (value is None and field.default is None):
             check_number(field.name, value)
             if not value > 0:

@@ -76,8 +76,12 @@ async def test_another_thread_closes_it() -> None:
 
 
 async def test_mistakes_are_named() -> None:
-    with pytest.raises(ValueError, match="capacity is 0: expected 1 or more"):
-        EventStream(0)
+    for number in (0, 2**63):
+        with pytest.raises(ValueError, match=f"a capacity of {number}: expected 1 or more"):
+            EventStream(number)
+    for wrong in (1.5, True, "1"):
+        with pytest.raises(TypeError, match=f"a capacity of {wrong!r}: expected an integer"):
+            EventStream(wrong)  # type: ignore[arg-type]
     stream: Any = EventStream(1)
     with pytest.raises(TypeError, match="async for"):
         iter(stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 from weakref import WeakSet
 
-from gossiplog.checks import check_number
+from gossiplog.checks import check_integer
 from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.following import Turn
 from gossiplog.net.events import Event, EventsDropped
@@ -47,9 +48,9 @@ class EventStream(AsyncIterator[Event | EventsDropped]):
     """
 
     def __init__(self, capacity: int) -> None:
-        check_number("capacity", capacity)
-        if capacity < 1:
-            raise ValueError(f"capacity is {capacity}: expected 1 or more")
+        check_integer("a capacity", capacity)
+        if not 1 <= capacity <= sys.maxsize:
+            raise ValueError(f"a capacity of {capacity}: expected 1 or more, and no more than memory can hold")
         self._waiting: deque[Event] = deque(maxlen=capacity)
         self._dropped = 0
         self._has_ended = False
@@ -142,7 +143,8 @@ class EventSource(ABC):
 
         Raises:
             RuntimeError: it is not running.
-            ValueError: `capacity` is below 1.
+            TypeError: `capacity` is no integer.
+            ValueError: `capacity` is below 1, or larger than memory.
         """
         return self._streams.open(self._register_stream, capacity)
 

@@ -26,6 +26,13 @@ def test_limits_that_nothing_works_with_are_refused(limits: dict[str, Any], reas
         Limits(**limits)
 
 
+@pytest.mark.parametrize("name", ["connections", "connections_per_address", "streams", "peer_bytes", "total_bytes"])
+@pytest.mark.parametrize("value", [2.0**24 + 0.5, float("inf")])
+def test_what_is_counted_is_whole(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} is {value!r}: expected a whole number"):
+        Limits(**{name: value})
+
+
 def test_the_smallest_limits() -> None:
     smallest = Limits(
         connections=1, streams=1, peer_bytes=SMALLEST_PEER_BYTES, total_bytes=SMALLEST_PEER_BYTES, closing_seconds=1e-3

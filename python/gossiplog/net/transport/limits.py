@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from gossiplog.checks import check_number
+from gossiplog.checks import check_number, check_whole
 
 SMALLEST_PEER_BYTES = 8 * 2**20
 """What an honest peer may need: a message of 4 MiB that is not whole yet, windows of yamux, and their growth."""
@@ -33,7 +33,7 @@ class Limits:
             connection or a stream.
 
     Raises:
-        TypeError: a limit that is no number.
+        TypeError: a limit that is no number, or a fraction of a connection, a stream or a byte.
         ValueError: a limit that nothing could work with.
 
     Examples:
@@ -55,6 +55,7 @@ class Limits:
         return self.total_bytes // 4
 
     def __post_init__(self) -> None:
+        check_whole(self)
         for name in (field.name for field in fields(self)):
             if (value := getattr(self, name)) is not None or name != "connections_per_address":
                 check_number(name, value)
