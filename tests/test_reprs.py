@@ -102,6 +102,16 @@ def test_errors_about_many_things_are_short() -> None:
         assert len(repr(error)) < MOST
 
 
+def test_counts_that_are_not_0_are_shown() -> None:
+    """Those of a peer hid how often it had dialled."""
+    counts = MappingProxyType({"streams": 5, **dict.fromkeys("abcdefgh", 0), "dials": 2})
+    found = gossiplog.NetworkCounters(network=counts, inserted=MappingProxyType({"push": 0}))
+    assert "network={'streams': 5, 'dials': 2, ...} of 10" in repr(found)
+    assert "inserted={'push': 0}" in repr(found)
+    many = MappingProxyType({str(number): number for number in range(100)})
+    assert "network={...} of 100" in repr(dataclasses.replace(found, network=many))
+
+
 def test_what_logs_return_says_how_much_there_is() -> None:
     with gossiplog.open(":memory:", "notes") as log:
         log.insert_many(Signer.generate().sign("notes", 1, [], number)[1] for number in range(5))

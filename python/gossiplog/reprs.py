@@ -15,6 +15,7 @@ _Class = TypeVar("_Class", bound=type)
 _Value = TypeVar("_Value")
 
 _MOST_ITEMS = 3
+_MOST_COUNTS = 24
 _SHORT = reprlib.Repr()
 _SHORT.maxtuple = _SHORT.maxlist = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.maxdict = _MOST_ITEMS
 _SHORT.maxlevel = 3
@@ -131,11 +132,17 @@ def _shown(value: object) -> str:
         text, half = repr(value), _LONGEST_ERROR // 2
         return text if len(text) <= _LONGEST_ERROR else f"{text[:half]}...{text[-half:]}"
     if isinstance(value, MappingProxyType):
-        if len(value) > _MOST_ITEMS:
+        shown = dict(value)
+        if _MOST_ITEMS < len(value) <= _MOST_COUNTS and all(type(each) is int for each in value.values()):
+            # Of counts by name most are 0.
+            shown = {key: each for key, each in value.items() if each}
+        elif len(value) > _MOST_ITEMS:
             return f"{{...}} of {len(value):,}"
         # In its own order, in which reprlib does not show a dict.
-        items = (f"{_SHORT.repr(key)}: {_SHORT.repr(each)}" for key, each in value.items())
-        return f"{{{', '.join(items)}}}"
+        items = [f"{_SHORT.repr(key)}: {_SHORT.repr(each)}" for key, each in shown.items()]
+        if len(shown) == len(value):
+            return f"{{{', '.join(items)}}}"
+        return f"{{{', '.join([*items, '...'])}}} of {len(value):,}"
     text = _SHORT.repr(value)
     if isinstance(value, (tuple, list, set, frozenset, dict)) and len(value) > _MOST_ITEMS:
         text += f" of {len(value):,}"

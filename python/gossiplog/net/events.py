@@ -161,7 +161,7 @@ class Rejected:
 
 @frozen
 class Subscribed:
-    """A peer of the mesh subscribed to the topic: it takes messages by gossip.
+    """A peer of the mesh subscribed to the topic: it takes messages by gossip. It may come before the peer's Connected.
 
     Attributes:
         peer: its name, as in `PeerInfo.name`.
@@ -182,7 +182,7 @@ class Subscribed:
 
 @frozen
 class Unsubscribed:
-    """A peer of the mesh unsubscribed from the topic, or disconnected.
+    """A peer of the mesh unsubscribed from the topic, or disconnected: then it may come after its Disconnected.
 
     Attributes:
         peer: its name, as in `PeerInfo.name`.
@@ -205,6 +205,8 @@ class Unsubscribed:
 class Grafted:
     """A peer joined our gossip mesh: full messages go to it and come from it; others get announcements only.
 
+    It may come before the peer's Connected, which comes once messages are exchanged by push.
+
     Attributes:
         peer: its name, as in `PeerInfo.name`.
 
@@ -224,7 +226,7 @@ class Grafted:
 
 @frozen
 class Pruned:
-    """The peer left our gossip mesh.
+    """The peer left our gossip mesh, or disconnected: then it may come after its Disconnected.
 
     Attributes:
         peer: its name, as in `PeerInfo.name`.
