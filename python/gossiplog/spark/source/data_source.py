@@ -23,6 +23,7 @@ from gossiplog.spark.source.options import (
 from gossiplog.spark.source.reader import LogReader
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.source.stream_reader import LogStreamReader
+from gossiplog.spark.source.stream_writer import LogStreamWriter
 from gossiplog.spark.source.writer import LogArrowWriter
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ class GossipLogSource(DataSource):
         if overwrite:
             raise OptionError("the mode overwrite is refused, because logs only grow: use mode('append')")
         return LogArrowWriter(write_options(dict(self.options)), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:
+        """Return a writer that adds the stored values of a stream with this schema."""
+        if overwrite:
+            raise OptionError("the output mode complete is refused, because logs only grow: use outputMode('append')")
+        return LogStreamWriter(write_options(dict(self.options), stream=True), schema)
 
     def _checked(self, schema: StructType, kinds: Mapping[str, Parser]) -> ReadOptions:
         options = read_options(dict(self.options), kinds)

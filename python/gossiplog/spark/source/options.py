@@ -189,8 +189,11 @@ class WriteOptions:
         topic: of the log; None takes that which it has.
         staging: a folder that all executors and the driver see, for what is verified until it is merged; None takes the
             folder in which the log is. A job whose driver is killed leaves there what it staged, in a folder called
-            after the log with `.staging-` in its name, which may be removed.
-        report: a folder to be made, for what became of the values; None makes an error of values that are refused.
+            after the log with `.staging-` in its name, which may be removed. Of a stream, the next micro-batch removes
+            it.
+        report: a folder to be made, for what became of the values; None makes an error of values that are refused. Of a
+            stream, a folder that may be there, in which each micro-batch with values that were refused gets one of its
+            own, as `QUERY/BATCH`.
     """
 
     path: str
@@ -199,16 +202,19 @@ class WriteOptions:
     report: str | None = None
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(options: Mapping[str, str], *, stream: bool = False) -> WriteOptions:
     """Parse what Spark hands over.
 
     Args:
         options: by name in any case.
+        stream: whether Spark's own options of queries are among them.
 
     Raises:
         OptionError: an option that there is not, or a value that it cannot have.
     """
     given = {name.lower(): value for name, value in options.items()}
+    if stream:
+        given = {name: value for name, value in given.items() if name not in _QUERY_OPTIONS}
     paths = _paths(given)
     if len(paths) > 1:
         raise OptionError(f"values are added to one log, and there are {len(paths)} paths")
@@ -365,3 +371,5 @@ BATCH_OPTIONS: dict[str, Parser] = {
 STREAM_OPTIONS: dict[str, Parser] = {**_COMMON, "max_rows": _rows, "starting_offsets": _offset}
 READ_OPTIONS: dict[str, Parser] = {**BATCH_OPTIONS, **STREAM_OPTIONS}
 WRITE_OPTIONS: dict[str, Parser] = {"topic": _text, "staging": _text, "report": _text}
+# Which Spark hands over with those of a sink, by the names of its methods and settings, in lower case.
+_QUERY_OPTIONS = frozenset({"checkpointlocation", "queryname", "outputmode", "trigger"})

@@ -76,15 +76,13 @@ class LogArrowWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, BinaryType):
-            raise OptionError(f"the frame has no column value of the type binary: it is {schema.simpleString()}")
-        report = None if options.report is None else local_path(options.report, _REPORT)
-        if report is not None:
-            check_building(report, _REPORT)
+        check_values(schema)
+        self._report = report_folder(options)
+        if self._report is not None:
+            check_building(self._report, _REPORT)
         self._path = options.path
-        self._topic = _topic(options)
-        self._report = report
-        self._staging = _staging(options)
+        self._topic = topic_of(options)
+        self._staging = make_folder(staging_base(options), os.path.basename(options.path))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
@@ -99,36 +97,64 @@ class LogArrowWriter(DataSourceArrowWriter):
         """
         staged = [message for message in messages if isinstance(message, Staged)]
         try:
-            with _Report(self._report) as report:
-                for record in refused(staged):
-                    report.refuse(record)
-                inserted, duplicates = self._merge(staged, report)
-                values = sum(task.values for task in staged)
-                report.finish(WriteResult(values, inserted, duplicates, report.refused))
+            add(self._path, self._topic, staged, self._report)
         finally:
             remove_folder(self._staging)
-        if self._report is None and report.refused:
-            remaining = f", and {self._path} has the remaining ones" if report.refused < values else ""
-            raise ValuesRefused(
-                f"{report.refused:,} of {counted(values, 'value was', 'values were')} refused{remaining}; the first:"
-                f" {report.first} (the option report, a new folder, gets all of them instead of this error)"
-            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what the tasks left."""
         remove_folder(self._staging)
 
-    def _merge(self, staged: list[Staged], report: _Report) -> tuple[int, int]:
-        values = merged(run for task in staged for run in task.runs)
-        inserted = duplicates = 0
-        with gossiplog.log.open(self._path, self._topic) as log:
-            while some := list(islice(values, _SLICE)):
-                result = insert_many(replica_of(log), some, signed=True)
-                inserted += result.inserted
-                duplicates += result.duplicates
-                for _, error in result.refused:
-                    report.refuse({"id": getattr(error, "id", None), "error": str(error)})
-        return inserted, duplicates
+
+def check_values(schema: StructType) -> None:
+    """Check that a frame has stored values.
+
+    Raises:
+        OptionError: it has no column of them.
+    """
+    if "value" not in schema.fieldNames() or not isinstance(schema["value"].dataType, BinaryType):
+        raise OptionError(f"the frame has no column value of the type binary: it is {schema.simpleString()}")
+
+
+def add(path: str, topic: str, staged: list[Staged], report: str | None) -> WriteResult:
+    """Merge what tasks staged into a log, and report.
+
+    Args:
+        path: of the log.
+        topic: of the log.
+        staged: what the tasks left.
+        report: a folder to be made, or None.
+
+    Raises:
+        ValuesRefused: values were refused, and no report was asked for. The remaining ones are in the log.
+        StorageError: the log cannot be written. What came before is in it.
+    """
+    with _Report(report) as written:
+        for record in refused(staged):
+            written.refuse(record)
+        inserted, duplicates = _merge(path, topic, staged, written)
+        result = WriteResult(sum(task.values for task in staged), inserted, duplicates, written.refused)
+        written.finish(result)
+    if report is None and result.refused:
+        remaining = f", and {path} has the remaining ones" if result.refused < result.values else ""
+        raise ValuesRefused(
+            f"{result.refused:,} of {counted(result.values, 'value was', 'values were')} refused{remaining}; the first:"
+            f" {written.first} (the option report, a new folder, gets all of them instead of this error)"
+        )
+    return result
+
+
+def _merge(path: str, topic: str, staged: list[Staged], report: _Report) -> tuple[int, int]:
+    values = merged(run for task in staged for run in task.runs)
+    inserted = duplicates = 0
+    with gossiplog.log.open(path, topic) as log:
+        while some := list(islice(values, _SLICE)):
+            result = insert_many(replica_of(log), some, signed=True)
+            inserted += result.inserted
+            duplicates += result.duplicates
+            for _, error in result.refused:
+                report.refuse({"id": getattr(error, "id", None), "error": str(error)})
+    return inserted, duplicates
 
 
 def write(frame: DataFrame, path: str, *, report: str, **options: str) -> WriteResult:
@@ -192,7 +218,14 @@ class _Report:
         self._stack.__exit__(kind, error, traceback)
 
 
-def _topic(options: WriteOptions) -> str:
+def topic_of(options: WriteOptions) -> str:
+    """Return the topic of the log that is written to, or that is to be made.
+
+    Raises:
+        NotALog: there is no log, and no topic to make it with.
+        TopicMismatch: it has another topic.
+        StorageError: it cannot be read.
+    """
     if is_uri(options.path) or os.path.exists(options.path):
         try:
             with opened(options.path, options.topic) as (_, topic):
@@ -207,11 +240,23 @@ def _topic(options: WriteOptions) -> str:
     return options.topic
 
 
-def _staging(options: WriteOptions) -> str:
+def report_folder(options: WriteOptions) -> str | None:
+    """Return the path of the folder for reports, if there is to be one.
+
+    Raises:
+        OptionError: it is on another file system.
+    """
+    return None if options.report is None else local_path(options.report, _REPORT)
+
+
+def staging_base(options: WriteOptions) -> str:
+    """Return the folder in which a staging folder is made.
+
+    Raises:
+        OptionError: none is named, and the log is in no folder; or it is on another file system.
+    """
     if options.staging is not None:
-        base = local_path(options.staging, "the option staging")
-    else:
-        if is_uri(options.path):
-            raise OptionError("the option staging is missing: a database has no folder to stage values in")
-        base = os.path.dirname(os.path.abspath(options.path))
-    return make_folder(base, os.path.basename(options.path))
+        return local_path(options.staging, "the option staging")
+    if is_uri(options.path):
+        raise OptionError("the option staging is missing: a database has no folder to stage values in")
+    return os.path.dirname(os.path.abspath(options.path))
