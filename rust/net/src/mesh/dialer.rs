@@ -181,10 +181,12 @@ impl Dialer {
 
     /// Record that a peer's last connection is closed: one that closes them at once is dialled ever more rarely.
     pub fn disconnected(&mut self, now: Instant, peer: &PeerId) {
-        for entry in self.bootstrap.iter_mut().filter(|entry| entry.peer.as_ref() == Some(peer)) {
+        // One that this side dropped has a longer backoff already.
+        let is_due = |entry: &&mut BootstrapPeer| entry.peer.as_ref() == Some(peer) && entry.backoff.until <= now;
+        for entry in self.bootstrap.iter_mut().filter(is_due) {
             if now < entry.connected + AT_ONCE {
                 entry.backoff.lengthen(now);
-            } else if entry.backoff.until <= now {
+            } else {
                 entry.backoff = Backoff::none(now);
             }
         }
@@ -305,7 +307,9 @@ mod tests {
         assert_eq!(dialer.bootstrap(now, FEW_PEERS, |_| false), []);
         assert_eq!(dialer.bootstrap(now, 1, |_| false).len(), 1);
         dialer.dropped(now, peer);
-        assert_eq!(dialer.bootstrap(now, 1, |_| false), []);
+        // It was dropped at once: its pause is that of a peer which was dropped.
+        dialer.disconnected(now, &peer);
+        assert_eq!(dialer.bootstrap(now + DROPPED_BACKOFF - seconds(1), 1, |_| false), []);
         assert_eq!(dialer.bootstrap(now + DROPPED_BACKOFF, 1, |_| false).len(), 1);
     }
 
