@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import pickle
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -436,6 +437,7 @@ def test_names_are_written_as_they_are_read(
             "of a Parrot that is read as a Bird, words is lost: have the log's type name Parrot, with a",
         ),
         (list[Bird], [Tame(name="a"), Parrot(name="a")], "of a Parrot that is read as a Bird, words is lost"),
+        (deque[Bird], deque([Parrot(name="a")]), "of a Parrot that is read as a Bird, words is lost"),
         (Cage, Cage(birds={"a": [Parrot(name="a")]}), "of a Parrot that is read as a Bird, words is lost"),
         (Bird, Ring.model_validate({"name": "a", "year": 1}), "of a Ring that is read as a Bird, year is lost"),
         (Nest, Owned(1), "of a Owned that is read as a Nest, owner is lost"),

@@ -21,7 +21,8 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 from gossiplog import core
@@ -40,6 +41,7 @@ else:
     # Nothing asks for the default of a type variable while a program runs, and typing_extensions takes time to load.
     P = typing.TypeVar("P")
 
+_SEQUENCES = (list, tuple, deque)
 _PLAIN = (dict, list, tuple, str, int, float, bytes, core.CID, types.NoneType)
 # An error of validation is one for each place that is wrong: of a stranger's payload these may be millions.
 _MOST_SHOWN = 5
@@ -248,9 +250,9 @@ def _loss(valid: Any, read: Any) -> str | None:
                     f" have the log's type name {type(valid).__name__}, with a field that tells it apart in a union"
                 )
             pending += ((fields[name], kept[name]) for name in fields)
-        elif isinstance(valid, dict) and isinstance(read, dict):
+        elif isinstance(valid, Mapping) and isinstance(read, Mapping):
             pending += ((inner, read[key]) for key, inner in valid.items() if key in read)
-        elif isinstance(valid, list | tuple) and isinstance(read, list | tuple):
+        elif isinstance(valid, _SEQUENCES) and isinstance(read, _SEQUENCES):
             pending += zip(valid, read, strict=False)
     return None
 
