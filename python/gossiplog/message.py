@@ -93,21 +93,6 @@ def stored_value(message: SignedMessage | bytes) -> bytes:
     raise TypeError(f"expected a SignedMessage or the bytes of a stored value, not {type(message).__name__}")
 
 
-__all__ = [
-    "ID_LENGTH",
-    "KEY_LENGTH",
-    "MANY_HEADS",
-    "MAX_PARENTS",
-    "MAX_VALUE_LENGTH",
-    "PARENTS_OF_MANY_HEADS",
-    "SignedMessage",
-    "check_topic",
-    "ids_of",
-    "key_of",
-    "stored_value",
-]
-
-
 def plain_json(value: object) -> bytes:
     """Return a value as dag-json that is read as the same value.
 
@@ -128,3 +113,19 @@ def plain_json(value: object) -> bytes:
         if core.cbor_encode(read) != core.cbor_encode(value):
             raise EncodeError(f"its dag-json is read as another value; {reserved}")
     return encoded
+
+
+__all__ = [
+    "ID_LENGTH",
+    "KEY_LENGTH",
+    "MANY_HEADS",
+    "MAX_PARENTS",
+    "MAX_VALUE_LENGTH",
+    "PARENTS_OF_MANY_HEADS",
+    "SignedMessage",
+    "check_topic",
+    "ids_of",
+    "key_of",
+    "plain_json",
+    "stored_value",
+]
