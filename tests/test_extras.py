@@ -102,7 +102,7 @@ def test_sources_import_what_their_part_of_the_package_brings() -> None:
     assert wrong == []
     assert used[""] >= PLAIN, "a package that nothing imports is installed"
     everything = set[str]().union(*used.values())
-    for extra in {*PROJECT["optional-dependencies"]} - {"dev", "spark"}:
+    for extra in {*PROJECT["optional-dependencies"]} - {"dev", "spark", "spark-connect"}:
         assert everything >= modules_of(PROJECT["optional-dependencies"][extra]), extra
 
 

@@ -116,7 +116,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "sim": (("kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
         ("failures", "payload"),
-        ("folders", "session"),
+        ("folders", "session", "tasks"),
         ("source",),
         ("jobs",),
         ("__init__",),

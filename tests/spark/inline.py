@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import Row
 
 
 class InlineSession:
-    """Runs what a job maps over its parts. A task is copied as on its way to an executor."""
+    """Runs what `spread` maps over its parts. A task is copied as on its way to an executor."""
 
-    def __init__(self) -> None:
-        self.sparkContext = self
-
-    def parallelize(self, parts: Iterable[object], number: int) -> InlineSession:
-        self._parts = parts
+    def range(self, start: int, end: int, step: int, partitions: int) -> InlineSession:
+        self._numbers = range(start, end, step)
         return self
 
-    def map(self, task: Callable[[object], object]) -> InlineSession:
-        self._parts = map(pickle.loads(pickle.dumps(task)), self._parts)
+    def mapInArrow(
+        self, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+    ) -> InlineSession:
+        self._work = work
         return self
 
-    def collect(self) -> list[object]:
-        return [*self._parts]
+    def collect(self) -> list[Row]:
+        rows: list[Row] = []
+        for number in self._numbers:
+            task = pickle.loads(pickle.dumps(self._work))
+            for batch in task([pa.record_batch({"id": [number]})]):
+                rows += (Row(**row) for row in batch.to_pylist())
+        return rows

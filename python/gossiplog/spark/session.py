@@ -14,9 +14,9 @@ from importlib import resources
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
-from gossiplog.errors import SparkError
+from gossiplog.errors import OptionError, SparkError
 from gossiplog.spark.failures import worker_errors
 
 JAVA = 17
@@ -28,6 +28,9 @@ _NAME = "gossiplog"
 # The name that spark-submit gives what PySpark starts.
 _NAMELESS = "pyspark-shell"
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+_SERVER = "SPARK_REMOTE"
+# How the URL of a server of Spark Connect begins.
+_REMOTE = "sc://"
 # After a shuffle Spark has 200 partitions: made for clusters, and on a few cores most of what a small job does.
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -52,16 +55,27 @@ def session(
     after a shuffle. What `spark-defaults.conf` (in `SPARK_CONF_DIR` or `SPARK_HOME/conf`) and `PYSPARK_SUBMIT_ARGS` set
     goes before these. Where there is neither, Spark also logs errors alone and draws no progress bar.
 
+    With the URL of a server of Spark Connect, here or in the variable `SPARK_REMOTE`, the session is one of that
+    server, and this process needs no Java.
+
     Args:
-        master: a URL as Spark's own (https://spark.apache.org/docs/4.3.0/submitting-applications.html#master-urls);
-            None is what Spark's settings say, else every core of this machine.
+        master: a URL as Spark's own (https://spark.apache.org/docs/4.3.0/submitting-applications.html#master-urls), or
+            one that begins with `sc://`; None is what Spark's settings say, else every core of this machine.
         conf: Spark's properties; they go before all other settings.
         driver_memory: as "4g".
         name: of the application; None is what Spark's settings say, else "gossiplog".
 
     Raises:
-        SparkError: Java is missing or too old, or Spark does not start.
+        OptionError: memory for the driver of a server, which runs already.
+        SparkError: Java is missing or too old, or Spark does not start; a package is missing that Spark Connect needs,
+            or its server does not answer.
     """
+    if is_remote() and (found := running()) is not None:
+        for key, value in (conf or {}).items():
+            found.conf.set(key, value)
+        return found
+    if names_server(master):
+        return _connected(master, conf or {}, driver_memory)
     if SparkContext._active_spark_context is not None:
         return _built(conf or {})
     asked = {"spark.master": master, "spark.driver.memory": driver_memory, "spark.app.name": name}
@@ -148,6 +162,28 @@ def _built(settings: Mapping[str, str]) -> SparkSession:
         return builder.getOrCreate()
 
 
+def names_server(master: str | None) -> bool:
+    """Return whether a session of this master is one of a server of Spark Connect."""
+    return (master or os.environ.get(_SERVER, "")).startswith(_REMOTE)
+
+
+def _connected(url: str | None, settings: Mapping[str, str], driver_memory: str | None) -> SparkSession:
+    """Return a session of a server of Spark Connect, by default of that in the variable."""
+    if driver_memory is not None:
+        raise OptionError("the memory of a server of Spark Connect is set where it is started: leave driver_memory out")
+    builder = SparkSession.builder if url is None else SparkSession.builder.remote(url)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with worker_errors():
+        try:
+            return builder.getOrCreate()
+        except ImportError as error:
+            raise SparkError(
+                "Spark Connect needs packages that are not installed: pip install 'gossiplog[spark-connect]' installs"
+                " them"
+            ) from error
+
+
 def running() -> SparkSession | None:
     """Return the session that this process has, if any."""
     try:
@@ -172,17 +208,3 @@ def check_java() -> None:
     if release is None or int(release[1]) < JAVA:
         found = release[1] if release else "one that does not report its version"
         raise SparkError(f"Spark needs Java {JAVA} or newer, and {java} is {found}; {_INSTALL}")
-
-
-def tasks(spark: SparkSession) -> tuple[int, int]:
-    """Return the tasks that are done, and all of them, in the stages that are known of the jobs that run now.
-
-    Raises:
-        SparkError: the session has ended.
-    """
-    with worker_errors():
-        tracker = spark.sparkContext.statusTracker()
-        jobs = [job for number in tracker.getActiveJobsIds() if (job := tracker.getJobInfo(number)) is not None]
-        numbers = {number for job in jobs for number in job.stageIds}
-        stages = [stage for number in numbers if (stage := tracker.getStageInfo(number)) is not None]
-    return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

@@ -186,11 +186,14 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
         GossipLogError: what was raised in a worker.
     """
     from gossiplog import spark
+    from gossiplog.spark.session import names_server
     from gossiplog.spark.session import running as running_session
-    from gossiplog.spark.session import tasks
+    from gossiplog.spark.tasks import followed
 
-    # The command draws its own.
-    properties = {"spark.ui.showConsoleProgress": "false"} | options.properties()
+    properties = options.properties()
+    if not names_server(options.master):
+        # The command draws its own; of a server it is not this process's to set.
+        properties = {"spark.ui.showConsoleProgress": "false"} | properties
     running = running_session()
     if running is None:
         with spinner("Starting Spark"), interruptible():
@@ -200,7 +203,12 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
     else:
         started = running
     try:
-        with interruptible(started), spark.worker_errors(), watching(name.capitalize(), lambda: tasks(started)):
+        with (
+            interruptible(started),
+            spark.worker_errors(),
+            followed(started) as look,
+            watching(name.capitalize(), look),
+        ):
             yield started
     finally:
         if running is None:
@@ -217,13 +225,11 @@ def interruptible(session: SparkSession | None = None) -> Iterator[None]:
         session: whose jobs run; None while it is started.
     """
 
-    def cancel(running: SparkSession) -> None:
-        running.sparkContext.setLogLevel("OFF")
-        running.sparkContext.cancelAllJobs()
-
     def interrupt(number: int, frame: FrameType | None) -> None:
         logging.disable()
         if session is not None:
+            from gossiplog.spark.tasks import cancel
+
             # Each thread has a connection of its own.
             thread = threading.Thread(target=cancel, args=(session,), name="gossiplog-cancel", daemon=True)
             thread.start()

@@ -33,6 +33,7 @@ from gossiplog.spark.jobs.events import Layout, events, problems
 from gossiplog.spark.jobs.sign import SIGNED, KeyStore, Merging, Signing
 from gossiplog.spark.source.locations import is_uri, without_password
 from gossiplog.spark.source.staging import merged, sort
+from gossiplog.spark.tasks import parallelism
 
 _SHOWN = 20
 # Of the staging folder: what lies there is not verified again.
@@ -193,7 +194,7 @@ def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage:
         linked = components(links.join(ids, "parent").select("a", "b").distinct(), stage.path("components"))
         labelled = rows.join(linked, "node", "left").withColumn("component", F.coalesce("component", "node"))
     order = ["component", "author", "sequence", "id"]
-    tasks = found.sparkSession.sparkContext.defaultParallelism * _TASKS
+    tasks = parallelism(found.sparkSession) * _TASKS
     ordered = labelled.select(*order, "parents", "payload").repartition(tasks, "component")
     return ordered.sortWithinPartitions(*order).mapInArrow(Signing(topic, keys), SIGNED)
 

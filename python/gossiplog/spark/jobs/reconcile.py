@@ -29,7 +29,8 @@ from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.locations import check_logs
+from gossiplog.spark.source.locations import anchored, check_logs
+from gossiplog.spark.tasks import over_connect, spread
 from gossiplog.storage.location import is_url
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
@@ -94,9 +95,9 @@ def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
         TopicMismatch: logs of different topics.
         StorageError: a replica that cannot be read; CorruptLog where it is damaged.
     """
-    names = check_replicas(paths)
+    names = check_replicas(map(anchored, paths) if over_connect(spark) else paths)
     with worker_errors():
-        replicas = tuple(spark.sparkContext.parallelize(names, len(names)).map(_look).collect())
+        replicas = tuple(spread(spark, names, _look))
         differing = differences(_keys(spark, replicas), len(replicas))
         missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
         lacks = _lacks(missing, len(replicas))

@@ -18,6 +18,7 @@ from gossiplog import core
 from gossiplog.log.arrival_check import ArrivalCheck, ChildCounts, Problem, Problems, TooManyProblems, reporting
 from gossiplog.spark.jobs.log_metadata import LogMetadata
 from gossiplog.spark.source.locations import opened
+from gossiplog.spark.tasks import spread
 
 _TASK_MESSAGES = 2**17
 
@@ -66,7 +67,7 @@ def check_rows(session: SparkSession, location: str, own: LogMetadata) -> list[P
         _Part(before + 1, last, b"" if start is None else start, b"" if start is None else end)
         for (before, last), (start, end) in zip(pairwise(bounds), pairwise(keys), strict=True)
     ]
-    found = session.sparkContext.parallelize(parts, len(parts)).map(_RowTask(location, own)).collect()
+    found = spread(session, parts, _RowTask(location, own))
     counts = ChildCounts(
         sum(each.expected for _, each in found),
         sum(each.stored for _, each in found),

@@ -108,6 +108,17 @@ def identity(location: str) -> str:
     return location if is_uri(location) else os.path.realpath(location)
 
 
+def anchored(path: str) -> str:
+    """Return what names the same logs in every working folder: a path or a pattern with its folder.
+
+    Args:
+        path: as `locations` takes it.
+    """
+    if is_uri(path) or path.startswith("{/"):
+        return path
+    return os.path.join(os.getcwd(), path)
+
+
 def without_password(location: str) -> str:
     """Return a location as it may be shown: a URL in one form for all ways to write it.
 

@@ -37,6 +37,7 @@ from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosit
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.spark.source.shares import StreamPartition, Stretch, partitions, shares, work
+from gossiplog.spark.tasks import parallelism
 from gossiplog.storage.base import Reader
 from gossiplog.storage.location import is_url
 from gossiplog.storage.sqlite.files import file_of, is_settled, wal_of
@@ -400,7 +401,9 @@ def changes(session: SparkSession, location: str, after: int, last: int, generat
         CursorOutdated: the log has been rebased since.
         StorageError: the log cannot be read.
     """
-    fewest = min(session.sparkContext.defaultParallelism, -(-(last - after) // _LEAST))
+    fewest = -(-(last - after) // _LEAST)
+    if fewest > 1:
+        fewest = min(parallelism(session), fewest)
     partitions = str(max(fewest, -(-(last - after) // PARTITION_MESSAGES), 1))
     options = {"path": location, "encodings": "first", "mode": "failfast", "partitions": partitions}
     reader = LogStreamReader(read_options(options, STREAM_OPTIONS), SCHEMA)

@@ -29,9 +29,10 @@ from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building, check_building, local_path
-from gossiplog.spark.source.locations import is_uri, opened
+from gossiplog.spark.source.locations import anchored, is_uri, opened
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, make_folder, merged, refused, remove_folder, stage
+from gossiplog.spark.tasks import over_connect
 from gossiplog.storage.postgres.url import is_postgres_url
 
 if TYPE_CHECKING:
@@ -173,8 +174,12 @@ def write(frame: DataFrame, path: str, *, report: str, **options: str) -> WriteR
         StorageError: the log cannot be read or written.
     """
     summary = os.path.join(local_path(report, _REPORT), SUMMARY)
+    given = {"path": path, "report": report, **options}
+    if over_connect(frame.sparkSession):
+        # The server has a working folder of its own.
+        given |= {name: anchored(place) for name, place in given.items() if name in ("path", "report", "staging")}
     with worker_errors():
-        frame.write.format("gossiplog").mode("append").options(report=report, **options).save(path)
+        frame.write.format("gossiplog").mode("append").options(**given).save()
     with open(summary, encoding="utf-8") as file:
         return WriteResult(**json.load(file))
 

@@ -1,0 +1,201 @@
+"""Each job over Spark Connect: its server runs in the Java process of all tests, whose own session is another."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+import gossiplog
+from gossiplog import Signer, spark
+from gossiplog.errors import NotALog, OptionError, SparkError
+from gossiplog.message import SignedMessage
+from gossiplog.spark.session import running, session
+from gossiplog.spark.tasks import cancel, followed, over_connect, parallelism, spread
+from tests.spark.conftest import MakeLog
+
+SHAPE = "number long"
+
+
+@pytest.fixture(scope="module")
+def server(spark: SparkSession) -> Iterator[str]:
+    """The URL of a server in the Java process of the tests, on a port that the system gives."""
+    java: Any = spark._jvm
+    context: Any = spark.sparkContext._jsc.sc()
+    settings = context.conf()
+    # The service itself has methods of classes that py4j does not find, and would not tell its port.
+    plugin = java.org.apache.spark.sql.connect.SparkConnectPlugin().driverPlugin()
+    with socket.socket() as reserved:
+        # Java sets the same: two sockets may be bound to one port where only one of them listens.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        address, port = reserved.getsockname()
+        settings.set("spark.connect.grpc.binding.address", address).set("spark.connect.grpc.binding.port", str(port))
+        plugin.init(context, None)
+    try:
+        yield f"sc://{address}:{port}"
+    finally:
+        plugin.shutdown()
+
+
+@pytest.fixture(scope="module")
+def client(server: str) -> Iterator[RemoteSession]:
+    made = RemoteSession.builder.remote(server).create()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def connected(
+    spark: SparkSession, client: RemoteSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SparkSession:
+    """The one session of this process, as far as it knows, which works in another folder than its server."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    monkeypatch.chdir(tmp_path)
+    found: Any = client
+    return found
+
+
+def test_it_is_the_session_of_the_process(connected: SparkSession) -> None:
+    assert running() is connected
+    assert session("local[4]", driver_memory="64g", conf={"spark.sql.shuffle.partitions": "2"}) is connected
+    assert connected.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert over_connect(connected)
+    assert parallelism(connected) == 2
+
+
+def test_what_logs_hold(connected: SparkSession, make_log: MakeLog) -> None:
+    make_log("a.db", 30)
+    make_log("b.db", 20)
+    found = spark.summarize(spark.read(connected, "*.db"))
+    assert {Path(each.log).name: each.messages for each in found} == {"a.db": 30, "b.db": 20}
+    with pytest.raises(NotALog, match="there is no log"), spark.worker_errors():
+        spark.read(connected, "c.db").count()
+
+
+def test_verify_and_root(connected: SparkSession, make_log: MakeLog) -> None:
+    path = make_log("a.db", 30)
+    with gossiplog.open(path) as log:
+        expected = log.root
+    found = spark.verify_log(connected, "a.db")
+    assert (found.messages, found.defects, found.root.hash) == (30, {}, expected.hash)
+    entries = spark.read(connected, "a.db", columns="key,value")
+    assert spark.root(entries, ascending=True).node.hash == expected.hash
+
+
+def test_reconcile_and_write(connected: SparkSession, replicas: list[Path]) -> None:
+    found = spark.reconcile(connected, "one.db", "two.db", "three.db")
+    assert [lack.messages for lack in found.lacks] == [5, 30, 42]
+    repairs = spark.write_repairs(found, str(Path.cwd() / "repairs"))
+    lacking = connected.read.parquet(repairs[2]).select("value")
+    assert spark.write(lacking, "three.db", report="report").inserted == 42
+    assert (Path.cwd() / "report" / "summary.json").exists()
+
+
+def test_analyze(connected: SparkSession, make_log: MakeLog) -> None:
+    make_log("a.db", 30)
+    found = spark.analyze(spark.read(connected, "a.db"))
+    assert (found.totals.messages, found.totals.heads, found.totals.longest_chain) == (30, 1, 30)
+
+
+def largest(state: int | None, message: SignedMessage) -> int:
+    number: int = message.payload["number"]
+    return max(state or 0, number)
+
+
+def test_materialize(connected: SparkSession, make_log: MakeLog) -> None:
+    path = make_log("a.db", 30)
+    folds: tuple[spark.Fold, ...] = (spark.LastWriter(), spark.FunctionFold(largest))
+    for number, fold in enumerate(folds):
+        value = "payload.number" if number == 0 else None
+        recipe = spark.Recipe(fold, "payload.number % 3", value, shape=connected.createDataFrame([], SHAPE).schema)
+        assert spark.materialize(connected, "a.db", f"state-{number}", recipe).rows == 3
+        with gossiplog.open(path) as log:
+            log.append({"number": 30 + number}, signer=Signer(bytes(32)))
+        assert spark.materialize(connected, "a.db", f"state-{number}", recipe).new == 1
+        table = spark.read_state(connected, f"state-{number}", fold).collect()
+        assert sorted(int(row.value) for row in table) == ([28, 29, 30] if number == 0 else [29, 30, 31])
+
+
+def test_ingest(connected: SparkSession, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    for number, author in enumerate(("ann", "bob")):
+        Signer(bytes([number]) * 32).save(keys / f"{author}.key")
+    events = connected.createDataFrame([(("ann", "bob")[n % 2], n) for n in range(20)], "author string, number long")
+    layout = spark.Layout(author="author", sequence="number", payload=("number",))
+    done = spark.ingest(events, "made.db", "org.example.made", layout, "keys", merger="ann")
+    assert (done.events, done.authors, done.heads) == (20, 2, 2)
+    with gossiplog.open("made.db") as log:
+        assert log.count() == 21
+
+
+def test_progress_and_the_end(connected: SparkSession, tmp_path: Path) -> None:
+    gate = str(tmp_path / "gate")
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import time
+
+        while not os.path.exists(gate):
+            time.sleep(0.05)
+        yield from batches
+
+    ended: list[SparkError] = []
+
+    def run() -> None:
+        try:
+            with spark.worker_errors():
+                connected.range(10, numPartitions=2).mapInArrow(wait, "id bigint").collect()
+        except SparkError as error:
+            ended.append(error)
+
+    with followed(connected) as look:
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            while look() != (0, 2):
+                assert thread.is_alive()
+                threading.Event().wait(0.05)
+            cancel(connected)
+        finally:
+            thread.join(60)
+            (tmp_path / "gate").touch()
+        assert not thread.is_alive()
+        assert len(ended) == 1
+        assert look() == (0, 0)
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_parts_are_spread_in_their_order(connected: SparkSession) -> None:
+    assert spread(connected, [3, 1, 2], double) == [6, 2, 4]
+    assert spread(connected, [], double) == []
+
+
+def test_a_command_needs_no_java(server: str, make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log("a.db", 30)
+    with gossiplog.open(path) as log:
+        expected = log.root
+    command = [sys.executable, "-m", "gossiplog", "pipeline", "root", "a.db", "--master", server]
+    environment = os.environ | {"JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert expected.hash.hex() in done.stdout
+
+
+def test_a_server_sets_its_own_memory() -> None:
+    with pytest.raises(OptionError, match="set where it is started"):
+        session("sc://127.0.0.1:1", driver_memory="4g")
