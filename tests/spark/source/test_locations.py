@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
-from gossiplog.spark.source.locations import alternatives, identity, is_missing, locations, opened
+from gossiplog.spark.source.locations import alternatives, anchored, identity, is_missing, locations, opened
 from tests.storage.damage import damage
 
 
@@ -220,3 +220,15 @@ def test_damage_is_told_with_the_location(make_log: Callable[..., Path]) -> None
 def test_an_unknown_kind_of_database() -> None:
     with pytest.raises(StorageError, match="no storage for mysql://"), opened("mysql://host/logs"):
         pass
+
+
+@pytest.mark.parametrize(
+    "path", ["/data/a.db", "{/a,/b}/*.db", "file:a.db?immutable=1", "s3://logs/a.db", "postgresql://me@here/logs"]
+)
+def test_what_does_not_depend_on_the_working_folder_is_anchored_already(path: str) -> None:
+    assert anchored(path) == path
+
+
+def test_a_path_is_anchored_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert anchored("logs/{a,b}*.db") == f"{tmp_path}/logs/{{a,b}}*.db"

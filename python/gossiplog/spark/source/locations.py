@@ -114,7 +114,7 @@ def anchored(path: str) -> str:
     Args:
         path: as `locations` takes it.
     """
-    if is_uri(path) or path.startswith("{/"):
+    if is_uri(path) or remote.is_remote(path) or path.startswith("{/"):
         return path
     return os.path.join(os.getcwd(), path)
 
