@@ -96,8 +96,10 @@ def test_verify_and_root(connected: SparkSession, make_log: MakeLog) -> None:
 def test_reconcile_and_write(connected: SparkSession, replicas: list[Path]) -> None:
     found = spark.reconcile(connected, "one.db", "two.db", "three.db")
     assert [lack.messages for lack in found.lacks] == [5, 30, 42]
-    repairs = spark.write_repairs(found, str(Path.cwd() / "repairs"))
-    lacking = connected.read.parquet(repairs[2]).select("value")
+    repairs = spark.write_repairs(found, "repairs")
+    with pytest.raises(OptionError, match="which no session of Spark Connect reaches"):
+        spark.write_repairs(found, "hdfs://there/repairs")
+    lacking = connected.read.parquet(os.path.abspath(repairs[2])).select("value")
     assert spark.write(lacking, "three.db", report="report").inserted == 42
     assert (Path.cwd() / "report" / "summary.json").exists()
 

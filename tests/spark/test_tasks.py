@@ -54,8 +54,9 @@ def test_how_many_tasks_run_at_a_time(spark: SparkSession) -> None:
 
 # What of a session has Java behind it, and is not there over Spark Connect.
 JAVA_ONLY = {"sparkContext", "_jvm", "_jsparkSession", "_jdf", "_jsc", "_sc", "rdd"}
-# Where Spark offers nothing else: a session's start, and what is known of a session that has a context.
-ASK_JAVA = {"spark/session.py", "spark/tasks.py"}
+# Where Spark offers nothing else: a session's start, what is known of a session that has a context, and other file
+# systems, which are refused over Spark Connect.
+ASK_JAVA = {"spark/folders.py", "spark/session.py", "spark/tasks.py"}
 PACKAGE = Path(gossiplog.__file__).parent
 
 
