@@ -39,7 +39,7 @@ class Steps:
     """Counts the steps of this process, and kills it before one of them."""
 
     def __init__(self, last: int) -> None:
-        self._left = last
+        self.left = last
         self._is_counting = True
         sys.addaudithook(self._hear)
         fsync, transaction = os.fsync, SQLiteStorage.transaction
@@ -61,8 +61,8 @@ class Steps:
 
     def step(self) -> None:
         """Note that a step is about to be taken."""
-        self._left -= 1
-        if not self._left:
+        self.left -= 1
+        if not self.left:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -42,3 +42,17 @@ def test_kills_before_each_step_of_a_rebase(tmp_path: Path, capsys: pytest.Captu
         sys.stdout.write(
             f"\nrebase: {result['kills']} killed, {result['former']} left the former log, {result['new']} the new one\n"
         )
+
+
+def test_kills_of_what_drivers_of_spark_do_by_themselves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).parent.parent.parent
+    command = [sys.executable, "-m", "tests.integration.kill_staging", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    for name in ("append", "ingest"):
+        assert result[name]["kills"] >= 20
+        assert min(result[name]["none"], result[name]["whole"]) > 0
+    assert result["append"]["part"] > 0
+    with capsys.disabled():
+        sys.stdout.write(f"\nstaging: {result}\n")

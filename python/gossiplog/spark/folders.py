@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import stat
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ class NewFolder:
         """
         path = os.path.join(self.path, name) if name else self.path
         with worker_errors():
-            # Into the folder itself: it is there, with a lock.
+            # The folder itself is there already.
             frame.write.mode("append").parquet(write_path(path))
         # Spark writes at least one file, which has the columns.
         if self._remote is None and not any(file.endswith(_PARQUET) for file in os.listdir(path)):
@@ -310,8 +311,9 @@ def building(folder: str, purpose: str) -> Iterator[str]:
         purpose: what it is for, in errors.
 
     Yields:
-        The path of the folder in the block: `folder` with ".partial" after it. It is removed if the block fails; what a
-        process that was killed has left there is removed first.
+        The path of the folder in the block, a new name in `folder` with ".partial" after it. That is removed when the
+        block ends, and with it what a process that was killed has left. Tasks of such a process may run for a moment
+        longer, and know another name.
 
     Raises:
         OptionError: something is at `folder` already, or it cannot be made there.
@@ -323,9 +325,10 @@ def building(folder: str, purpose: str) -> Iterator[str]:
     with locked(partial, _ANYBODY, staging=True):
         try:
             _clear(partial)
-            yield partial
-            os.unlink(os.path.join(partial, _LOCK))
-            os.rename(partial, folder)
+            made = os.path.join(partial, uuid.uuid4().hex)
+            os.mkdir(made)
+            yield made
+            os.rename(made, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

@@ -1,9 +1,10 @@
 """The job `ingest`: rows of an application become a log of signed messages.
 
 What is done on the way lies in a staging folder beside the log; the log is made there, too, and gets its name when it
-is complete, by one link. The folder is removed when the job ends, also where it fails, unless others have put files
-into it. A job that is killed leaves it, and the next run clears it and begins anew: since signing is deterministic, it
-makes the same messages. The driver holds no rows but the first of those that are unsound.
+is complete, by one link. All else is removed before, because it has the events as they are, and the folder when the job
+ends, also where it fails, unless others have put files into it. A job that is killed leaves it, and the next run clears
+it and begins anew: since signing is deterministic, it makes the same messages. The driver holds no rows but the first
+of those that are unsound.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -38,6 +40,10 @@ from gossiplog.spark.tasks import parallelism
 _SHOWN = 20
 # Of the staging folder: what lies there is not verified again.
 _MODE = 0o700
+# How the folders in it begin that runs work in. Each has one of its own: tasks of a run that was killed may write for a
+# moment longer, and would be taken for this run's.
+_WORK = "work"
+_LOG = "log"
 # Tasks for each core: components are not of equal size.
 _TASKS = 4
 # How many times a folder is removed, while tasks that were cancelled still write into it, and the seconds between.
@@ -89,17 +95,19 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
     folder = _staging_folder(log)
     store = KeyStore(os.path.abspath(local_path(keys, "the keys")))
     with locked(folder, _MODE, staging=True), worker_errors():
-        work = os.path.join(folder, "work")
-        stage = _Stage(frame.sparkSession, work)
+        stage = _Stage(frame.sparkSession, os.path.join(folder, f"{_WORK}-{uuid.uuid4().hex}"))
         try:
+            _clear(folder)
+            os.mkdir(stage.folder)
             done = _make(frame, stage, topic, layout, store, merger)
+            stage.leave(_LOG)
         except BaseException:
             # However it ends: the events lie there as they are.
-            _discard(work)
+            _discard(folder)
             remove_locked(folder)
             raise
-        _publish(stage.path("log"), log)
-        shutil.rmtree(work)
+        _publish(stage.path(_LOG), log)
+        _clear(folder)
         remove_locked(folder)
     return done
 
@@ -117,10 +125,12 @@ def check_new_log(log: str, topic: str) -> None:
             f"{without_password(log)} is no path of a file: name one to be made on this machine, and gossiplog sync URL"
             " FILE brings it into a database"
         )
-    check_staging(_staging_folder(os.path.abspath(log)), _MODE)
+    folder = _staging_folder(os.path.abspath(log))
+    check_staging(folder, _MODE)
     if os.path.lexists(log):
+        left = f"; remove {folder}, which a job has left that was killed" if os.path.exists(folder) else ""
         raise StorageError(
-            f"{os.path.abspath(log)} is there already: name a log to be made, and sync it with the other"
+            f"{os.path.abspath(log)} is there already: name a log to be made, and sync it with the other{left}"
         )
 
 
@@ -128,18 +138,29 @@ def _staging_folder(log: str) -> str:
     return f"{log}.ingest"
 
 
+def _works(folder: str) -> list[str]:
+    """Return the folders that runs have worked in."""
+    return [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(_WORK)]
+
+
+def _clear(folder: str) -> None:
+    """Remove what runs have left that were killed."""
+    for work in _works(folder):
+        shutil.rmtree(work)
+
+
 def _discard(folder: str) -> None:
-    """Remove a folder in which tasks that were cancelled may write for a moment."""
+    """Remove what this run has made, in which tasks that were cancelled may write for a moment."""
     for _ in range(_DISCARDS):
-        shutil.rmtree(folder, ignore_errors=True)
+        for work in _works(folder):
+            shutil.rmtree(work, ignore_errors=True)
         time.sleep(_DISCARD_SECONDS)
-        if not os.path.exists(folder):
+        if not _works(folder):
             return
 
 
 def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> IngestResult:
     """Make the log in the staging folder."""
-    stage.clear()
     # Once and for all: what is read anew may have changed.
     found = stage.keep("events", events(frame, layout))
     _refuse(problems(found, layout, store, merger))
@@ -161,19 +182,21 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
 
 
 class _Stage:
-    """What lies in the staging folder, by name."""
+    """What lies in the folder that a run works in, by name."""
 
     def __init__(self, session: SparkSession, folder: str) -> None:
         self._session = session
-        self._folder = folder
-
-    def clear(self) -> None:
-        if os.path.exists(self._folder):
-            shutil.rmtree(self._folder)
-        os.mkdir(self._folder)
+        self.folder = folder
 
     def path(self, name: str) -> str:
-        return os.path.join(self._folder, name)
+        return os.path.join(self.folder, name)
+
+    def leave(self, kept: str) -> None:
+        """Remove the folders of all other names, and so the events as they are; files beside the log are its own."""
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name != kept and entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute a frame, and return what was computed."""
@@ -230,7 +253,7 @@ def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
 
     runs = messages.mapInArrow(sorted_runs, "run string, messages long").collect()
     number: int = sum(row.messages for row in runs)
-    _insert([row.run for row in runs], number, stage.path("log"), topic)
+    _insert([row.run for row in runs], number, stage.path(_LOG), topic)
     return number
 
 
