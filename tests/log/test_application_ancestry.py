@@ -76,6 +76,38 @@ def test_own_messages_and_storages(location: Any) -> None:
         assert application.answers == {(one, ids[later]) for later in range(1, 21) for one in [*ids[:later], apart.id]}
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_what_a_batch_has_yet_to_apply_is_not_there(place: Place, together: bool) -> None:
+    """In a batch those that came later were there, and those that `apply` had refused: replicas stored other ones."""
+    # Their clocks are 1, 1, 2, 2 and 3, by which they are applied.
+    refused, early = signed([], "refused"), signed([], "early", 1)
+    middle = signed([early.id], "middle", 1)
+    late = signed([middle.id], "late", 1)
+    names = [refused.content_id, late.content_id]
+    asks = signed([early.id], names, 2)
+    answers: list[object] = []
+
+    def apply(message: SignedMessage, transaction: ApplyTransaction) -> None:
+        if message.payload == "refused":
+            raise ValueError("it is refused")
+        if message.id == asks.id:
+            for id in names:
+                try:
+                    answers.append(transaction.is_ancestor(id, message.id))
+                except UnknownMessage as error:
+                    answers.append(error.id)
+                with pytest.raises(UnknownMessage):
+                    transaction.content_id(id)
+            assert transaction.is_ancestor(early.id, message.id)
+
+    messages = [refused, early, asks, middle, late]
+    with gossiplog.open(place.location, TOPIC, apply=apply) as log:
+        for batch in [messages] if together else [[message] for message in messages]:
+            log.insert_many(batch)
+        assert len(log) == 4
+    assert answers == names
+
+
 def test_messages_that_are_not_there(place: Place) -> None:
     raised: list[type[Exception]] = []
 

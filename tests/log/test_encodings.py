@@ -132,17 +132,17 @@ def test_an_encoding_counts_where_apply_refused_those_before(opened: Callable[..
 
 
 def test_content_ids_of_what_is_not_there(opened: Callable[..., Log]) -> None:
-    errors: list[Exception] = []
+    asked: list[str] = []
 
     def apply(message: SignedMessage, transaction: ApplyTransaction) -> None:
-        try:
-            transaction.content_id(message.id)
-        except UnknownMessage as error:
-            errors.append(error)
+        assert transaction.content_id(message.id) == message.content_id
+        with pytest.raises(UnknownMessage):
+            transaction.content_id(core.verify(VALUES[4], TOPIC).id)
+        asked.append(message.id)
 
     log = opened(apply=apply)
     log.insert(VALUES[0])
-    assert len(errors) == 1
+    assert len(asked) == 1
     with pytest.raises(UnknownMessage):
         log.content_id(core.verify(VALUES[4], TOPIC).id)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 
 from gossiplog import core
 from gossiplog.errors import UnknownMessage
@@ -51,12 +52,21 @@ class ApplicationAncestry:
         reader: the transaction, in which the messages of the plan are not written yet.
         plan: for those messages; None where there are none.
         known: of stored messages.
+        passed: by the keys of those of the plan that may be asked about, as others may be refused or come later, those
+            of their canonical encodings. It may grow.
     """
 
-    def __init__(self, reader: Reader, plan: core.WritePlan | None, known: KnownMessages) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        plan: core.WritePlan | None,
+        known: KnownMessages,
+        passed: Mapping[bytes, bytes] = MappingProxyType({}),
+    ) -> None:
         self._reader = reader
         self._plan = plan
         self._known = known
+        self._passed = passed
         # Of the last message that was asked about: its sequence, and its latest ancestors at clocks, with the keys of
         # the canonical encodings of those that are alternative ones.
         self._last = 0
@@ -140,7 +150,7 @@ class ApplicationAncestry:
         if sequence is None:
             # The canonical encoding of one that is there in another.
             for other, content in self._alternatives.items():
-                if content == key:
+                if content == key and self._keys[other] in self._passed:
                     return key, other
             found = self._reader.alternatives([key])
             if key not in found:
@@ -155,13 +165,17 @@ class ApplicationAncestry:
         return content, sequence
 
     def _sequence(self, key: bytes) -> int | None:
-        planned = self._sequences.get(key)
+        planned = self._sequences.get(key) if key in self._passed else None
         # A leaf whose sequence rotted has the value of another message.
         return planned if planned is not None else self._known.sequences.of(self._reader, [key]).get(key)
 
     @cached_property
     def _sequences(self) -> Mapping[bytes, int]:
         return {} if self._plan is None else {key: sequence for key, _, sequence in self._plan.leaves}
+
+    @cached_property
+    def _keys(self) -> Mapping[int, bytes]:
+        return {sequence: key for key, sequence in self._sequences.items()}
 
     @cached_property
     def _links(self) -> Mapping[int, bytes]:

@@ -326,7 +326,7 @@ class Applier:
         lost: set[str] = set()
         contents = [] if known is None else [*encodings.plan_content_keys(plan).values()]
         seen = None if known is None else set(known)
-        # Of the messages before the one that `apply` is called for.
+        # Of the message that `apply` is called for, and of those before it that it has not refused.
         passed: dict[bytes, bytes] = {}
         self._set_up(transaction, passed, plan)
         for position, index in enumerate(plan.order):
@@ -335,14 +335,15 @@ class Applier:
                 lost.add(message.id)
                 continue
             content = contents[position] if contents else message.key
+            passed[message.key] = content
             try:
                 if seen is None or content not in seen:
                     self._run(message, transaction, passes_over=self._payloads.passes_over)
             except RefusedMessage as error:
                 failed[index] = error
                 lost.add(message.id)
+                del passed[message.key]
             else:
-                passed[message.key] = content
                 if seen is not None:
                     seen.add(content)
             if time.monotonic() > deadline:
@@ -407,7 +408,7 @@ class Applier:
     def _set_up(self, transaction: Transaction, planned: Mapping[bytes, bytes], plan: core.WritePlan | None) -> None:
         """Let a transaction answer what an application asks of messages."""
         transaction.set_content_ids(planned, partial(self._content_id, transaction))
-        transaction.set_ancestry(ApplicationAncestry(transaction, plan, self._known).is_ancestor)
+        transaction.set_ancestry(ApplicationAncestry(transaction, plan, self._known, planned).is_ancestor)
 
     def _content_id(self, transaction: Transaction, key: bytes) -> str | None:
         # As the message says: a stored row may have rotted.
