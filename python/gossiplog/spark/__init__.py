@@ -6,6 +6,7 @@
     parse_payload, worker_errors                payloads as columns; errors of workers as this package's
     summarize, verify, verify_log, root         what logs hold, and whether it is sound
     reconcile, write_repairs                    what replicas lack of each other
+    reconcile_fleet, write_fleet_repairs        the same for replicas of many logs, topic by topic
     analyze, write_report                       a history in figures and plots; `log_metadata` and `analysed_state`
                                                 say of which state of the log
     read_events, Layout, ingest                 a log of an application's events
@@ -32,6 +33,7 @@ from gossiplog.spark.jobs.ingest import IngestResult, ingest
 from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, fold_messages, materialize, read_state
 from gossiplog.spark.jobs.reconcile import MissingMessages, ReconcileResult, reconcile, write_repairs
+from gossiplog.spark.jobs.reconcile_fleet import FleetReconcileResult, reconcile_fleet, write_fleet_repairs
 from gossiplog.spark.jobs.report import analysed_state, write_report
 from gossiplog.spark.jobs.root import RootResult, root
 from gossiplog.spark.jobs.summary import LogSummary, summarize
@@ -51,6 +53,7 @@ __all__ = [
     "AnalyzeResult",
     "Counter",
     "ElementSet",
+    "FleetReconcileResult",
     "Fold",
     "FunctionFold",
     "IngestResult",
@@ -77,6 +80,7 @@ __all__ = [
     "read_events",
     "read_state",
     "reconcile",
+    "reconcile_fleet",
     "root",
     "session",
     "summarize",
@@ -85,6 +89,7 @@ __all__ = [
     "verify_log",
     "worker_errors",
     "write",
+    "write_fleet_repairs",
     "write_repairs",
     "write_report",
     "write_sweep",

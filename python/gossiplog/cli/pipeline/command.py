@@ -11,6 +11,7 @@ import typer
 from gossiplog.cli.help import Command, Group
 from gossiplog.cli.options import Gossip, gossip_config, load_object
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note
+from gossiplog.cli.pipeline.fleet import reconcile_fleet
 from gossiplog.cli.pipeline.session import (
     IgnoreMissing,
     Logs,
@@ -152,18 +153,25 @@ def reconcile(
     *,
     options: SessionOptions,
 ) -> None:
-    """Compare replicas of one log: the root of each, what it lacks of all others together, of when and of whom.
+    """Compare replicas of a log: the root of each, what it lacks of all others together, of when and of whom.
 
-    Ends with 1 where a missing message cannot be read whole from any replica.
+    Replicas of several logs are compared log by log, by their topics. The worst come first, and a summary last.
+
+    Ends with 1 where a missing message cannot be read whole from any replica, or a replica of several logs not at all.
     """
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
     from gossiplog.spark.jobs.reconcile import check_replicas
+    from gossiplog.spark.jobs.reconcile_fleet import fleet_locations, is_fleet
 
     result = Output(json)
-    names = check_replicas(logs, recursive=recursive, name_filter=name_filter)
+    found, problems = fleet_locations(logs, recursive=recursive, name_filter=name_filter)
     if output is not None:
         check_building(output, "the repair sets")
+    if problems or is_fleet(found):
+        reconcile_fleet(found, problems, output, result, options)
+        return
+    names = check_replicas(found)
     with spark_session(options, "reconcile") as running:
         compared = spark.reconcile(running, *names)
         repairs = (None,) * len(compared.replicas) if output is None else spark.write_repairs(compared, output)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from gossiplog.columns import verify
+from gossiplog.errors import StorageError
 from gossiplog.spark.source.locations import opened
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
@@ -29,6 +29,8 @@ _GATHERED = pa.schema(
         ("error", pa.string()),
     ]
 )
+# Each has a few files.
+_MOST_OPEN = 32
 _COLUMNS = "key binary, holders array<int>, clock long, author string, size long, value binary, error string"
 
 
@@ -50,19 +52,20 @@ class Replica:
     root: str
 
 
-def fetch_values(keys: DataFrame, replicas: Sequence[Replica]) -> DataFrame:
+def fetch_values(keys: DataFrame, replicas: Sequence[Replica], *, passes_over_unreadable: bool = False) -> DataFrame:
     """Read and verify the values of some keys.
 
     Args:
         keys: the columns `key` and `holders`, an array of the numbers of the replicas that have it; read the fastest
             where the keys ascend.
-        replicas: of one log.
+        replicas: of one log, or of several: the holders of a key are of one.
+        passes_over_unreadable: ask the next holder where one cannot be read; otherwise it is an error.
 
     Returns:
         Both columns with `clock`, `author`, `size` and `value`, which are null where `error` is not: no holder's value
         is that message.
     """
-    return keys.select("key", "holders").mapInArrow(FetchTask(tuple(replicas)), _COLUMNS)
+    return keys.select("key", "holders").mapInArrow(FetchTask(tuple(replicas), passes_over_unreadable), _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,47 +73,90 @@ class FetchTask:
     """Fetch and verify values: one task of `fetch_values`.
 
     Attributes:
-        replicas: of one log.
+        replicas: of one log, or of several.
+        passes_over_unreadable: as `fetch_values` takes it.
     """
 
     replicas: tuple[Replica, ...]
+    passes_over_unreadable: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read and verify the values of batches of keys and holders."""
-        with ExitStack() as stack:
-
-            @cache
-            def storage(replica: int) -> Storage:
-                found = self.replicas[replica]
-                return stack.enter_context(opened(found.log, found.topic))[0]
-
+        with _Storages(self.replicas) as storages:
             for batch in batches:
-                yield from _gathered(batch, self.replicas, storage)
+                yield from self._gathered(batch, storages)
+
+    def _gathered(self, batch: pa.RecordBatch, storages: _Storages) -> Iterator[pa.RecordBatch]:
+        owners = pc.list_parent_indices(batch["holders"])
+        holders = pc.list_flatten(batch["holders"])
+        pending: npt.NDArray[np.bool_] = np.ones(len(batch), dtype=bool)
+        for number in sorted(pc.unique(holders).to_pylist()):
+            rows = owners.filter(pc.equal(holders, number)).to_numpy()
+            rows = rows[pending[rows]]
+            try:
+                for found in _pages(
+                    storages.get(number), self.replicas[number].messages, batch["key"].take(pa.array(rows))
+                ):
+                    yield self._sound(batch, rows, pending, found, self.replicas[number].topic)
+            except StorageError:
+                if not self.passes_over_unreadable:
+                    raise
+        lost = batch.filter(pa.array(pending))
+        error = pa.repeat(pa.scalar("what is stored under this key is not that message, in any replica"), len(lost))
+        yield _row_batch({"key": lost["key"], "holders": lost["holders"], "error": error}, len(lost))
+
+    def _sound(
+        self,
+        batch: pa.RecordBatch,
+        rows: npt.NDArray[np.int64],
+        pending: npt.NDArray[np.bool_],
+        found: dict[bytes, bytes],
+        topic: str,
+    ) -> pa.RecordBatch:
+        """Return those of the values that are what their keys say, and take their rows from the pending ones."""
+        keys, values = pa.array(found.keys(), pa.binary()), pa.array(found.values(), pa.binary())
+        verdicts = verify(keys, values, topic, ["clock", "author", "size"])
+        sound = pc.is_null(verdicts["error"])
+        whole = verdicts.filter(sound)
+        # Another log may have the same key, if it is damaged: only this one's rows are looked at.
+        places = pa.array(rows).take(pc.index_in(whole["key"], batch["key"].take(pa.array(rows))))
+        pending[places.to_numpy()] = False
+        columns = {name: whole[name] for name in ("key", "clock", "author", "size")}
+        columns |= {"holders": batch["holders"].take(places), "value": values.filter(sound)}
+        return _row_batch(columns, len(whole))
 
 
-def _gathered(
-    batch: pa.RecordBatch, replicas: Sequence[Replica], storage: Callable[[int], Storage]
-) -> Iterator[pa.RecordBatch]:
-    owners = pc.list_parent_indices(batch["holders"])
-    holders = pc.list_flatten(batch["holders"])
-    pending: npt.NDArray[np.bool_] = np.ones(len(batch), dtype=bool)
-    for number in sorted(pc.unique(holders).to_pylist()):
-        replica = replicas[number]
-        rows = owners.filter(pc.equal(holders, number)).to_numpy()
-        wanted = batch["key"].take(pa.array(rows[pending[rows]])).to_pylist()
-        for found in _pages(storage(number), replica.messages, wanted):
-            keys, values = pa.array(found.keys(), pa.binary()), pa.array(found.values(), pa.binary())
-            verdicts = verify(keys, values, replica.topic, ["clock", "author", "size"])
-            sound = pc.is_null(verdicts["error"])
-            whole = verdicts.filter(sound)
-            places = pc.index_in(whole["key"], batch["key"])
-            pending[places.to_numpy()] = False
-            columns = {name: whole[name] for name in ("key", "clock", "author", "size")}
-            columns |= {"holders": batch["holders"].take(places), "value": values.filter(sound)}
-            yield _row_batch(columns, len(whole))
-    lost = batch.filter(pa.array(pending))
-    error = pa.repeat(pa.scalar("what is stored under this key is not that message, in any replica"), len(lost))
-    yield _row_batch({"key": lost["key"], "holders": lost["holders"], "error": error}, len(lost))
+class _Storages:
+    """The storages of replicas, opened when they are asked for; a limited number stays open."""
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self._replicas = replicas
+        self._open: dict[int, tuple[Storage, ExitStack]] = {}
+
+    def __enter__(self) -> _Storages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            self._close_first()
+
+    def get(self, number: int) -> Storage:
+        """Return the storage of a replica.
+
+        Raises:
+            StorageError: it cannot be opened.
+        """
+        if number not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self._close_first()
+            replica = self._replicas[number]
+            with ExitStack() as stack:
+                storage, _ = stack.enter_context(opened(replica.log, replica.topic))
+                self._open[number] = storage, stack.pop_all()
+        return self._open[number][0]
+
+    def _close_first(self) -> None:
+        self._open.pop(next(iter(self._open)))[1].close()
 
 
 def _row_batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
@@ -121,8 +167,9 @@ def _row_batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_GATHERED)
 
 
-def _pages(storage: Storage, count: int, keys: list[bytes]) -> Iterator[dict[bytes, bytes]]:
+def _pages(storage: Storage, count: int, wanted: pa.Array) -> Iterator[dict[bytes, bytes]]:
     """Yield the values of those of the keys that are there, a limited number of bytes at a time."""
+    keys = wanted.to_pylist()
     with storage.reader(single=True) as reader:
         while keys:
             found = reader.values(keys, count, PAGE_BYTES)

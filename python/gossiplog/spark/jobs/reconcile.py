@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from urllib.parse import urlsplit
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -30,6 +31,7 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import anchored, check_logs
+from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import over_connect, spread
 from gossiplog.storage.location import is_url
 
@@ -100,7 +102,8 @@ def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
         replicas = tuple(spread(spark, names, _look))
         differing = differences(_keys(spark, replicas), len(replicas))
         missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
-        lacks = _lacks(missing, len(replicas))
+        found = missing_by_replica(missing)
+        lacks = tuple(found.get(number, MissingMessages()) for number in range(len(replicas)))
     # What a replica has besides is not among those that it lacks, so each gives the same sum.
     union = replicas[0].messages + lacks[0].messages
     return ReconcileResult(replicas, union - missing.count(), union, lacks, missing)
@@ -134,32 +137,42 @@ def check_replicas(paths: Iterable[str], *, recursive: bool = False, name_filter
     return names
 
 
-def differences(keys: DataFrame, replicas: int) -> DataFrame:
+def differences(keys: DataFrame, replicas: int | None = None) -> DataFrame:
     """Return the keys that some replica has and another has not, ascending within each partition.
 
     Args:
-        keys: of all replicas: the columns `replica`, a number from 0, and `key`.
-        replicas: how many there are, also of those without a key.
+        keys: of all replicas: the columns `replica`, a number from 0, and `key`; without `replicas` also `group`, a
+            number of those that are compared with each other, and `replicas`, how many there are in the group.
+        replicas: how many there are, also of those without a key; None takes the groups'.
 
     Returns:
         The columns `key` and `holders`, an array of the numbers of those that have it, ascending.
     """
+    if replicas is not None:
+        keys = keys.withColumn("group", F.lit(0)).withColumn("replicas", F.lit(replicas))
     ranged = keys.withColumn("range", _range(F.col("key")))
     seeds = [int.from_bytes(os.urandom(8), signed=True) for _ in range(2)]
     hashes = [F.bit_xor(F.xxhash64(F.lit(seed), F.col("key"))) for seed in seeds]
-    prints = ranged.groupBy("range", "replica").agg(F.struct(F.count("*"), *hashes).alias("print"))
+    compared = F.struct(F.count("*"), *hashes).alias("print"), F.max("replicas").alias("replicas")
+    prints = ranged.groupBy("group", "range", "replica").agg(*compared)
     unlike = (
-        prints.groupBy("range")
-        .agg(F.count("*").alias("having"), F.min("print").alias("least"), F.max("print").alias("most"))
-        .where((F.col("having") < replicas) | (F.col("least") != F.col("most")))
-        .select("range")
+        prints.groupBy("group", "range")
+        .agg(
+            F.count("*").alias("having"),
+            F.max("replicas").alias("replicas"),
+            F.min("print").alias("least"),
+            F.max("print").alias("most"),
+        )
+        .where((F.col("having") < F.col("replicas")) | (F.col("least") != F.col("most")))
+        .select("group", "range")
     )
     return (
-        ranged.join(F.broadcast(unlike), "range", "left_semi")
-        .groupBy("key")
-        .agg(F.sort_array(F.collect_set("replica")).alias("holders"))
-        .where(F.size("holders") < replicas)
-        .sortWithinPartitions("key")
+        ranged.join(F.broadcast(unlike), ["group", "range"], "left_semi")
+        .groupBy("group", "key")
+        .agg(F.sort_array(F.collect_set("replica")).alias("holders"), F.max("replicas").alias("replicas"))
+        .where(F.size("holders") < F.col("replicas"))
+        .sortWithinPartitions("group", "key")
+        .select("key", "holders")
     )
 
 
@@ -198,7 +211,12 @@ def _missing(differing: DataFrame, replicas: tuple[Replica, ...]) -> DataFrame:
     return fetch_values(differing, replicas).withColumn("lacking", F.array_except(everyone, F.col("holders")))
 
 
-def _lacks(missing: DataFrame, replicas: int) -> tuple[MissingMessages, ...]:
+def missing_by_replica(missing: DataFrame) -> dict[int, MissingMessages]:
+    """Return what each replica lacks, by its number; those that lack nothing are left out.
+
+    Args:
+        missing: as `ReconcileResult` has it.
+    """
     each = missing.withColumn("replica", F.explode("lacking"))
     shares = (
         each.where("error IS NULL").groupBy("replica", "author").agg(*author_figures()).persist(StorageLevel.DISK_ONLY)
@@ -222,13 +240,13 @@ def _lacks(missing: DataFrame, replicas: int) -> tuple[MissingMessages, ...]:
     }
     found = {row.replica: row.asDict() for row in figures.collect()}
     shares.unpersist()
-    lacks = []
-    for replica in range(replicas):
+    lacks: dict[int, MissingMessages] = {}
+    for replica in found.keys() | unreadable.keys():
         readable = {name: value for name, value in found.get(replica, {"messages": 0}).items() if name != "replica"}
         lost = unreadable.get(replica, 0)
         messages = readable.pop("messages") + lost
-        lacks.append(MissingMessages(messages, lost, **readable, most=tuple(most.get(replica, ()))))
-    return tuple(lacks)
+        lacks[replica] = MissingMessages(messages, lost, **readable, most=tuple(most.get(replica, ())))
+    return lacks
 
 
 SUMMARY = "summary.json"
@@ -262,15 +280,20 @@ def write_repairs(result: ReconcileResult, folder: str) -> tuple[str, ...]:
 def set_names(logs: Sequence[str]) -> list[str]:
     """Return names of folders for logs: those of their files, with a number where several are called the same."""
     names: list[str] = []
+    taken = {SUMMARY}
+    last: dict[str, int] = {}
     for log in logs:
-        base = os.path.basename(log.rstrip("/")) or "log"
+        path = urlsplit(log).path if is_remote(log) else log
+        base = os.path.basename(path.rstrip("/")) or "log"
         if is_url(log):
             # Hadoop takes some signs for patterns.
             base = re.sub(r"[^\w.-]+", "-", base)
-        name, number = base, 1
-        while name in (*names, SUMMARY):
+        name, number = base, last.get(base, 1)
+        while name in taken:
             number += 1
             name = f"{base}-{number}"
+        last[base] = number
+        taken.add(name)
         names.append(name)
     return names
 

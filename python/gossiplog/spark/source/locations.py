@@ -161,7 +161,7 @@ def _matching(path: str, recursive: bool) -> list[str]:
     if uri := _URI.fullmatch(path):
         start, inside, query = uri.groups()
         plain = unquote(inside)
-        if os.path.isfile(plain) or not (os.path.isdir(plain) or _is_pattern(inside)):
+        if os.path.isfile(plain) or not (os.path.isdir(plain) or is_pattern(inside)):
             return [path]
         is_folder = os.path.isdir(plain)
         found = _in_folder(plain, recursive) if is_folder else _files(inside, path, recursive, escaped=True)
@@ -170,7 +170,7 @@ def _matching(path: str, recursive: bool) -> list[str]:
         return _in_folder(path, recursive)
     if os.path.exists(path):
         return [path]
-    if not _is_pattern(path):
+    if not is_pattern(path):
         raise NotALog(f"there is no log {path}")
     return _files(path, path, recursive)
 
@@ -178,13 +178,13 @@ def _matching(path: str, recursive: bool) -> list[str]:
 def _remote_files(location: str, recursive: bool) -> list[str]:
     """Return the files that a URL of a file system stands for."""
     path = urlsplit(location).path
-    patterns = alternatives(path) if _is_pattern(path) else [path]
+    patterns = alternatives(path) if is_pattern(path) else [path]
     found: set[str] = set()
     for pattern, files in remote.expand(location, patterns, recursive).items():
         if not files:
             which = f"{pattern}, an alternative of {location}" if len(patterns) > 1 else location
             raise NotALog(
-                f"no file fits the pattern {which}" if _is_pattern(path) else f"the folder {which} has no file"
+                f"no file fits the pattern {which}" if is_pattern(path) else f"the folder {which} has no file"
             )
         found.update(files)
     return [remote.url_of(location, file) for file in _without_companions(found)]
@@ -196,7 +196,8 @@ def _without_companions(files: Iterable[str]) -> list[str]:
     return sorted(among - {f"{file}{companion}" for file in among for companion in BESIDE})
 
 
-def _is_pattern(text: str) -> bool:
+def is_pattern(text: str) -> bool:
+    """Return whether a path that names no file is a pattern."""
     return glob.has_magic(text) or "{" in text
 
 

@@ -1,0 +1,516 @@
+"""What the replicas of many logs lack of each other: those of each topic are compared among themselves, all in one job.
+
+A first stage opens every log, and says which topic and which root it has. Replicas whose roots and numbers of messages
+agree have the same messages, so that nothing more is read of a topic whose replicas all agree: of a sound fleet these
+are nearly all. The keys of the others are compared as `reconcile` does it.
+
+A log that cannot be read is a row of the result, and its topic's other replicas are compared without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, NotALog, StorageError
+from gossiplog.reprs import counted
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.folders import building
+from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
+from gossiplog.spark.jobs.log_metadata import log_metadata
+from gossiplog.spark.jobs.reconcile import SUMMARY, MissingMessages, differences, missing_by_replica, set_names
+from gossiplog.spark.source.batches import gathered
+from gossiplog.spark.source.locations import identity, is_missing, is_pattern, locations, opened
+from gossiplog.spark.source.reader import PARTITION_MESSAGES
+from gossiplog.spark.source.remote import is_remote
+
+OPENING = 1000
+"""Messages whose keys are read in the time that opening a log takes, about."""
+TASK_MESSAGES = 2**17
+"""Messages for which a task is worth its start; of small logs it has many."""
+_LEAST_TASKS = 4
+# What the error of a log may take in a report: an error names a few places.
+_LONGEST_PROBLEM = 1000
+# Logs up to which a command looks at each before Spark starts: two milliseconds each.
+_LOOKED_AT = 100
+_REPLICA = "replica"
+
+ProblemKind = Literal["missing", "no log", "damaged", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a log was left out.
+
+    Attributes:
+        kind: "missing" where there is no file, "no log" where it is something else, "damaged", or "unreadable", as one
+            that is locked, or of a newer version.
+        text: what was wrong.
+    """
+
+    kind: ProblemKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReplica:
+    """A log of a fleet, beside the other replicas of its topic.
+
+    Attributes:
+        log: its location.
+        replica: as it was compared; None where it was left out.
+        replicas: how many of its topic were compared, itself included; 1 is compared with nothing.
+        shared: how many messages all of these have.
+        union: how many messages one or another of them has.
+        lacks: what it lacks of these.
+        problem: why it was left out; None where it was compared.
+    """
+
+    log: str
+    replica: Replica | None
+    replicas: int = 0
+    shared: int = 0
+    union: int = 0
+    lacks: MissingMessages = field(default_factory=MissingMessages)
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSummary:
+    """A fleet in figures.
+
+    Attributes:
+        logs: how many there are, those that were left out included.
+        problems: how many of them were left out.
+        topics: how many topics the others have.
+        differing: topics whose replicas do not all have the same messages.
+        alone: topics of which there is one replica.
+        lacking: replicas that lack something.
+        messages: how many messages they lack, a message once for each replica.
+        unreadable: how many of these no replica has whole.
+    """
+
+    logs: int
+    problems: int
+    topics: int
+    differing: int
+    alone: int
+    lacking: int
+    messages: int
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReconcileResult:
+    """Replicas of many logs, compared topic by topic.
+
+    Attributes:
+        summary: in figures.
+        logs: the worst first: those that were left out, then those that lack the most messages, then by location.
+        missing: the messages that some replica lacks, kept on disk: as `ReconcileResult.missing`, where a replica's
+            number is its place in `numbered`.
+        numbered: the locations by these numbers.
+    """
+
+    summary: FleetSummary
+    logs: tuple[FleetReplica, ...]
+    missing: DataFrame
+    numbered: tuple[str, ...]
+
+
+def reconcile_fleet(
+    spark: SparkSession, *paths: str, recursive: bool = False, name_filter: str | None = None
+) -> FleetReconcileResult:
+    """Compare the replicas of each topic among themselves, as of one state of each.
+
+    Args:
+        spark: the session.
+        paths: of logs of any topics; each may be a pattern or a folder. One that names no file is a log with a problem.
+        recursive: as `gossiplog.spark.source.locations.locations` takes it.
+        name_filter: likewise.
+
+    Raises:
+        OptionError: a path that no location can be.
+        NotALog: a pattern that no file fits.
+        SparkError: Spark gave up.
+    """
+    found, problems = fleet_locations(paths, recursive=recursive, name_filter=name_filter)
+    with worker_errors():
+        looks = _spread(spark, [(location, identity(location)) for location in found], _looks, _weight_of_opening)
+        sound: list[_Look] = []
+        for look in looks:
+            if isinstance(look, _Look):
+                sound.append(look)
+            else:
+                problems[look[0]] = look[1]
+        return _compare(spark, sound, problems)
+
+
+def fleet_locations(
+    paths: Iterable[str], *, recursive: bool = False, name_filter: str | None = None
+) -> tuple[list[str], dict[str, Problem]]:
+    """Return the locations of a fleet, and the problems of paths that name no file.
+
+    Args:
+        paths: as `reconcile_fleet` takes them.
+        recursive: as `gossiplog.spark.source.locations.locations` takes it.
+        name_filter: likewise.
+
+    Raises:
+        OptionError: a path that no location can be.
+        NotALog: a pattern that no file fits.
+    """
+    found: dict[str, str] = {}
+    problems: dict[str, Problem] = {}
+    for path in paths:
+        try:
+            for location in locations([path], recursive=recursive, name_filter=name_filter):
+                found.setdefault(identity(location), location)
+        except NotALog as error:
+            # A pattern is a mistake of who wrote it; a path may come from a list that is older than the file's end.
+            if is_pattern(path) or not is_missing(path):
+                raise
+            problems[path] = Problem("missing", str(error))
+    return list(found.values()), problems
+
+
+def is_fleet(locations: Sequence[str]) -> bool:
+    """Return whether logs are to be compared topic by topic: several topics with several replicas, or unreadable logs.
+
+    More than a hundred logs are a fleet in any case, and nothing is looked at.
+    """
+    if len(locations) > _LOOKED_AT:
+        return True
+    topics: list[str] = []
+    for location in locations:
+        if is_remote(location):
+            continue
+        try:
+            with opened(location) as (_, topic):
+                topics.append(topic)
+        except StorageError:
+            return True
+    # Nothing but different logs is a mistake.
+    return 1 < len({*topics}) < len(topics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a task sees of a log when it opens it.
+
+    Attributes:
+        location: of the log, wherever a task runs.
+        split_keys: between parts of about PARTITION_MESSAGES messages.
+    """
+
+    replica: Replica
+    location: str
+    generation: int
+    split_keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Keys that one task reads."""
+
+    number: int
+    look: _Look
+    start: bytes
+    end: bytes | None
+
+    @property
+    def weight(self) -> int:
+        return OPENING + self.look.replica.messages // (len(self.look.split_keys) + 1)
+
+
+def _weight_of_opening(log: tuple[str, str]) -> int:
+    return OPENING
+
+
+def _looks(logs: Sequence[tuple[str, str]]) -> Iterator[_Look | tuple[str, Problem]]:
+    for name, location in logs:
+        try:
+            yield _look_at(name, location)
+        except GossipLogError as error:
+            yield name, problem_of(location, error)
+
+
+def _look_at(name: str, location: str) -> _Look:
+    with opened(location) as (storage, topic):
+        # A copy is not copied again.
+        own = log_metadata(storage.place if is_remote(location) else location, topic)
+        if own.root is None:
+            raise CorruptLog([f"{name}: {own.problem}"])
+        with storage.reader(single=True) as reader:
+            keys = reader.number(None, None, own.count)
+            if keys != own.count:
+                has = counted(keys, "key")
+                raise CorruptLog([f"{name}: it has {has} and says that it has {counted(own.count, 'message')}"])
+            parts = -(-own.count // PARTITION_MESSAGES)
+            between = () if is_remote(location) or parts < 2 else tuple(reader.split_keys(b"", None, parts))
+            generation = reader.position().generation
+    replica = Replica(name, topic, own.count, own.root.level, own.root.hash.hex())
+    return _Look(replica, location, generation, between)
+
+
+def problem_of(location: str, error: GossipLogError) -> Problem:
+    """Return what a report says of a log that could not be read."""
+    kind: ProblemKind = "unreadable"
+    try:
+        missing = isinstance(error, StorageError) and is_missing(location)
+    except StorageError:
+        missing = False
+    if missing:
+        kind = "missing"
+    elif isinstance(error, NotALog):
+        kind = "no log"
+    elif isinstance(error, CorruptLog):
+        kind = "damaged"
+    text = "; ".join(error.problems) if isinstance(error, CorruptLog) else str(error)
+    return Problem(kind, text[:_LONGEST_PROBLEM])
+
+
+def _compare(spark: SparkSession, looks: Sequence[_Look], problems: dict[str, Problem]) -> FleetReconcileResult:
+    numbered = [look.replica for look in looks]
+    topics: dict[str, list[int]] = defaultdict(list)
+    for number, replica in enumerate(numbered):
+        topics[replica.topic].append(number)
+    unlike = [
+        numbers
+        for numbers in topics.values()
+        if len({(numbered[each].messages, numbered[each].level, numbered[each].root) for each in numbers}) > 1
+    ]
+    parts = [
+        _Part(number, looks[number], start, end)
+        for numbers in unlike
+        for number in numbers
+        for start, end in zip((b"", *looks[number].split_keys), (*looks[number].split_keys, None), strict=True)
+    ]
+    keys = _keys(spark, parts).persist(StorageLevel.DISK_ONLY)
+    broken = {row.replica: Problem(row.kind, row.problem) for row in keys.where("problem IS NOT NULL").collect()}
+    for number, problem in broken.items():
+        problems[numbered[number].log] = problem
+    compared = {topic: [each for each in numbers if each not in broken] for topic, numbers in topics.items()}
+    grouped = [(number, group, len(numbers)) for group, numbers in enumerate(compared.values()) for number in numbers]
+    groups = F.broadcast(spark.createDataFrame(grouped, "replica int, group int, replicas int"))
+    everyone = [(group, numbers) for group, numbers in enumerate(compared.values())]
+    members = F.broadcast(spark.createDataFrame(everyone, "group int, members array<int>"))
+    differing = differences(keys.where("problem IS NULL").select("replica", "key").join(groups, "replica"))
+    missing = (
+        fetch_values(differing, numbered, passes_over_unreadable=True)
+        .withColumn("replica", F.element_at("holders", 1))
+        .join(groups, "replica")
+        .join(members, "group")
+        .withColumn("lacking", F.array_except("members", "holders"))
+        .drop("replica", "group", "replicas", "members")
+        .persist(StorageLevel.DISK_ONLY)
+    )
+    lacks = missing_by_replica(missing)
+    held = missing.groupBy(F.element_at("holders", 1).alias("first_holder")).count().collect()
+    keys.unpersist()
+    return _result(
+        numbered, compared, lacks, Counter({row.first_holder: row["count"] for row in held}), problems, missing
+    )
+
+
+def _result(
+    numbered: Sequence[Replica],
+    compared: Mapping[str, Sequence[int]],
+    lacks: Mapping[int, MissingMessages],
+    held: Mapping[int, int],
+    problems: Mapping[str, Problem],
+    missing: DataFrame,
+) -> FleetReconcileResult:
+    rows = [FleetReplica(log, None, problem=problem) for log, problem in problems.items()]
+    differing = 0
+    for numbers in compared.values():
+        # Of each missing message the first holder is one of the topic's replicas.
+        lost = sum(held.get(number, 0) for number in numbers)
+        differing += lost > 0
+        for number in numbers:
+            lack = lacks.get(number, MissingMessages())
+            # What a replica has besides is not among those that it lacks, so each gives the same sum.
+            union = numbered[number].messages + lack.messages
+            rows.append(FleetReplica(numbered[number].log, numbered[number], len(numbers), union - lost, union, lack))
+    rows.sort(key=lambda row: (row.problem is None, -row.lacks.messages, row.log))
+    sizes = [len(numbers) for numbers in compared.values() if numbers]
+    summary = FleetSummary(
+        logs=len(rows),
+        problems=len(problems),
+        topics=len(sizes),
+        differing=differing,
+        alone=sizes.count(1),
+        lacking=sum(row.lacks.messages > 0 for row in rows),
+        messages=sum(row.lacks.messages for row in rows),
+        unreadable=sum(row.lacks.unreadable for row in rows),
+    )
+    return FleetReconcileResult(summary, tuple(rows), missing, tuple(replica.log for replica in numbered))
+
+
+def write_fleet_repairs(result: FleetReconcileResult, folder: str) -> dict[str, str]:
+    """Write what each replica lacks, as far as it can be read, ascending by key.
+
+    Args:
+        result: of a comparison.
+        folder: to be made; it is there when all in it is complete. `summary.json` in it is the comparison in figures.
+
+    Returns:
+        By the locations of those that lack something, the folders in it: Parquet with the columns key, clock, author,
+        value.
+
+    Raises:
+        OptionError: something is there already.
+        StorageError: so is `folder` with ".partial" after it, and no process that was killed has left it.
+        OSError: the folder cannot be written.
+        GossipLogError: what reading the missing messages raises.
+    """
+    lacking = [row.log for row in result.logs if row.lacks.messages > row.lacks.unreadable]
+    # They are names of folders as Spark makes them, which escapes other signs.
+    cleaned = [re.sub(r"[^\w.-]+", "-", os.path.basename(urlsplit(log).path)) for log in lacking]
+    folders = {log: f"{_REPLICA}={name}" for log, name in zip(lacking, set_names(cleaned), strict=True)}
+    numbers = {log: number for number, log in enumerate(result.numbered)}
+    spark = result.missing.sparkSession
+    named = [(numbers[log], name.partition("=")[2]) for log, name in folders.items()]
+    names = spark.createDataFrame(named, f"number int, {_REPLICA} string")
+    rows = (
+        result.missing.where("error IS NULL")
+        .select("key", "clock", "author", "value", F.explode("lacking").alias("number"))
+        .join(F.broadcast(names), "number")
+        .drop("number")
+        .repartition(_REPLICA)
+        .sortWithinPartitions(_REPLICA, "key")
+    )
+    with building(folder, "the repair sets") as partial:
+        if folders:
+            with worker_errors():
+                # Into the folder that is there: a lock of this job's lies in it.
+                rows.write.mode("append").partitionBy(_REPLICA).parquet(partial)
+        with open(os.path.join(partial, SUMMARY), "w", encoding="utf-8") as file:
+            json.dump({**asdict(result.summary), "logs": fleet_rows(result, folders)}, file, indent=2)
+    return {log: os.path.join(folder, name) for log, name in folders.items()}
+
+
+def fleet_rows(result: FleetReconcileResult, repairs: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the logs of a comparison as JSON has them, with their repairs by location."""
+    rows = []
+    for row in result.logs:
+        found = row.replica
+        rows.append(
+            {
+                "log": row.log,
+                "topic": None if found is None else found.topic,
+                "problem": None if row.problem is None else asdict(row.problem),
+                "root": None if found is None else {"level": found.level, "hash": found.root},
+                "messages": None if found is None else found.messages,
+                "replicas": row.replicas,
+                "shared": row.shared,
+                "lacks": asdict(row.lacks),
+                "repair": repairs.get(row.log),
+            }
+        )
+    return rows
+
+
+_KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.string()), ("problem", pa.string())])
+
+
+def _keys(spark: SparkSession, parts: Sequence[_Part]) -> DataFrame:
+    """Return the keys of parts, and a row with a problem, and no key, for each that cannot be read."""
+    tasks = _packed(parts, lambda part: part.weight)
+    numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
+    return numbers.mapInArrow(_ReadKeys(tasks), "replica int, key binary, kind string, problem string")
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadKeys:
+    """Reads the keys of those of the parts whose numbers come in."""
+
+    tasks: list[list[_Part]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for part in self.tasks[number]:
+                    yield from keys_of(part)
+
+
+def keys_of(part: _Part) -> Iterator[pa.RecordBatch]:
+    """Yield the keys of a part of a log in the state that was looked at; a row with a problem where it has another."""
+    look = part.look
+    start = part.start
+    try:
+        with opened(look.location, look.replica.topic) as (storage, _):
+            while True:
+                with storage.reader(single=True) as reader:
+                    if (generation := reader.position().generation) != look.generation:
+                        text = "it was rebased while it was compared: run the job again"
+                        raise CursorOutdated(text, look.generation, generation)
+                    with reader.scan(("key",), start, part.end, look.replica.messages) as rows:
+                        found = [key for key in gathered(rows, ("key",)).column(0).to_pylist() if key is not None]
+                if not found or max(found) < start:
+                    return
+                yield _key_rows(part.number, found)
+                start = max(found) + b"\0"
+    except GossipLogError as error:
+        problem = problem_of(look.location, error)
+        row = {"replica": part.number, "key": None, "kind": problem.kind, "problem": problem.text}
+        yield pa.RecordBatch.from_pylist([row], _KEYS)
+
+
+def _key_rows(number: int, keys: list[bytes]) -> pa.RecordBatch:
+    nothing = pa.nulls(len(keys), pa.string())
+    replicas = pa.repeat(pa.scalar(number, pa.int32()), len(keys))
+    return pa.RecordBatch.from_arrays([replicas, pa.array(keys, pa.binary()), nothing, nothing], schema=_KEYS)
+
+
+def _packed(items: Sequence[Any], weight: Callable[[Any], int]) -> list[list[Any]]:
+    """Return items in tasks of about equal weight, each item in the lightest so far, the heaviest items first."""
+    ordered = sorted(items, key=weight, reverse=True)
+    number = min(len(ordered), max(_LEAST_TASKS, sum(map(weight, ordered)) // TASK_MESSAGES))
+    tasks: list[list[Any]] = [[] for _ in range(number)]
+    for place, item in enumerate(ordered):
+        # There and back again, so that the first does not get the heaviest of each round.
+        turn, step = divmod(place, number)
+        tasks[step if turn % 2 == 0 else number - 1 - step].append(item)
+    return tasks
+
+
+def _spread(
+    spark: SparkSession,
+    items: Sequence[Any],
+    task: Callable[[Sequence[Any]], Iterator[Any]],
+    weight: Callable[[Any], int],
+) -> list[Any]:
+    """Return what a function yields for items, which are spread over tasks."""
+    tasks = _packed(items, weight)
+    if not tasks:
+        return []
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    rows = numbers.mapInArrow(_Mapped(tasks, task), "found binary").collect()
+    return [pickle.loads(row.found) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """Calls a function with those of the lists of items whose numbers come in."""
+
+    tasks: list[list[Any]]
+    task: Callable[[Sequence[Any]], Iterator[Any]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                found = [pickle.dumps(each) for each in self.task(self.tasks[number])]
+                yield pa.record_batch({"found": pa.array(found, pa.binary())})

@@ -1,0 +1,379 @@
+"""Replicas of many logs, compared topic by topic."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import gossiplog
+from gossiplog import Signer
+from gossiplog.cli.main import main
+from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.spark.jobs import reconcile_fleet as module
+from gossiplog.spark.jobs.reconcile_fleet import (
+    FleetReconcileResult,
+    fleet_locations,
+    is_fleet,
+    keys_of,
+    problem_of,
+    reconcile_fleet,
+    write_fleet_repairs,
+)
+from gossiplog.spark.source.locations import identity
+from tests.spark.conftest import ADA, BEN
+from tests.spark.jobs.test_fetch_values import lose
+from tests.storage.damage import damage
+
+MakeLog = Callable[..., Path]
+TOPICS = 7
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> dict[str, dict[Path, int]]:
+    """Replicas of seven topics in a folder for each hub, and how much each lacks: those of even topics agree, but for
+    6, of which there is one.
+    """
+    logs: dict[str, dict[Path, int]] = {}
+    for number in range(TOPICS):
+        topic = f"org.example.t{number}"
+        paths = [tmp_path / "hubs" / hub / f"t{number}.db" for hub in ("north", "south", "east")]
+        if number == 6:
+            paths = paths[:1]
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with gossiplog.open(paths[0], topic, synchronous="off") as first:
+            first.append_many(range(20 + number), signer=ADA)
+            for path in paths[1:]:
+                with gossiplog.open(path, topic, synchronous="off") as other:
+                    other.pull(first)
+            logs[topic] = dict.fromkeys(paths, 0)
+            if number % 2:
+                first.append_many(range(number), signer=ADA)
+                with gossiplog.open(paths[1], synchronous="off") as other:
+                    other.append_many(range(3), signer=BEN)
+                logs[topic] = {paths[0]: 3, paths[1]: number, paths[2]: number + 3}
+    return logs
+
+
+def lacks(result: FleetReconcileResult) -> dict[str, int]:
+    return {row.log: row.lacks.messages for row in result.logs if row.problem is None}
+
+
+def test_each_topic_by_itself(spark: SparkSession, fleet: dict[str, dict[Path, int]], tmp_path: Path) -> None:
+    result = reconcile_fleet(spark, str(tmp_path / "hubs"), recursive=True)
+    expected = {str(path): lack for paths in fleet.values() for path, lack in paths.items()}
+    assert lacks(result) == expected
+    assert [row.lacks.messages for row in result.logs] == sorted(expected.values(), reverse=True)
+    for row in result.logs:
+        assert row.replica is not None
+        with gossiplog.open(row.log) as log:
+            assert (row.replica.topic, row.replica.messages, row.replica.root) == (
+                log.topic,
+                len(log),
+                log.root.hash.hex(),
+            )
+        paths = fleet[row.replica.topic]
+        assert row.replicas == len(paths)
+        assert row.union == row.replica.messages + row.lacks.messages
+        # What any replica of the topic has beyond what the one that lacks the most of them has.
+        assert row.shared == row.union - max(paths.values())
+    summary = result.summary
+    assert (summary.logs, summary.topics, summary.differing, summary.alone, summary.lacking) == (19, 7, 3, 1, 9)
+    assert (summary.problems, summary.messages, summary.unreadable) == (0, sum(expected.values()), 0)
+    result.missing.unpersist()
+
+
+def test_topics_that_agree_are_not_read_again(
+    spark: SparkSession, fleet: dict[str, dict[Path, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[str] = []
+    read = module._keys
+
+    def counting(session: SparkSession, found: list[module._Part]) -> object:
+        parts.extend(part.look.replica.topic for part in found)
+        return read(session, found)
+
+    monkeypatch.setattr(module, "_keys", counting)
+    paths = [str(path) for paths in fleet.values() for path in paths]
+    reconcile_fleet(spark, *paths).missing.unpersist()
+    assert sorted(parts) == [f"org.example.t{number}" for number in (1, 3, 5) for _ in range(3)]
+
+
+def test_every_log_that_cannot_be_read_is_a_row(
+    spark: SparkSession,
+    fleet: dict[str, dict[Path, int]],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    north = {number: tmp_path / "hubs" / "north" / f"t{number}.db" for number in range(TOPICS)}
+    damage(north[0], "gossiplog_meta")
+    damage(north[1], "gossiplog_leaves")
+    north[2].write_bytes(north[2].read_bytes()[:4096])
+    north[3].write_text("notes")
+    north[4].write_bytes(b"")
+    with closing(sqlite3.connect(north[5])) as database, database:
+        database.execute("UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
+    north[6].unlink()
+    paths = [str(path) for paths in fleet.values() for path in paths]
+    folder = tmp_path / "repairs"
+    assert main(["pipeline", "reconcile", *paths, "--output", str(folder), "--json"]) == 1
+    *rows, summary = map(json.loads, capfd.readouterr().out.splitlines())
+    problems = {row["log"]: row["problem"]["kind"] for row in rows if row["problem"]}
+    assert problems == {
+        str(north[0]): "damaged",
+        str(north[1]): "damaged",
+        str(north[2]): "damaged",
+        str(north[3]): "no log",
+        str(north[4]): "no log",
+        str(north[5]): "unreadable",
+        str(north[6]): "missing",
+    }
+    assert [row["problem"] is None for row in rows] == [False] * 7 + [True] * 12
+    assert all("/tmp" not in row["problem"]["text"] or row["log"] in row["problem"]["text"] for row in rows[:7])
+    # Of 1, 3 and 5 the south has what the east lacks, and nobody what the north had.
+    found = {row["log"]: row["lacks"]["messages"] for row in rows if row["lacks"]["messages"]}
+    assert found == {str(tmp_path / "hubs" / "east" / f"t{number}.db"): 3 for number in (1, 3, 5)}
+    assert summary["summary"] == {
+        "logs": 19,
+        "problems": 7,
+        "topics": 6,
+        "differing": 3,
+        "alone": 0,
+        "lacking": 3,
+        "messages": 9,
+        "unreadable": 0,
+    }
+    assert json.loads((folder / "summary.json").read_text())["logs"][0]["log"] in problems
+
+
+def test_repaired_fleets_agree(
+    spark: SparkSession, fleet: dict[str, dict[Path, int]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "repairs"
+    hubs = str(tmp_path / "hubs")
+    assert main(["pipeline", "reconcile", hubs, "--recursive-file-lookup", "--output", str(folder), "--json"]) == 0
+    *rows, _ = map(json.loads, capfd.readouterr().out.splitlines())
+    repairs = {row["log"]: row["repair"] for row in rows if row["repair"]}
+    assert len({*repairs.values()}) == len(repairs) == 9
+    for log, repair in repairs.items():
+        keys = [bytes(row.key) for row in spark.read.parquet(repair).collect()]
+        assert keys == sorted(keys)
+        assert main(["import", log, repair]) == 0
+    capfd.readouterr()
+    assert main(["pipeline", "reconcile", hubs, "--recursive-file-lookup", "--json"]) == 0
+    *rows, summary = map(json.loads, capfd.readouterr().out.splitlines())
+    assert {row["lacks"]["messages"] for row in rows} == {0}
+    assert (summary["summary"]["differing"], summary["summary"]["messages"]) == (0, 0)
+    for paths in fleet.values():
+        for path in paths:
+            assert main(["verify", str(path)]) == 0
+
+
+def test_a_terminal_gets_the_worst_and_a_summary(
+    spark: SparkSession,
+    fleet: dict[str, dict[Path, int]],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr("gossiplog.cli.pipeline.fleet.SHOWN_LOGS", 3)
+    command = ["pipeline", "reconcile", str(tmp_path / "hubs"), "--recursive-file-lookup", "--path-glob-filter", "t5*"]
+    (tmp_path / "hubs" / "t5-notes").write_text("no log")
+    assert main(command) == 1
+    written = capfd.readouterr()
+    lines = written.out.splitlines()
+    (first,) = [place for place, line in enumerate(lines) if "t5-notes" in line and "no log: " in line]
+    (second,) = [place for place, line in enumerate(lines) if "east/t5.db" in line]
+    assert 0 < first < second
+    assert "The first 3 of 4 logs are shown" in written.err
+    assert any(line.startswith("differing") and line.split()[-1] == "1" for line in lines)
+
+
+def test_large_logs_are_read_in_parts(
+    spark: SparkSession, fleet: dict[str, dict[Path, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Split at any keys, and packed into any number of tasks, the comparison is the same."""
+    expected = {str(path): lack for paths in fleet.values() for path, lack in paths.items()}
+    look_at = module._look_at
+
+    def split(name: str, location: str) -> module._Look:
+        look = look_at(name, location)
+        with gossiplog.open(location) as log:
+            keys = sorted(message.key for message in log)
+        chosen = random.Random(name).sample(keys, 4)
+        return replace(look, split_keys=tuple(sorted(chosen)))
+
+    def looks(session: object, logs: list[tuple[str, str]], *_: object) -> list[module._Look]:
+        return [split(*log) for log in logs]
+
+    monkeypatch.setattr(module, "_spread", looks)
+    monkeypatch.setattr(module, "TASK_MESSAGES", 5000)
+    result = reconcile_fleet(spark, *expected)
+    assert lacks(result) == expected
+    result.missing.unpersist()
+
+
+def test_a_log_that_breaks_while_it_is_compared(
+    spark: SparkSession, fleet: dict[str, dict[Path, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it was looked at: it is a row, its topic's other replicas are compared, and no half of it counts."""
+    paths = fleet["org.example.t5"]
+    first, second, third = paths
+    spread = module._spread
+
+    def breaking(*arguments: object) -> object:
+        found = spread(*arguments)  # type: ignore[arg-type]
+        damage(first, "gossiplog_leaves")
+        return found
+
+    monkeypatch.setattr(module, "_spread", breaking)
+    result = reconcile_fleet(spark, *map(str, paths), *map(str, fleet["org.example.t3"]))
+    assert result.logs[0].log == str(first)
+    assert result.logs[0].problem is not None
+    assert result.logs[0].problem.kind == "damaged"
+    assert lacks(result) == {str(second): 0, str(third): 3} | {
+        str(path): lack for path, lack in fleet["org.example.t3"].items()
+    }
+    result.missing.unpersist()
+
+
+def test_a_message_that_is_whole_nowhere(
+    spark: SparkSession, fleet: dict[str, dict[Path, int]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, _, third = fleet["org.example.t5"]
+    # Of those that it alone has.
+    lose(first, 27)
+    folder = tmp_path / "repairs"
+    command = ["pipeline", "reconcile", str(tmp_path / "hubs"), "--recursive-file-lookup", "--json"]
+    assert main([*command, "--output", str(folder)]) == 1
+    written = capfd.readouterr()
+    *rows, summary = map(json.loads, written.out.splitlines())
+    found = {row["log"]: (row["lacks"]["messages"], row["lacks"]["unreadable"], row["repair"]) for row in rows}
+    assert found[str(third)][:2] == (8, 1)
+    assert summary["summary"]["unreadable"] == 2
+    assert "2 replicas lack messages that are whole in none of the logs that have them" in written.err
+    assert spark.read.parquet(found[str(third)][2]).count() == 7
+
+
+# Without Spark
+
+
+def test_what_a_fleet_is(make_log: MakeLog, tmp_path: Path) -> None:
+    def logs(*topics: str) -> list[str]:
+        shutil.rmtree(tmp_path / "some", ignore_errors=True)
+        (tmp_path / "some").mkdir()
+        return [str(make_log(f"some/{number}.db", 1, topic=topic)) for number, topic in enumerate(topics)]
+
+    assert not is_fleet(logs("a"))
+    assert not is_fleet(logs("a", "a", "a"))
+    # A mistake: no two of them can be compared.
+    assert not is_fleet(logs("a", "b"))
+    assert is_fleet(logs("a", "b", "a"))
+    assert is_fleet(["none.db"] * 101)
+    (tmp_path / "notes").write_text("no log")
+    assert is_fleet([*logs("a", "a"), str(tmp_path / "notes")])
+
+
+def test_paths_that_name_no_file(make_log: MakeLog, tmp_path: Path) -> None:
+    path = str(make_log())
+    gone = str(tmp_path / "gone.db")
+    found, problems = fleet_locations([path, gone, str(tmp_path / "*.db"), f"{tmp_path}/./log.db"])
+    assert found == [path]
+    assert {log: problem.kind for log, problem in problems.items()} == {gone: "missing"}
+    for mistake in (str(tmp_path / "*.none"), str(tmp_path / "{log,none}.db")):
+        with pytest.raises(NotALog, match="no file fits the pattern"):
+            fleet_locations([path, mistake])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotALog, match="has no file"):
+        fleet_locations([path, str(tmp_path / "empty")])
+
+
+def look(path: Path) -> module._Look:
+    return module._look_at(str(path), identity(str(path)))
+
+
+def test_what_arrives_meanwhile_is_passed_over(make_log: MakeLog) -> None:
+    path = make_log(messages=30)
+    seen = look(path)
+    with gossiplog.open(path) as log:
+        log.append_many(range(5), signer=Signer.generate())
+    batches = list(keys_of(module._Part(3, seen, b"", None)))
+    with gossiplog.open(path) as log:
+        expected = sorted(message.key for message in log.messages() if message.clock <= 30)
+    assert [key for batch in batches for key in batch["key"].to_pylist()] == expected
+    assert {number for batch in batches for number in batch["replica"].to_pylist()} == {3}
+
+
+def test_a_log_that_was_rebased_or_removed_meanwhile(make_log: MakeLog) -> None:
+    path = make_log(messages=30)
+    seen = look(path)
+    (row,) = [
+        row for batch in keys_of(module._Part(0, replace(seen, generation=7), b"", None)) for row in batch.to_pylist()
+    ]
+    assert (row["key"], row["kind"]) == (None, "unreadable")
+    assert "it was rebased while it was compared" in row["problem"]
+    os.unlink(path)
+    (row,) = [row for batch in keys_of(module._Part(0, seen, b"", None)) for row in batch.to_pylist()]
+    assert (row["key"], row["kind"]) == (None, "missing")
+
+
+def test_fewer_keys_than_messages_is_damage(make_log: MakeLog) -> None:
+    """Its root follows from what its writers keep, and would be that of its replicas."""
+    path = make_log(messages=30)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM gossiplog_leaves WHERE seq = 17")
+    with pytest.raises(CorruptLog, match="it has 29 keys and says that it has 30 messages"):
+        look(path)
+
+
+def test_problems_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.touch()
+    assert len(problem_of(str(path), StorageError("x" * 10**6)).text) == 1000
+    assert problem_of("s3://b/a.db?endpoint_override=127.0.0.1:1&scheme=http&region=r", StorageError("x")).kind == (
+        "unreadable"
+    )
+
+
+@pytest.mark.parametrize(("items", "tasks"), [(0, 0), (1, 1), (5, 4), (1000, 7)])
+def test_tasks_of_equal_weight(items: int, tasks: int) -> None:
+    weights = [1000 + number % 10 for number in range(items)]
+    packed = module._packed(weights, int)
+    assert sorted(weight for task in packed for weight in task) == sorted(weights)
+    assert len(packed) == tasks
+    sums = [sum(task) for task in packed]
+    assert max(sums, default=0) - min(sums, default=0) <= 1010
+
+
+def test_names_of_repairs_are_names_of_folders(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    paths = []
+    for hub in ("a", "b"):
+        (tmp_path / hub).mkdir()
+        paths += [str(make_log(f"{hub}/it's = 100%.db", 0)), str(make_log(f"{hub}/x.db", 2, topic="x"))]
+    full = str(make_log("full.db", 5))
+    result = reconcile_fleet(spark, *paths, full)
+    repairs = write_fleet_repairs(result, str(tmp_path / "repairs"))
+    assert {log: Path(repair).name for log, repair in repairs.items()} == {
+        paths[0]: "replica=it-s-100-.db",
+        paths[2]: "replica=it-s-100-.db-2",
+    }
+    assert {path.name for path in (tmp_path / "repairs").iterdir() if path.is_dir()} == {
+        "replica=it-s-100-.db",
+        "replica=it-s-100-.db-2",
+    }
+    for log, repair in repairs.items():
+        assert main(["import", log, repair]) == 0
+    result.missing.unpersist()
