@@ -95,8 +95,14 @@ class NewFolder:
     path: str
     _remote: _Remote | None
 
-    def write_parquet(self, frame: DataFrame, name: str = "") -> None:
+    def write_parquet(self, frame: DataFrame, name: str = "", *, partition_by: str | None = None) -> None:
         """Write a frame as Parquet, to a folder of this name in it, or to the folder itself.
+
+        Args:
+            frame: what is written.
+            name: of the folder; "" is the folder itself.
+            partition_by: a column for each of whose values there is a folder in that one, called `column=value`; the
+                frame has a row.
 
         Raises:
             StorageError: the executors have written to other machines.
@@ -105,9 +111,11 @@ class NewFolder:
         path = os.path.join(self.path, name) if name else self.path
         with worker_errors():
             # The folder itself is there already.
-            frame.write.mode("append").parquet(write_path(path))
+            writer = frame.write.mode("append")
+            (writer if partition_by is None else writer.partitionBy(partition_by)).parquet(write_path(path))
         # Spark writes at least one file, which has the columns.
-        if self._remote is None and not any(file.endswith(_PARQUET) for file in os.listdir(path)):
+        written = (file for _, _, files in os.walk(path) for file in files) if self._remote is None else ()
+        if self._remote is None and not any(file.endswith(_PARQUET) for file in written):
             raise StorageError(
                 f"Spark's executors wrote nothing to {path} on this machine: name a folder that all machines share"
                 " under one path, or a URI such as hdfs:/folder"

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, NotALog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import building
+from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.reconcile import SUMMARY, MissingMessages, differences, missing_by_replica, set_names
@@ -392,13 +392,11 @@ def write_fleet_repairs(result: FleetReconcileResult, folder: str) -> dict[str, 
         .repartition(_REPLICA)
         .sortWithinPartitions(_REPLICA, "key")
     )
-    with building(folder, "the repair sets") as partial:
+    with filling(folder, "the repair sets", spark) as new:
         if folders:
-            with worker_errors():
-                # Into the folder that is there: a lock of this job's lies in it.
-                rows.write.mode("append").partitionBy(_REPLICA).parquet(partial)
-        with open(os.path.join(partial, SUMMARY), "w", encoding="utf-8") as file:
-            json.dump({**asdict(result.summary), "logs": fleet_rows(result, folders)}, file, indent=2)
+            new.write_parquet(rows, partition_by=_REPLICA)
+        figures = {**asdict(result.summary), "logs": fleet_rows(result, folders)}
+        new.write_text(SUMMARY, json.dumps(figures, indent=2))
     return {log: os.path.join(folder, name) for log, name in folders.items()}
 
 
