@@ -93,6 +93,18 @@ def test_verify_and_root(connected: SparkSession, make_log: MakeLog) -> None:
     assert spark.root(entries, ascending=True).node.hash == expected.hash
 
 
+def test_reconcile_a_fleet(connected: SparkSession, replicas: list[Path], make_log: MakeLog) -> None:
+    make_log("other.db", topic="another")
+    found = spark.reconcile_fleet(connected, "*.db", "gone.db")
+    assert {Path(row.log).name: row.lacks.messages for row in found.logs if row.problem is None} == {
+        "one.db": 5,
+        "two.db": 30,
+        "three.db": 42,
+        "other.db": 0,
+    }
+    assert (found.summary.problems, found.summary.topics, found.summary.alone) == (1, 2, 1)
+
+
 def test_reconcile_and_write(connected: SparkSession, replicas: list[Path]) -> None:
     found = spark.reconcile(connected, "one.db", "two.db", "three.db")
     assert [lack.messages for lack in found.lacks] == [5, 30, 42]

@@ -218,10 +218,10 @@ def test_large_logs_are_read_in_parts(
         chosen = random.Random(name).sample(keys, 4)
         return replace(look, split_keys=tuple(sorted(chosen)))
 
-    def looks(session: object, logs: list[tuple[str, str]], *_: object) -> list[module._Look]:
-        return [split(*log) for log in logs]
+    def looks(session: object, tasks: list[list[tuple[str, str]]], _: object) -> list[list[module._Look]]:
+        return [[split(*log) for log in task] for task in tasks]
 
-    monkeypatch.setattr(module, "_spread", looks)
+    monkeypatch.setattr(module, "spread", looks)
     monkeypatch.setattr(module, "TASK_MESSAGES", 5000)
     result = reconcile_fleet(spark, *expected)
     assert lacks(result) == expected
@@ -234,14 +234,14 @@ def test_a_log_that_breaks_while_it_is_compared(
     """After it was looked at: it is a row, its topic's other replicas are compared, and no half of it counts."""
     paths = fleet["org.example.t5"]
     first, second, third = paths
-    spread = module._spread
+    spread = module.spread
 
     def breaking(*arguments: object) -> object:
         found = spread(*arguments)  # type: ignore[arg-type]
         damage(first, "gossiplog_leaves")
         return found
 
-    monkeypatch.setattr(module, "_spread", breaking)
+    monkeypatch.setattr(module, "spread", breaking)
     result = reconcile_fleet(spark, *map(str, paths), *map(str, fleet["org.example.t3"]))
     assert result.logs[0].log == str(first)
     assert result.logs[0].problem is not None

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -32,9 +32,10 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.reconcile import SUMMARY, MissingMessages, differences, missing_by_replica, set_names
 from gossiplog.spark.source.batches import gathered
-from gossiplog.spark.source.locations import identity, is_missing, is_pattern, locations, opened
+from gossiplog.spark.source.locations import anchored, identity, is_missing, is_pattern, locations, opened
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.spark.source.remote import is_remote
+from gossiplog.spark.tasks import over_connect, spread
 
 OPENING = 1000
 """Messages whose keys are read in the time that opening a log takes, about."""
@@ -146,11 +147,13 @@ def reconcile_fleet(
         NotALog: a pattern that no file fits.
         SparkError: Spark gave up.
     """
-    found, problems = fleet_locations(paths, recursive=recursive, name_filter=name_filter)
+    anchors = map(anchored, paths) if over_connect(spark) else paths
+    found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        looks = _spread(spark, [(location, identity(location)) for location in found], _looks, _weight_of_opening)
+        named = [(location, identity(location)) for location in found]
+        looked = spread(spark, _packed(named, lambda _: OPENING), _looks)
         sound: list[_Look] = []
-        for look in looks:
+        for look in chain.from_iterable(looked):
             if isinstance(look, _Look):
                 sound.append(look)
             else:
@@ -235,16 +238,15 @@ class _Part:
         return OPENING + self.look.replica.messages // (len(self.look.split_keys) + 1)
 
 
-def _weight_of_opening(log: tuple[str, str]) -> int:
-    return OPENING
-
-
-def _looks(logs: Sequence[tuple[str, str]]) -> Iterator[_Look | tuple[str, Problem]]:
+def _looks(logs: Sequence[tuple[str, str]]) -> list[_Look | tuple[str, Problem]]:
+    """Look at logs, which are given by their names and their locations; of one that cannot be read, say why."""
+    found: list[_Look | tuple[str, Problem]] = []
     for name, location in logs:
         try:
-            yield _look_at(name, location)
+            found.append(_look_at(name, location))
         except GossipLogError as error:
-            yield name, problem_of(location, error)
+            found.append((name, problem_of(location, error)))
+    return found
 
 
 def _look_at(name: str, location: str) -> _Look:
@@ -483,32 +485,3 @@ def _packed(items: Sequence[Any], weight: Callable[[Any], int]) -> list[list[Any
         turn, step = divmod(place, number)
         tasks[step if turn % 2 == 0 else number - 1 - step].append(item)
     return tasks
-
-
-def _spread(
-    spark: SparkSession,
-    items: Sequence[Any],
-    task: Callable[[Sequence[Any]], Iterator[Any]],
-    weight: Callable[[Any], int],
-) -> list[Any]:
-    """Return what a function yields for items, which are spread over tasks."""
-    tasks = _packed(items, weight)
-    if not tasks:
-        return []
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
-    rows = numbers.mapInArrow(_Mapped(tasks, task), "found binary").collect()
-    return [pickle.loads(row.found) for row in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class _Mapped:
-    """Calls a function with those of the lists of items whose numbers come in."""
-
-    tasks: list[list[Any]]
-    task: Callable[[Sequence[Any]], Iterator[Any]]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                found = [pickle.dumps(each) for each in self.task(self.tasks[number])]
-                yield pa.record_batch({"found": pa.array(found, pa.binary())})
