@@ -44,9 +44,10 @@ class AppendRequest:
     Attributes:
         messages: those that are stored.
         error: why no more will be; None while they may.
+        is_cancelled: whether the caller does not wait any more.
     """
 
-    __slots__ = ("_payloads", "_run", "error", "messages", "wanted")
+    __slots__ = ("_payloads", "_run", "error", "is_cancelled", "messages", "wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -55,6 +56,7 @@ class AppendRequest:
         self._run: Run | None = None
         self.messages: list[SignedMessage[Any]] = []
         self.error: BaseException | None = None
+        self.is_cancelled = False
 
     @property
     def left(self) -> int:
@@ -175,7 +177,8 @@ def _overhead(topic: str, signer: Signer, codec: str) -> int:
 def append_some(writer: Writer, prepare: Prepare, requests: Sequence[AppendRequest]) -> None:
     """Append what callers wait for, in their order: what one transaction has time for.
 
-    What is refused is refused to its caller alone. Any other error is that of all of these callers.
+    What is refused is refused to its caller alone. Any other error is that of all of these callers. Who is cancelled
+    before a transaction begins has no part in it.
 
     Args:
         writer: of the log.
@@ -183,6 +186,8 @@ def append_some(writer: Writer, prepare: Prepare, requests: Sequence[AppendReque
         requests: none of which has ended.
     """
     left = [request for request in requests if request.prepare(prepare) and request.left]
+    # Checks of payloads may have taken long.
+    left = [request for request in left if not request.is_cancelled]
     if not left:
         return
     together, runs = _first(left)
@@ -194,7 +199,8 @@ def append_some(writer: Writer, prepare: Prepare, requests: Sequence[AppendReque
             together[0].error = error
             return
         for request in together:
-            _append_alone(writer, request)
+            if not request.is_cancelled:
+                _append_alone(writer, request)
     except BaseException as error:  # noqa: BLE001 - each caller raises it
         for request in left:
             request.error = error

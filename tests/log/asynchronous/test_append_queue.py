@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+import gossiplog
 from gossiplog import AsyncLog, Log, LogClosed, RefusedMessage, Signer, StorageError
 from gossiplog.event_loop import loop_call_soon
 from gossiplog.log.appending import AppendRequest
@@ -88,17 +89,77 @@ async def test_what_is_cancelled_while_it_waits_is_not_stored(log: Log, gate: Ga
     assert [message.payload for message in log] == ["begun", "later"]
 
 
-async def test_what_is_cancelled_once_it_has_begun_is_stored(log: Log, gate: Gate) -> None:
+async def test_what_is_cancelled_once_it_has_begun_is_stored(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, release = threading.Event(), threading.Event()
+    append = log._writer.append
+
+    def held(runs: Any) -> Any:
+        begun.set()
+        release.wait(60)
+        return append(runs)
+
+    monkeypatch.setattr(log._writer, "append", held)
     shared = AsyncLog(log)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shared.append, "begun")
-        await gate.holds()
+        while not begun.is_set():
+            await anyio.sleep(0.001)
         tasks.cancel_scope.cancel()
-    gate.open.set()
+    release.set()
     # What comes after it follows it.
     message = await shared.append("next")
     assert message.clock == 2
     assert [message.payload for message in log] == ["begun", "next"]
+
+
+@pytest.mark.parametrize("at", ["the check of another", "the transaction of another, after one was refused"])
+async def test_what_is_cancelled_before_its_transaction_is_not_stored(
+    opened: Callable[..., Log], signer: Signer, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Those that a thread had taken with it were stored all the same."""
+    begun, release = threading.Event(), threading.Event()
+    is_in_check = at.startswith("the check")
+    applied: list[Any] = []
+
+    def hold() -> None:
+        begun.set()
+        release.wait(60)
+
+    def check(payload: Any) -> None:
+        if is_in_check and payload == "first":
+            hold()
+
+    def apply(message: gossiplog.SignedMessage, _: gossiplog.ApplyTransaction) -> None:
+        applied.append(message.payload)
+        if message.payload == "refused":
+            raise ValueError("no")
+        if applied.count("first") == 2:
+            hold()
+
+    log = opened(payload=check, apply=apply, signer=signer)
+    gate, shared = Gate(log, monkeypatch), AsyncLog(log)
+
+    async def refused() -> None:
+        with pytest.raises(RefusedMessage):
+            await shared.append("refused")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shared.append, "begun")
+        await gate.holds()
+        tasks.start_soon(shared.append, "first")
+        await anyio.wait_all_tasks_blocked()
+        if not is_in_check:
+            tasks.start_soon(refused)
+            await anyio.wait_all_tasks_blocked()
+        async with anyio.create_task_group() as others:
+            others.start_soon(shared.append, "cancelled")
+            await anyio.wait_all_tasks_blocked()
+            gate.open.set()
+            while not begun.is_set():
+                await anyio.sleep(0.001)
+            others.cancel_scope.cancel()
+        release.set()
+    assert [message.payload for message in log] == ["begun", "first"]
 
 
 @pytest.fixture

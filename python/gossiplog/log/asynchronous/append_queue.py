@@ -28,15 +28,13 @@ class AppendCall(AppendRequest, Generic[P]):
 
     Attributes:
         outcome: that the task waits for.
-        is_cancelled: whether it does not wait any more.
     """
 
-    __slots__ = ("call_soon", "is_cancelled", "outcome")
+    __slots__ = ("call_soon", "outcome")
 
     def __init__(self, wanted: Wanted, call_soon: Caller) -> None:
         super().__init__(wanted)
         self.call_soon = call_soon
-        self.is_cancelled = False
         # No `Outcome[...]()`: a call of a subscripted class takes some microseconds.
         self.outcome: Outcome[list[SignedMessage[P]]] = Outcome()
 
