@@ -175,6 +175,26 @@ def test_a_storage_is_watched_once_and_only_where_somebody_waits(
     assert heard == [BY_OTHERS, BY_OTHERS]
 
 
+def test_a_storage_that_could_not_be_watched_is_tried_again(
+    tmp_path: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the system starts no more threads: nobody was told of others' commits from then on."""
+    storage = AnnouncingStorage(tmp_path / "log.db")
+    log = opened(storage)
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "watch", fail)
+        with pytest.raises(RuntimeError, match="thread"), replica_of(log).listening(lambda _: None):
+            pass
+    heard: list[int | None] = []
+    with replica_of(log).listening(heard.append):
+        storage.announce()
+    assert heard == [BY_OTHERS]
+
+
 def test_what_is_announced_is_looked_for_rarely(
     tmp_path: Path, opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,3 +227,13 @@ def test_errors_with_many_parents_take_the_room_of_several(log: Log, signer: Sig
     # One is returned however long it is.
     result = log.insert_many(orphans, max_refused=1)
     assert (len(result.refused), result.more_refused) == (1, 4)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(1.5, TypeError), ("1", TypeError), (True, TypeError), (-1, ValueError)])
+def test_absurd_numbers_of_errors_are_refused_before_anything_is_stored(
+    log: Log, signer: Signer, number: Any, kind: type[Exception]
+) -> None:
+    sound = signer.sign(log.topic, 1, [], "sound")[1]
+    with pytest.raises(kind, match=f"a max_refused of {number!r}: expected"):
+        log.insert_many([sound, b"wrong"], max_refused=number)
+    assert len(log) == 0

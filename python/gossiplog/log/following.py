@@ -101,7 +101,12 @@ class CommitNotifier:
         with self._lock:
             is_first, self._is_watching = not self._is_watching, True
         if is_first:
-            self._storage.watch(lambda: self._wake(BY_OTHERS))
+            try:
+                self._storage.watch(lambda: self._wake(BY_OTHERS))
+            except BaseException:
+                # As where no thread can be started: whoever waits next tries again.
+                self._is_watching = False
+                raise
 
     @contextmanager
     def listening(self, listener: Listener) -> Iterator[None]:

@@ -227,8 +227,11 @@ class Log(Generic[P]):
 
         Raises:
             RefusedMessage: `apply` raised for a stored message that it had not seen; its exception is the cause.
-            TypeError: something that is neither a message nor bytes; messages before it may be inserted.
+            TypeError: something that is neither a message nor bytes; messages before it may be inserted. Or a
+                `max_refused` that is no integer.
+            ValueError: a `max_refused` below 0.
         """
+        check_limit(max_refused, "a max_refused")
         self._warn("insert_many")
         return self._insert_many(messages, max_refused)
 

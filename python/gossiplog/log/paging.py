@@ -76,8 +76,12 @@ def bounds(after: str | None, before: str | None) -> Bounds:
     return None if after is None else key_of(after), None if before is None else key_of(before)
 
 
-def check_limit(limit: int | None) -> None:
-    """Check how many messages are wanted.
+def check_limit(limit: int | None, what: str = "a limit") -> None:
+    """Check how many messages are wanted, or something else of them.
+
+    Args:
+        limit: None is any number.
+        what: as the error is to name it.
 
     Raises:
         ValueError: a limit below 0.
@@ -85,9 +89,9 @@ def check_limit(limit: int | None) -> None:
     """
     if limit is None:
         return
-    check_integer("a limit", limit)
+    check_integer(what, limit)
     if limit < 0:
-        raise ValueError(f"a limit of {limit}: expected 0 or more")
+        raise ValueError(f"{what} of {limit}: expected 0 or more")
 
 
 def by_author(author: str | None) -> Callable[[Iterator[SignedMessage[P]]], Iterator[SignedMessage[P]]]:
