@@ -272,9 +272,14 @@ class ColumnError(GossipLogError, ValueError):
     """Arrow arrays of another type or length than was asked for, damaged ones, or too much for one array.
 
     Examples:
+        >>> import pyarrow
+        >>> from gossiplog import columns
         >>> from gossiplog.errors import ColumnError
-        >>> issubclass(ColumnError, ValueError)
-        True
+        >>> try:
+        ...     columns.decode(pyarrow.array(["text"]), "org.example.notes")
+        ... except ColumnError as error:
+        ...     print(error)
+        the array has the type Utf8, expected Binary, LargeBinary or FixedSizeBinary
     """
 
 
@@ -698,8 +703,12 @@ class ScenarioError(GossipLogError, ValueError):
 
     Examples:
         >>> from gossiplog.errors import ScenarioError
-        >>> issubclass(ScenarioError, ValueError)
-        True
+        >>> from gossiplog.sim.routers.plan import Churn
+        >>> try:
+        ...     Churn(rate=0)
+        ... except ScenarioError as error:
+        ...     print(error)
+        churn's rate is 0: expected more than 0 failures a second
     """
 
 
