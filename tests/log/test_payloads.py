@@ -379,6 +379,10 @@ class Aquarium(BaseModel):
     inside: Bird | Fish
 
 
+class Egg(BaseModel, frozen=True):
+    of: str
+
+
 @dataclass
 class Nest:
     eggs: int
@@ -451,6 +455,14 @@ def test_what_would_be_read_as_another_value_is_not_written(
     with pytest.raises(EncodeError, match=f"a payload of type {type(value).__name__} (?s:.*){words}"):
         log.append(value)
     assert len(log) == 0
+
+
+def test_a_set_of_models_says_what_to_take_in_its_place(opened: Callable[..., Log], signer: Signer) -> None:
+    """It said "unhashable type: 'dict'" of a payload in which there is no dict."""
+    log = opened(payload=frozenset[Egg], signer=signer)
+    with pytest.raises(EncodeError, match="dumps no set of models: give the type a list or a tuple in its place"):
+        log.append(frozenset([Egg(of="a")]))
+    assert log.append(frozenset[Egg]()).payload == frozenset()
 
 
 def test_messages_of_others_that_are_not_of_the_type_come_in_where_nothing_is_refused(

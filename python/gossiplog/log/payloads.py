@@ -164,7 +164,11 @@ class Payloads(Generic[P]):
         try:
             dumped = self._adapter.dump_python(valid, by_alias=by_alias, round_trip=True, warnings="error")
         except Exception as error:
-            raise EncodeError(f"a payload of type {type(valid).__name__} cannot be dumped: {_text(error)}") from error
+            # It makes a set of what it has made of the items, of a model a dict.
+            is_set = isinstance(error, TypeError) and "unhashable type" in str(error)
+            advice = "; pydantic dumps no set of models: give the type a list or a tuple in its place" if is_set else ""
+            text = f"a payload of type {type(valid).__name__} cannot be dumped: {_text(error)}{advice}"
+            raise EncodeError(text) from error
         return _without_types(dumped)
 
     def _difference(self, valid: P, dumped: Any, by_alias: bool, extra: Literal["forbid"] | None) -> str | None:
