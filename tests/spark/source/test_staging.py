@@ -151,6 +151,72 @@ def test_a_folder_is_its_owners_and_goes_with_what_is_in_it(tmp_path: Path, valu
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is taken for this one's parent."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        monkeypatch.setattr("os.getppid", lambda: process.pid)
+        yield process
+
+
+def test_what_a_killed_job_has_left_is_removed_by_the_next(
+    tmp_path: Path, parent: subprocess.Popen[bytes], values: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = str(tmp_path)
+    left, other = make_folder(base, "log.db"), make_folder(base, "other.db")
+    stage(left, TOPIC, 0, batches(values, 100))
+    # While its job runs, another one into the same log leaves it alone.
+    remove_folder(make_folder(base, "log.db"))
+    assert {path.name for path in tmp_path.iterdir()} == {Path(left).name, Path(other).name}
+    parent.kill()
+    parent.wait()
+    monkeypatch.undo()
+    Path(f"{left}x.removed").mkdir(0o700)
+    following = make_folder(base, "log.db")
+    assert {path.name for path in tmp_path.iterdir()} == {Path(following).name, Path(other).name}
+
+
+@pytest.mark.parametrize("kind", ["link", "open", "owner", "machine", "json", "number", "lacking", "file"])
+def test_what_no_killed_job_of_ours_has_left_stays(
+    tmp_path: Path, parent: subprocess.Popen[bytes], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(make_folder(str(tmp_path), "log.db"))
+    parent.kill()
+    parent.wait()
+    match kind:
+        case "link":
+            folder = folder.rename(tmp_path / "moved")
+            (tmp_path / "log.db.staging-link").symlink_to(folder)
+        case "open":
+            folder.chmod(0o770)
+        case "owner":
+            monkeypatch.setattr("os.geteuid", lambda: folder.stat().st_uid + 1)
+        case "machine":
+            monkeypatch.setattr("socket.gethostname", lambda: "another")
+        case "json":
+            (folder / ".owner").write_text("{")
+        case "number":
+            (folder / ".owner").write_text('["a", "b", "c", "d"]')
+        case "lacking":
+            (folder / ".owner").unlink()
+        case "file":
+            (tmp_path / "log.db.staging-file").touch()
+            (folder / ".owner").unlink()
+    before = set(tmp_path.iterdir())
+    made = Path(make_folder(str(tmp_path), "log.db"))
+    assert set(tmp_path.iterdir()) == before | {made}
+
+
+def test_a_number_that_another_process_has_now_is_no_owner(
+    tmp_path: Path, parent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_started", lambda _: "earlier")
+    folder = Path(make_folder(str(tmp_path), "log.db"))
+    monkeypatch.setattr(staging, "_started", lambda _: "later")
+    make_folder(str(tmp_path), "log.db")
+    assert not folder.exists()
+
+
 def test_a_task_that_outlives_its_job_leaves_nothing(tmp_path: Path, values: list[bytes]) -> None:
     folder = make_folder(str(tmp_path), "log.db")
     remove_folder(folder)

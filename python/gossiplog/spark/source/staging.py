@@ -1,7 +1,10 @@
 """Stored values on their way into a log: tasks verify them and leave sorted runs in a folder, which the driver merges.
 
 The folder is made before the tasks start, and no task makes it: one that still runs when the job is given up finds no
-place for its files. Its owner alone has access to it, because the driver takes what lies there as verified.
+place for its files. Its owner alone has access to it, because the driver takes what lies there as verified. A job that
+is killed leaves it. No process works in it all the time, so no lock would say that it is dead; but all of its processes
+on the driver have one parent (Spark's daemon of workers, or Java itself), and whoever makes the next folder beside it
+looks whether that is still there.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ import heapq
 import json
 import os
 import shutil
+import socket
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,6 +35,9 @@ _RUN_BYTES = 2**26
 _CHUNK_BYTES = 2**19
 # Runs that are merged at a time: a process may have as few as 256 files open.
 _OPEN_RUNS = 128
+# In a staging folder: for which process it was made.
+_OWNER = ".owner"
+_REMOVED = ".removed"
 _MESSAGES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
@@ -50,7 +59,7 @@ class Staged(WriterCommitMessage):
 
 
 def make_folder(base: str, name: str) -> str:
-    """Make a staging folder, and return its path.
+    """Make a staging folder, and return its path; remove those of the same name that killed jobs have left.
 
     Args:
         base: the folder in which it is made.
@@ -59,18 +68,70 @@ def make_folder(base: str, name: str) -> str:
     Raises:
         OSError: it cannot be made.
     """
-    return tempfile.mkdtemp(prefix=f"{name}.staging-", dir=base)
+    prefix = f"{name}.staging-"
+    _remove_abandoned(base, prefix)
+    folder = tempfile.mkdtemp(prefix=prefix, dir=base)
+    with open(os.path.join(folder, _OWNER), "w", encoding="utf-8") as file:
+        json.dump([*_here(), os.getppid(), _started(os.getppid())], file)
+    return folder
 
 
 def remove_folder(folder: str) -> None:
     """Remove a staging folder with all that is in it; one that is gone is no error."""
-    leaving = f"{folder}.removed"
+    leaving = f"{folder}{_REMOVED}"
     try:
         # At once, so that no task that is still running adds to it meanwhile.
         os.rename(folder, leaving)
     except FileNotFoundError:
         return
     shutil.rmtree(leaving)
+
+
+def _remove_abandoned(base: str, prefix: str) -> None:
+    """Remove staging folders whose jobs are dead: of this user's, on this machine."""
+    with os.scandir(base) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(prefix)]
+    for path in found:
+        # Gone meanwhile, or not ours to remove.
+        with suppress(OSError, ValueError):
+            status = os.lstat(path)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                continue
+            if path.endswith(_REMOVED):
+                shutil.rmtree(path)
+                continue
+            with open(os.path.join(path, _OWNER), encoding="utf-8") as file:
+                match json.load(file):
+                    case [host, namespace, int(process), started] if (host, namespace) == _here():
+                        if _started(process) != started:
+                            remove_folder(path)
+
+
+def _here() -> tuple[str, str]:
+    """Return where the number of a process means the same process: the machine, and the container on it."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    return socket.gethostname(), namespace
+
+
+def _started(process: int) -> str | None:
+    """Return what no later process of the same number has in common with it; None where there is none.
+
+    That is when it started, as Linux has it (proc_pid_stat(5)); elsewhere nothing.
+    """
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            # The name of the program, in parentheses, may have any signs.
+            return file.read().rpartition(")")[2].split()[19]
+    except FileNotFoundError:
+        return None if os.path.exists("/proc/self/stat") else ""
 
 
 def stage(folder: str, topic: str, partition: int, batches: Iterable[pa.RecordBatch]) -> Staged:
