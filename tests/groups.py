@@ -31,6 +31,7 @@ START_ORDER = (
     "javascript",
     "tests/test_readme",
     "tests/integration/test_cluster",
+    "tests/integration/test_local_cluster",
     "tests/docs/test_postgres",
     "tests/testnet/test_network",
     "tests/log/test_repair",

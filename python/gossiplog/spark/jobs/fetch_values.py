@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from gossiplog.columns import verify
 from gossiplog.errors import StorageError
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.locations import identity, opened
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -65,7 +65,9 @@ def fetch_values(keys: DataFrame, replicas: Sequence[Replica], *, passes_over_un
         Both columns with `clock`, `author`, `size` and `value`, which are null where `error` is not: no holder's value
         is that message.
     """
-    return keys.select("key", "holders").mapInArrow(FetchTask(tuple(replicas), passes_over_unreadable), _COLUMNS)
+    # Executors have working folders of their own.
+    located = tuple(replace(replica, log=identity(replica.log)) for replica in replicas)
+    return keys.select("key", "holders").mapInArrow(FetchTask(located, passes_over_unreadable), _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)

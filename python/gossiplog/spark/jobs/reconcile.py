@@ -22,15 +22,14 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-import gossiplog.log
 from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
-from gossiplog.log.log import replica_of
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
+from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.locations import anchored, check_logs
+from gossiplog.spark.source.locations import anchored, check_logs, identity, opened
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import over_connect, spread
 from gossiplog.storage.location import is_url
@@ -99,7 +98,7 @@ def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
     """
     names = check_replicas(map(anchored, paths) if over_connect(spark) else paths)
     with worker_errors():
-        replicas = tuple(spread(spark, names, _look))
+        replicas = tuple(spread(spark, [(name, identity(name)) for name in names], _look))
         differing = differences(_keys(spark, replicas), len(replicas))
         missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
         found = missing_by_replica(missing)
@@ -184,15 +183,15 @@ def _range(key: Column) -> Column:
     return F.substring(key, F.lit(1), length)
 
 
-def _look(location: str) -> Replica:
-    """Return a replica as it is now. Its root follows from the index that its writers keep."""
-    try:
-        with gossiplog.log.open(location, read_only=True) as log:
-            state = replica_of(log).snapshot().state
-            root = state.tree.root
-            return Replica(location, log.topic, state.count, root.level, root.hash.hex())
-    except CorruptLog as error:
-        raise CorruptLog([f"{location}: {problem}" for problem in error.problems]) from error
+def _look(log: tuple[str, str]) -> Replica:
+    """Return a replica as it is now, named as it was given. Its root follows from the index that its writers keep."""
+    # Executors have working folders of their own.
+    name, location = log
+    with opened(location) as (storage, topic):
+        own = log_metadata(storage.place if is_remote(location) else location, topic)
+    if own.root is None:
+        raise CorruptLog([f"{name}: {own.problem}"])
+    return Replica(name, own.topic, own.count, own.root.level, own.root.hash.hex())
 
 
 def _keys(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:

@@ -1,0 +1,159 @@
+"""Jobs on executors in processes of their own (`local-cluster`): they share nothing but files with the driver.
+
+One session runs all jobs, in the program below.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+import gossiplog
+from gossiplog import Signer
+from tests.spark import java
+from tests.spark.s3_server import ENVIRONMENT, serving
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).parent.parent.parent
+TOPIC = "org.example.hubs"
+
+PROGRAM = """
+import json, os, sys
+from dataclasses import asdict
+from gossiplog import spark
+
+
+def parents(batches):
+    import os
+    import pyarrow as pa
+    for batch in batches:
+        yield pa.record_batch({"parent": pa.array([os.getppid()] * len(batch), pa.int64())})
+
+
+if __name__ == "__main__":
+    url, conf = sys.argv[1], json.loads(sys.argv[2])
+    running = spark.session("local-cluster[2,1,1024]", conf=conf)
+    found = {}
+    found["daemons"] = running.range(0, 8, 1, 8).mapInArrow(parents, "parent long").distinct().count()
+    columns = "log,clock,author,size"
+    logs = spark.read(running, "hubs", recursiveFileLookup="true", pathGlobFilter="*.db", columns=columns)
+    found["read"] = [asdict(row) for row in spark.summarize(logs)]
+    found["remote"] = spark.read(running, url, columns="key").count()
+    checked = spark.verify_log(running, "hubs/north/a.db")
+    found["verify"] = checked.messages, checked.root.hash.hex(), dict(checked.defects)
+    compared = spark.reconcile_fleet(running, "hubs", recursive=True)
+    pair = spark.reconcile(running, "hubs/north/a.db", "hubs/south/a.db")
+    found["pair"] = [lack.messages - lack.unreadable for lack in pair.lacks]
+    repairs = spark.write_fleet_repairs(compared, "repairs")
+    found["lacks"] = {row.log: row.lacks.messages for row in compared.logs if row.problem is None}
+    found["problems"] = {row.log: row.problem.kind for row in compared.logs if row.problem is not None}
+    for log, repair in repairs.items():
+        lacking = running.read.parquet(os.path.abspath(repair)).select("value")
+        written = spark.write(lacking, log, report=f"report-{os.path.basename(repair)}")
+        found.setdefault("written", {})[log] = written.inserted
+    rows = [(("ann", "bob")[n % 2], n) for n in range(50)]
+    events = running.createDataFrame(rows, "author string, number long").repartition(4)
+    layout = spark.Layout(author="author", sequence="number", payload=("number",))
+    found["ingest"] = asdict(spark.ingest(events, "made.db", "org.example.made", layout, "keys", merger="ann"))
+    print(json.dumps(found))
+    running.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hubs with a log each of two topics, a file that is none, and keys."""
+    place = tmp_path_factory.mktemp("cluster")
+    signers = [Signer(bytes([number]) * 32) for number in (1, 2)]
+    for hub in ("north", "south"):
+        (place / "hubs" / hub).mkdir(parents=True)
+    for name, topic in (("a", TOPIC), ("b", f"{TOPIC}.b")):
+        with (
+            gossiplog.open(place / "hubs" / "north" / f"{name}.db", topic) as north,
+            gossiplog.open(place / "hubs" / "south" / f"{name}.db", topic) as south,
+        ):
+            north.append_many(range(300), signer=signers[0])
+            south.pull(north)
+            north.append_many(range(7), signer=signers[0])
+            south.append_many(range(5), signer=signers[1])
+    (place / "hubs" / "south" / "notes").write_text("no log")
+    (place / "keys").mkdir()
+    for author, signer in zip(("ann", "bob"), signers, strict=True):
+        signer.save(place / "keys" / f"{author}.key")
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the program prints. Spark's executors work in its own folder, and stay there."""
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    work = Path(pyspark.__file__).parent / "work"
+    before = set(work.glob("*"))
+    conf = {
+        "spark.executorEnv.PYTHONPATH": str(ROOT / "python"),
+        "spark.executor.extraJavaOptions": java.archived(),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    variables = os.environ | ENVIRONMENT
+    variables |= {"JDK_JAVA_OPTIONS": java.OPTIONS, "SPARK_SUBMIT_OPTS": java.archived()}
+    variables |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "python")}
+    with serving() as bucket:
+        for hub in ("north", "south"):
+            bucket.objects[f"{hub}/a.db"] = (folder / "hubs" / hub / "a.db").read_bytes()
+        command = [sys.executable, str(program), bucket.url("*/a.db"), json.dumps(conf)]
+        done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    yield json.loads(done.stdout)
+    for left in set(work.glob("*")) - before:
+        shutil.rmtree(left)
+
+
+def test_tasks_run_in_both_executors(found: dict[str, Any]) -> None:
+    assert found["daemons"] == 2
+
+
+def test_read(found: dict[str, Any], folder: Path) -> None:
+    messages = {row["log"].split("hubs/")[1]: row["messages"] for row in found["read"]}
+    assert messages == {
+        f"{hub}/{name}.db": {"north": 307, "south": 305}[hub] for hub in ("north", "south") for name in "ab"
+    }
+    assert found["remote"] == 612
+
+
+def test_verify(found: dict[str, Any]) -> None:
+    messages, _, defects = found["verify"]
+    assert (messages, defects) == (307, {})
+
+
+def test_reconcile_and_append(found: dict[str, Any], folder: Path) -> None:
+    lacks = {f"hubs/{hub}/{name}.db": {"north": 5, "south": 7}[hub] for hub in ("north", "south") for name in "ab"}
+    # By relative paths, which executors have to find from their own folders.
+    assert found["lacks"] == found["written"] == lacks
+    assert sorted(found["pair"]) == [5, 7]
+    assert found["problems"] == {"hubs/south/notes": "no log"}
+    for name in "ab":
+        roots = []
+        for hub in ("north", "south"):
+            with gossiplog.open(folder / "hubs" / hub / f"{name}.db") as log:
+                assert len(log) == 312
+                log.verify()
+                roots.append(log.root)
+        assert roots[0] == roots[1]
+
+
+def test_ingest(found: dict[str, Any], folder: Path) -> None:
+    assert (found["ingest"]["events"], found["ingest"]["authors"], found["ingest"]["heads"]) == (50, 2, 2)
+    with gossiplog.open(folder / "made.db") as log:
+        assert len(log) == 51
+        log.verify()
