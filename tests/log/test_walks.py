@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 
 import gossiplog
+from gossiplog import SignedMessage
 from gossiplog.log import past, walks
-from tests.log.histories import SIGNERS, History, NewLog, fill, grown, histories, property_of
+from tests.log.histories import SIGNERS, History, NewLog, fill, grown, histories, property_of, signed
 from tests.strategies import TOPIC
 
 
@@ -52,6 +53,31 @@ def test_long_walks(new_log: NewLog, monkeypatch: pytest.MonkeyPatch, chains: in
     assert log.at(log.heads).heads == log.heads
     assert log.at([ids[-1] for ids in made]).heads == tuple(sorted(ids[-1] for ids in made))
     assert log.at([id for ids in made for id in ids[-2:]]).heads == tuple(sorted(ids[-1] for ids in made))
+
+
+def test_long_messages_beside_each_other(new_log: NewLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log with more than a page of them was called damaged: the first that was asked for was not in the page."""
+    monkeypatch.setattr(walks, "PAGE_BYTES", 4000)
+    read: list[int] = []
+    read_messages = walks.read_messages
+
+    def counted(*arguments: Any) -> dict[bytes, SignedMessage]:
+        found = read_messages(*arguments)
+        read.append(len(found))
+        return found
+
+    first = signed([], "first")
+    beside = [signed([first.id], [number, "x" * 700], number % 3) for number in range(30)]
+    last = signed([message.id for message in beside], "last")
+    log = new_log()
+    log.insert_many([first, *beside, last])
+    ids = [message.id for message in log]
+    monkeypatch.setattr(walks, "read_messages", counted)
+    assert [message.id for message in log.ancestors(last.id)] == ids[-2::-1]
+    # Some pages are read to find how many are one.
+    assert sum(read) < 3 * len(ids)
+    assert [message.id for message in log.descendants(first.id)] == ids[1:]
+    assert [message.id for message in log.at(last.id).messages(reverse=True)] == ids[::-1]
 
 
 def test_walks_read_little_more_than_they_hand_out(new_log: NewLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,16 +88,23 @@ def walk_back(source: Source[P], keys: Iterable[bytes]) -> Iterator[SignedMessag
     heapify(heap)
     ahead: dict[bytes, SignedMessage] = {}
     read_ahead = ReadAhead(_PAGE, _USED_ONE_IN)
+    together = _TOGETHER
     while heap:
         key = heappop(heap).translate(_INVERTED)
         if key in ahead:
             read_ahead.use()
         else:
-            others = [other.translate(_INVERTED) for other in nsmallest(_TOGETHER, heap)] if len(heap) >= _WIDE else []
+            others = [other.translate(_INVERTED) for other in nsmallest(together, heap)] if len(heap) >= _WIDE else []
             wanted = [key, *(other for other in others if other not in ahead)]
             size = 0 if others else read_ahead.next()
             found = read(source.storage, partial(_down, source=source, keys=wanted, size=size))
-            ahead = {known: message for known, message in ahead.items() if known in pending} | found
+            if others:
+                # Of long ones fewer are a page.
+                together = min(2 * together, _TOGETHER) if len(found) >= len(wanted) else max(together // 2, 1)
+            ahead = {known: message for known, message in ahead.items() if known in pending}
+            if sum(len(message.value) for message in ahead.values()) > PAGE_BYTES:
+                ahead = {}
+            ahead |= found
         message = ahead.pop(key)
         pending.remove(key)
         yield source.payloads.typed(message)
@@ -108,7 +115,10 @@ def walk_back(source: Source[P], keys: Iterable[bytes]) -> Iterator[SignedMessag
 
 
 def _down(reader: Reader, source: Source[Any], keys: Sequence[bytes], size: int) -> dict[bytes, SignedMessage]:
-    """Return messages: those of some keys, the first at least, and up to `size` from the first key down."""
+    """Return messages: those of some keys, the first at least, and up to `size` from the first key down.
+
+    Where the messages of the keys are more than a page, it is the first alone.
+    """
     source.states.position(reader)
     first = keys[0]
     if size > 1:
@@ -116,6 +126,9 @@ def _down(reader: Reader, source: Source[Any], keys: Sequence[bytes], size: int)
         found = {message.key: message for message in messages}
     else:
         found = read_messages(reader, source.topic, keys, MAX_INTEGER, PAGE_BYTES)
+        if first not in found:
+            # A page of them begins at the other end, with those that come last.
+            found = read_messages(reader, source.topic, [first], MAX_INTEGER)
     if first not in found:
         raise CorruptLog([f"message {core.encode_id(first)} is named as a parent, and is not stored"])
     return found
