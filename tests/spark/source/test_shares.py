@@ -28,7 +28,7 @@ def test_turns_where_there_is_room_for_two() -> None:
     assert found == ["ab", "ac", "bc", "ab"]
 
 
-@repeatable(300)
+@repeatable(100)
 @given(pending=PENDING, room=st.integers(1, 200), turn=st.sampled_from(["", *NAMES]), most=st.integers(1, 15))
 def test_all_of_the_room_is_taken_and_no_more(pending: dict[str, int], room: int, turn: str, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -40,12 +40,12 @@ def test_all_of_the_room_is_taken_and_no_more(pending: dict[str, int], room: int
     assert all(number == pending[log] or number >= max(taken.values()) - 1 for log, number in taken.items())
 
 
-@repeatable(200)
+@repeatable(60)
 @given(
     logs=st.dictionaries(st.sampled_from(NAMES), st.integers(0, 60), min_size=1),
     room=st.integers(1, 30),
     most=st.integers(1, 15),
-    arriving=st.lists(PENDING, max_size=60),
+    arriving=st.lists(PENDING, max_size=30),
 )
 def test_each_log_gets_its_turn_whatever_arrives(
     logs: dict[str, int], room: int, most: int, arriving: list[dict[str, int]]
@@ -68,7 +68,7 @@ def test_each_log_gets_its_turn_whatever_arrives(
                     pending[log] = pending.get(log, 0) + number
 
 
-@repeatable(300)
+@repeatable(100)
 @given(
     lengths=st.lists(st.integers(1, 5000), min_size=1, max_size=20),
     after=st.integers(0, 1000),

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -31,6 +33,7 @@ from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, pruned, read_
 from gossiplog.spark.source.stream_reader import LogStreamReader, changes
 from gossiplog.storage.base import Storage
 from tests.spark import java
+from tests.strategies import repeatable
 
 MakeLog = Callable[..., Path]
 SIGNER = Signer(bytes(32))
@@ -113,6 +116,42 @@ def test_more_logs_than_rows(make_log: MakeLog, tmp_path: Path) -> None:
         offsets.append(reader(tmp_path / "*.db").latestOffset(offsets[-1], ReadMaxRows(2)))
     found = [[sequences(offset).get(log, 0) for log in logs] for offset in offsets]
     assert found == [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 2, 2], [3, 3, 2], [3, 3, 3]]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of logs, to be read only: `0.db` without messages, `1.db` with one and so on."""
+    folder = tmp_path_factory.mktemp("fleet")
+    for messages in (0, 1, 2, 5, 12):
+        with gossiplog.open(folder / f"{messages}.db", "org.example.spark", synchronous="off") as log:
+            log.append_many(range(messages), signer=SIGNER)
+    return folder
+
+
+@repeatable(12)
+@given(data=st.data(), limit=st.integers(1, 25), partitions=st.none() | st.integers(1, 5))
+def test_each_message_once_whatever_the_micro_batches(
+    data: st.DataObject, fleet: Path, limit: int, partitions: int | None
+) -> None:
+    """Over logs and restarts: a micro-batch is full as long as there is enough, and no log waits for longer than a
+    round."""
+    options = {} if partitions is None else {"partitions": str(partitions)}
+    stream, offset = reader(fleet, ["log", "seq"], **options), StreamPosition().encode()
+    found: dict[str, list[int]] = {}
+    left, waited = 20, dict.fromkeys(("1", "2", "5", "12"), 0)
+    while (end := stream.latestOffset(offset, ReadMaxRows(limit))) != offset:
+        batch = [(Path(row["log"]).stem, row["seq"]) for row in rows(stream, offset, end)]
+        assert len(batch) == min(limit, left)
+        left -= len(batch)
+        for log, sequence in batch:
+            found.setdefault(log, []).append(sequence)
+        for log in waited:
+            waited[log] = 0 if any(name == log for name, _ in batch) else waited[log] + 1
+            assert waited[log] < -(-4 // min(limit, 4)) or len(found.get(log, [])) == int(log)
+        offset = json.loads(json.dumps(end))
+        if data.draw(st.booleans()):
+            stream = reader(fleet, ["log", "seq"], **options)
+    assert found == {str(messages): list(range(1, messages + 1)) for messages in (1, 2, 5, 12)}
 
 
 def test_small_logs_are_read_by_one_task(make_log: MakeLog, tmp_path: Path) -> None:
@@ -201,9 +240,9 @@ def test_a_restart_with_fewer_paths(make_log: MakeLog, tmp_path: Path) -> None:
     assert sequences(reader(logs[0]).latestOffset(end, ReadAllAvailable())) == {logs[0]: 3, logs[1]: 2}
 
 
-def test_logs_are_opened_where_something_changed(
-    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the logs that were opened."""
     opened: list[str] = []
     original = module.opened
 
@@ -212,32 +251,40 @@ def test_logs_are_opened_where_something_changed(
         return original(location, topic)
 
     monkeypatch.setattr(module, "opened", counting)
+    return opened
+
+
+def test_logs_are_opened_where_something_changed(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, openings: list[str]
+) -> None:
     # As some time after the last change, when another one would have another time stamp.
     monkeypatch.setattr(module, "is_settled", lambda changed, now: True)
     logs = [make_log(name, 5) for name in ("a.db", "b.db", "c.db")]
     stream = reader(tmp_path / "*.db")
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     stream.partitions({}, end)
-    assert opened == ["a.db", "b.db", "c.db"]
+    assert openings == ["a.db", "b.db", "c.db"]
     assert stream.latestOffset(end, ReadAllAvailable()) is end
-    assert opened == ["a.db", "b.db", "c.db"]
+    assert openings == ["a.db", "b.db", "c.db"]
     add(logs[1], 1)
     later = stream.latestOffset(end, ReadAllAvailable())
     stream.partitions(end, later)
     assert stream.latestOffset(later, ReadAllAvailable()) is later
-    assert opened == ["a.db", "b.db", "c.db", "b.db"]
+    assert openings == ["a.db", "b.db", "c.db", "b.db"]
     assert stream.reportLatestOffset() == {"messages": 16}
 
 
-def test_a_log_that_is_written_just_now_is_opened_each_time(make_log: MakeLog) -> None:
+def test_a_log_that_was_written_just_now_is_opened_each_time(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, openings: list[str]
+) -> None:
     """Its next change could have the time stamp that the last one had."""
+    monkeypatch.setattr(module, "is_settled", lambda changed, now: False)
     path = make_log(messages=5)
     stream = reader(path)
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
-    for count in range(6, 12):
-        add(path, 1)
-        end = stream.latestOffset(end, ReadAllAvailable())
-        assert sequences(end) == {str(path): count}
+    for count in (2, 3):
+        assert stream.latestOffset(end, ReadAllAvailable()) is end
+        assert len(openings) == count
 
 
 def test_offsets_do_not_depend_on_the_working_folder(
@@ -287,6 +334,21 @@ def test_another_log_in_the_place_of_one(make_log: MakeLog, messages: int) -> No
         stream.partitions({str(path): 0}, end)
     with pytest.raises(StorageError, match="another log"):
         stream.partitions(end, {str(path): 40})
+
+
+def test_a_look_that_held_no_offset_against_the_log(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that for the trigger availableNow: a look at the times of the files does not do for the next one."""
+    monkeypatch.setattr(module, "is_settled", lambda changed, now: True)
+    path = make_log(messages=10)
+    end = reader(path).latestOffset({}, ReadAllAvailable())
+    path.unlink()
+    make_log(messages=20, author=2)
+    stream = reader(path)
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(StorageError, match="another log"):
+        stream.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(StorageError, match="another log"):
+        stream.partitions({}, end)
 
 
 def test_a_log_that_was_rebased(make_log: MakeLog, tmp_path: Path) -> None:
