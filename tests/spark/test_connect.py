@@ -18,11 +18,12 @@ from pyspark.sql.connect.session import SparkSession as RemoteSession
 
 import gossiplog
 from gossiplog import Signer, spark
-from gossiplog.errors import NotALog, OptionError, SparkError
+from gossiplog.errors import NotALog, OptionError, SparkError, StorageError
 from gossiplog.message import SignedMessage
+from gossiplog.spark import worker_errors
 from gossiplog.spark.session import running, session
 from gossiplog.spark.tasks import cancel, followed, over_connect, parallelism, spread
-from tests.spark.conftest import MakeLog
+from tests.spark.conftest import TOPIC, MakeLog
 
 SHAPE = "number long"
 
@@ -114,6 +115,20 @@ def test_reconcile_and_write(connected: SparkSession, replicas: list[Path]) -> N
     lacking = connected.read.parquet(os.path.abspath(repairs[2])).select("value")
     assert spark.write(lacking, "three.db", report="report").inserted == 42
     assert (Path.cwd() / "report" / "summary.json").exists()
+
+
+def test_streams(connected: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    """Paths are the server's: Spark hands them over as they are, and neither end knows that the other has them."""
+    path, target, checkpoint = make_log("a.db", 30), tmp_path / "b.db", str(tmp_path / "checkpoint")
+    frame = connected.readStream.format("gossiplog").option("maxRows", 20).load(str(path))
+    written = frame.writeStream.format("gossiplog").trigger(availableNow=True)
+    written.option("topic", TOPIC).option("checkpointLocation", checkpoint).start(str(target)).awaitTermination()
+    with gossiplog.open(path) as ours, gossiplog.open(target) as theirs:
+        assert ours.root == theirs.root
+    path.unlink()
+    again = frame.writeStream.format("gossiplog").option("checkpointLocation", checkpoint)
+    with pytest.raises(StorageError, match=r"a.db, of which the query has read 30 messages, is gone"), worker_errors():
+        again.start(str(target)).awaitTermination()
 
 
 def test_analyze(connected: SparkSession, make_log: MakeLog) -> None:

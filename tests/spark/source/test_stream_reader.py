@@ -204,10 +204,13 @@ def test_a_log_that_is_gone(paths: str, make_log: MakeLog, tmp_path: Path) -> No
     part = first.latestOffset({}, ReadMaxRows(4))
     assert sequences(part) == {str(old): 2, str(gone): 2}
     gone.rename(tmp_path / "elsewhere")
+    restarted = LogStreamReader(read_options(options, STREAM_OPTIONS), pruned(["seq"]))
     for call in (
         lambda: first.latestOffset(part, ReadAllAvailable()),
         lambda: second.latestOffset(part, ReadAllAvailable()),
         lambda: second.partitions({}, part),
+        lambda: restarted.latestOffset(part, ReadAllAvailable()),
+        lambda: restarted.partitions({}, part),
     ):
         with pytest.raises(StorageError, match=r"b\.db, of which .* read 2 messages, is gone: put it back, or start"):
             call()
@@ -215,22 +218,41 @@ def test_a_log_that_is_gone(paths: str, make_log: MakeLog, tmp_path: Path) -> No
     assert sequences(second.latestOffset(part, ReadAllAvailable())) == {str(old): 5, str(gone): 5}
 
 
-def test_logs_that_are_gone_and_passed_over(make_log: MakeLog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("paths", ["b.db;a.db", "{b,a}.db", "*.db"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_logs_that_are_gone_and_passed_over(paths: str, restarts: bool, make_log: MakeLog, tmp_path: Path) -> None:
     """Where one comes back, its messages follow those that were read of it."""
     old, gone = make_log("a.db", 5), make_log("b.db", 5)
-    stream = reader(tmp_path / "*.db", ["log", "seq"], ignoremissingfiles="true")
+    several = json.dumps([str(tmp_path / path) for path in paths.split(";")])
+    options = {"paths": several, "columns": "log,seq", "ignoreMissingFiles": "true"}
+
+    def started() -> LogStreamReader:
+        return LogStreamReader(read_options(options, STREAM_OPTIONS), pruned(["log", "seq"]))
+
+    stream = started()
     part = stream.latestOffset({}, ReadMaxRows(4))
     planned = stream.partitions({}, part)
     gone.rename(tmp_path / "elsewhere")
     read = [row["seq"] for partition in planned for batch in stream.read(partition) for row in batch.to_pylist()]
     assert read == [1, 2]
+    stream = started() if restarts else stream
     end = stream.latestOffset(part, ReadAllAvailable())
     assert sequences(end) == {str(old): 5, str(gone): 2}
     assert [row["seq"] for row in rows(stream, part, end)] == [3, 4, 5]
     assert [row["seq"] for row in rows(stream, {}, end)] == [1, 2, 3, 4, 5]
     (tmp_path / "elsewhere").rename(gone)
+    stream = started() if restarts else stream
     back = stream.latestOffset(end, ReadAllAvailable())
     assert [(row["log"], row["seq"]) for row in rows(stream, end, back)] == [(str(gone), n) for n in (3, 4, 5)]
+
+
+def test_a_path_that_names_no_log(make_log: MakeLog, tmp_path: Path) -> None:
+    """Whatever is to be passed over: nothing was read of it."""
+    options = {"paths": json.dumps([str(make_log("a.db", 5)), str(tmp_path / "b.db")])}
+    for ignored in ("false", "true"):
+        given = read_options({**options, "ignoreMissingFiles": ignored}, STREAM_OPTIONS)
+        with pytest.raises(NotALog, match=r"there is no log .*b\.db"):
+            LogStreamReader(given, SCHEMA).initialOffset()
 
 
 def test_a_restart_with_fewer_paths(make_log: MakeLog, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
-from gossiplog.spark.source.locations import identity, is_missing, opened
+from gossiplog.spark.source.locations import alternatives, identity, is_missing, opened
 from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosition, decode, digest
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
@@ -79,14 +79,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = Columns(options, schema)
         self._identities: dict[str, str] = {}
         # By identities, which offsets keep: a restart may spell a path in another way.
-        self._locations = self._listed()
+        self._locations: dict[str, str] = {}
+        self._list()
         self._looks: dict[str, _Look] = {}
         self._target: dict[str, int] | None = None
         self._end: dict[str, int] = {}
         self._passed: set[str] = set()
 
     def initialOffset(self) -> Offset:
-        """Return where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins.
+
+        Raises:
+            NotALog: a path that names no log.
+            StorageError: a log that cannot be read.
+        """
+        self.check_paths()
         start = self._options.starting_offsets
         if start == 0:
             return StreamPosition().encode()
@@ -191,31 +198,48 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Which logs there are
 
-    def _listed(self) -> dict[str, str]:
-        """Return the locations that the options name, by identities."""
-        listed = self._options.locations()
+    def check_paths(self) -> None:
+        """Check that each path named a log when it was last looked for.
+
+        Raises:
+            NotALog: one did not.
+        """
+        if self._unnamed is not None:
+            raise self._unnamed
+
+    def _list(self) -> None:
+        """Look for the locations that the options name."""
+        self._unnamed: NotALog | None = None
+        listed = [location for path in self._options.paths for location in self._named(path)]
         # Looked up once: it follows the links in each part of a path.
         self._identities = {location: self._identities.get(location) or identity(location) for location in listed}
-        return {log: location for location, log in self._identities.items()}
+        self._locations = {log: location for location, log in self._identities.items()}
+
+    def _named(self, path: str) -> list[str]:
+        """Return the locations that a path names, also where some of its alternatives name none."""
+        try:
+            return replace(self._options, paths=(path,)).locations()
+        except NotALog as error:
+            self._unnamed = self._unnamed or error
+        parts = alternatives(path)
+        return [] if len(parts) == 1 else [location for part in parts for location in self._named(part)]
 
     def _list_again(self, position: StreamPosition) -> None:
         """Look for logs that appeared, and for those that are gone.
 
         Raises:
+            NotALog: a path that names no log, of which none was read.
             StorageError: a log of which messages were read is gone, and the query is not to go on without it.
         """
-        known = {log: self._locations.get(log, log) for log in {**self._locations, **position.logs}}
-        try:
-            self._locations = self._listed()
-        except NotALog:
-            if not any(is_missing(location) for location in known.values()):
-                raise
-            # One that was named is gone: what is said of it follows.
+        former = self._locations
+        self._list()
         for log in sorted(position.logs.keys() - self._locations.keys()):
-            read = position.logs[log].sequence
+            read, location = position.logs[log].sequence, former.get(log, log)
             # What is there all the same is what a restart with other paths does not name.
-            if read and is_missing(known[log]) and not self._passes_over(known[log]):
+            if read and is_missing(location) and not self._passes_over(location):
                 raise _gone(log, read)
+        if not (self._options.ignore_missing_files and position.logs):
+            self.check_paths()
 
     def _passes_over(self, location: str) -> bool:
         """Return whether the query is to go on without a log that is gone, and remark on it once."""
@@ -407,6 +431,7 @@ def changes(session: SparkSession, location: str, after: int, last: int, generat
     partitions = str(max(fewest, -(-(last - after) // PARTITION_MESSAGES), 1))
     options = {"path": location, "encodings": "first", "mode": "failfast", "partitions": partitions}
     reader = LogStreamReader(read_options(options, STREAM_OPTIONS), SCHEMA)
+    reader.check_paths()
     log = identity(location)
     start, end = ({log: {"sequence": each, "digest": None, "generation": generation}} for each in (after, last))
     parts = list(reader.partitions(start, end))
