@@ -148,7 +148,7 @@ def test_values_are_added_to_a_log_which_is_made(
 
 
 def test_a_log_is_not_built_in_a_database() -> None:
-    with pytest.raises(gossiplog.StorageError, match=r"is no file: name one to be made, and gossiplog sync URL FILE"):
+    with pytest.raises(gossiplog.StorageError, match="is no path of a file: name one to be made on this machine, and"):
         check_new_log("postgresql://host/notes", TOPIC)
 
 
