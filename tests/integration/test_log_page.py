@@ -241,10 +241,12 @@ def test_defects_of_the_page_are_errors_in_the_console(
             page.evaluate(f"(dashboard.graph.show = {defect}, null)")
             log.append("after")
             page.until("document.getElementById('connection').textContent.includes('this page has a defect')")
+            page.wait_for_event("complaint")
             assert ["RangeError: a defect of the page" in each for each in page.complaints] == [True]
         with visiting(browser, hub.url) as page:
             page.evaluate(f"(dashboard.graph.choose = {defect}, null)")
             page.click("#rows tr:first-child")
+            page.wait_for_event("complaint")
             page.evaluate("new Promise((resolve) => setTimeout(resolve))")
             assert ["RangeError: a defect of the page" in each for each in page.complaints] == [True]
             assert text(page, "notice") == ""
