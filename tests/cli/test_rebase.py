@@ -34,7 +34,7 @@ def test_a_rebase(program: Program, home: Path, bad: str) -> None:
     given = ["rebase", "mine.db", "--onto", "theirs.db", "--drop", bad, "--key", "us.key"]
     planned = program(*given, "--dry-run")
     *rows, plan = planned.records
-    assert [row["fate"] for row in rows] == ["dropped", "signed anew", "signed anew"]
+    assert [row["outcome"] for row in rows] == ["dropped", "signed anew", "signed anew"]
     assert (plan["dry_run"], plan["former"], plan["generation"]) == (True, None, 0)
     assert not (home / "mine.db.generation-0").exists()
     result = program(*given, "--mapping", "ids.jsonl")

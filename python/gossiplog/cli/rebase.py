@@ -194,7 +194,7 @@ class _MappingFile:
 
 def _fields(rebased: RebasedMessage) -> dict[str, Any]:
     return {
-        "fate": rebased.outcome.value,
+        "outcome": rebased.outcome.value,
         "old": rebased.old.id,
         "new": rebased.new,
         "author": rebased.old.author,

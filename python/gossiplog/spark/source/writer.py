@@ -38,7 +38,7 @@ from gossiplog.storage.postgres.url import is_postgres_url
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Messages whose fate is kept in memory at a time.
+# Messages of which it is kept in memory at a time what became of them.
 _SLICE = 2**16
 SUMMARY = "summary.json"
 REFUSED = "refused.jsonl"
