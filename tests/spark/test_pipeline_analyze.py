@@ -36,10 +36,19 @@ def test_a_terminal_gets_a_table(
     assert "longest chain" in capfd.readouterr().out
 
 
-def test_one_log_at_a_time(
+def test_several_logs(
     spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    make_log("a.db")
-    make_log("b.db")
-    assert main(["pipeline", "analyze", str(tmp_path / "*.db")]) == 1
-    assert "names 2 logs: a history is analysed by itself" in capfd.readouterr().err
+    make_log("a.db", 20)
+    make_log("b.db", 30)
+    pattern, folder = str(tmp_path / "*.db"), tmp_path / "tables"
+    assert main(["pipeline", "analyze", pattern, str(tmp_path / "gone.db"), "--output", str(folder)]) == 1
+    *rows, summary = map(json.loads, capfd.readouterr().out.splitlines())
+    assert [(Path(row["log"]).name, row["messages"]) for row in rows] == [("gone.db", 0), ("b.db", 30), ("a.db", 20)]
+    assert rows[0]["problem"]["kind"] == "missing"
+    assert (summary["summary"]["messages"], summary["summary"]["problems"]) == (50, 1)
+    assert json.loads((folder / "analysis.json").read_text())["totals"] == summary["summary"]
+    authors = spark.read.parquet(str(folder / "authors")).collect()
+    assert {(Path(row["log"]).name, row.messages) for row in authors} == {("a.db", 20), ("b.db", 30)}
+    assert main(["pipeline", "analyze", pattern, "--hot", "author"]) == 2
+    assert "--hot is for one log" in capfd.readouterr().err

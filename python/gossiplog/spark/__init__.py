@@ -9,6 +9,7 @@
     reconcile_fleet, write_fleet_repairs        the same for replicas of many logs, topic by topic
     analyze, write_report                       a history in figures and plots; `log_metadata` and `analysed_state`
                                                 say of which state of the log
+    analyze_fleet, write_fleet_analysis         many logs in figures, the most conspicuous first
     read_events, Layout, ingest                 a log of an application's events
     Recipe, materialize, read_state             a table of state, by a fold: LastWriter, Counter, ElementSet or
                                                 FunctionFold; `fold_messages` folds a DataFrame
@@ -27,6 +28,7 @@ except ImportError as error:
 
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.analyze import COLUMNS, AnalyzeResult, analyze
+from gossiplog.spark.jobs.analyze_fleet import FleetAnalyzeResult, analyze_fleet, write_fleet_analysis
 from gossiplog.spark.jobs.events import Layout, read_events
 from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
 from gossiplog.spark.jobs.ingest import IngestResult, ingest
@@ -53,6 +55,7 @@ __all__ = [
     "AnalyzeResult",
     "Counter",
     "ElementSet",
+    "FleetAnalyzeResult",
     "FleetReconcileResult",
     "Fold",
     "FunctionFold",
@@ -70,6 +73,7 @@ __all__ = [
     "WriteResult",
     "analysed_state",
     "analyze",
+    "analyze_fleet",
     "fold_messages",
     "ingest",
     "log_metadata",
@@ -89,6 +93,7 @@ __all__ = [
     "verify_log",
     "worker_errors",
     "write",
+    "write_fleet_analysis",
     "write_fleet_repairs",
     "write_repairs",
     "write_report",

@@ -11,7 +11,7 @@ import typer
 from gossiplog.cli.help import Command, Group
 from gossiplog.cli.options import Gossip, gossip_config, load_object
 from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note
-from gossiplog.cli.pipeline.fleet import reconcile_fleet
+from gossiplog.cli.pipeline.fleet import analyze_fleet, reconcile_fleet
 from gossiplog.cli.pipeline.session import (
     IgnoreMissing,
     Logs,
@@ -217,7 +217,7 @@ def _short_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def analyze(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="The log: its file, or its postgresql:// URL.")],
+    logs: Logs,
     output: Annotated[
         str | None,
         typer.Option(
@@ -231,22 +231,34 @@ def analyze(
             help="What a message is about, in Spark's SQL, as \"get_json_object(payload, '$.key')\".",
         ),
     ] = None,
+    recursive: Recursive = False,
+    name_filter: NameFilter = None,
     json: Json = False,
     *,
     options: SessionOptions,
 ) -> None:
-    """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, encodings, forks."""
+    """Analyse a log: authors, rates, concurrency, branches and merges, hot keys, suspects, encodings, forks.
+
+    Of several logs, the figures of each, the most conspicuous first, and a summary last; --output then has
+    analysis.json and the authors of each log in Parquet. Ends with 1 where one of several cannot be read.
+    """
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
+    from gossiplog.spark.jobs.reconcile_fleet import fleet_locations
     from gossiplog.spark.jobs.report import tables
     from gossiplog.spark.source.locations import check_logs
 
     result = Output(json)
-    found = list(check_logs([log]))
-    if len(found) > 1:
-        raise OptionError(f"{log} names {len(found)} logs: a history is analysed by itself")
     if output is not None:
         check_building(output, "the report")
+    locations, problems = fleet_locations(logs, recursive=recursive, name_filter=name_filter)
+    if len(locations) + len(problems) > 1:
+        if hot is not None:
+            raise typer.BadParameter("--hot is for one log: its keys say nothing of other logs")
+        analyze_fleet(locations, problems, output, result, options)
+        return
+    log = logs[0]
+    found = list(check_logs([*locations, *problems]))
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
         before = spark.log_metadata(found[0])

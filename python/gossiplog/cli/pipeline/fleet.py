@@ -49,6 +49,47 @@ def reconcile_fleet(
         raise typer.Exit(1)
 
 
+def analyze_fleet(
+    found: list[str], problems: dict[str, Problem], output: str | None, result: Output, options: SessionOptions
+) -> None:
+    """Analyse many logs, and end with 1 where one was left out.
+
+    Args:
+        found: the locations.
+        problems: of paths that name no file.
+        output: a new folder for the tables.
+        result: where the rows go.
+        options: of the session.
+    """
+    from gossiplog import spark
+    from gossiplog.spark.jobs.analyze_fleet import fleet_tables
+
+    with spark_session(options, "analyze") as running:
+        analysis = spark.analyze_fleet(running, *found, *problems)
+        if output is not None:
+            spark.write_fleet_analysis(analysis, output)
+        analysis.authors.unpersist()
+    tables = fleet_tables(analysis)
+    rows = tables["logs"]
+    show_fleet(result, rows, list(map(_short_figures, rows[:SHOWN_LOGS])), tables["totals"])
+    if analysis.totals.problems:
+        raise typer.Exit(1)
+
+
+def _short_figures(row: dict[str, Any]) -> dict[str, Any]:
+    scores = [row[name] for name in ("messages_score", "bytes_score") if row[name] is not None]
+    shown = ("log", "topic", "messages", "damaged", "bytes", "authors", "longest_chain")
+    return {
+        **{name: row[name] for name in shown},
+        "score": f"{max(scores):.1f}" if scores else None,
+        "problem": _problem_text(row["problem"]),
+    }
+
+
+def _problem_text(problem: dict[str, Any] | None) -> str | None:
+    return None if problem is None else f"{problem['kind']}: {problem['text']}"
+
+
 def show_fleet(
     result: Output, rows: list[dict[str, Any]], short: list[dict[str, Any]], summary: dict[str, Any]
 ) -> None:
@@ -73,7 +114,7 @@ def show_fleet(
 
 
 def _short_row(row: dict[str, Any]) -> dict[str, Any]:
-    lacks, problem = row["lacks"], row["problem"]
+    lacks = row["lacks"]
     return {
         "log": row["log"],
         "topic": row["topic"],
@@ -83,5 +124,5 @@ def _short_row(row: dict[str, Any]) -> dict[str, Any]:
         "lacks": lacks["messages"],
         "damaged": lacks["unreadable"],
         "repair": row["repair"],
-        "problem": None if problem is None else f"{problem['kind']}: {problem['text']}",
+        "problem": _problem_text(row["problem"]),
     }

@@ -44,8 +44,10 @@ TOP = 20
 """Rows of authors, hot keys, suspects and alternative encodings that are named; the frames have all."""
 LIMIT = 3.5
 """The modified z-score above which an author is a suspect."""
-_MAD = 0.6745
-_MEAN_AD = 1.253314
+MAD = 0.6745
+"""By which the distance from the median is multiplied, in median absolute deviations."""
+MEAN_AD = 1.253314
+"""By which the mean absolute deviation is multiplied, where the median one is 0."""
 # What authors are compared by.
 _MEASURES = ("messages", "bytes")
 
@@ -424,9 +426,9 @@ def _scored(rows: DataFrame) -> DataFrame:
 def _score(distance: Column, median_deviation: float | None, mean_deviation: float | None) -> Column:
     """Return the modified z-score; null where all authors are alike, or where there are none."""
     if median_deviation:
-        return F.lit(_MAD) * distance / F.lit(median_deviation)
+        return F.lit(MAD) * distance / F.lit(median_deviation)
     if mean_deviation:
-        return distance / F.lit(_MEAN_AD * mean_deviation)
+        return distance / F.lit(MEAN_AD * mean_deviation)
     return F.lit(None).cast("double")
 
 
