@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from gossiplog.errors import StorageError
-from gossiplog.spark.jobs.checkpoint import StateFolder
+from gossiplog.spark.jobs.checkpoint import Checkpoint, Layer, StateFolder
 
-SOUND = '{"format": 2, "state": "state-1-%s", "topic": "t", "messages": 1, "last": null, "recipe": ""}' % ("0" * 32)
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ZEROS = "0" * 32
+SOUND = (
+    '{"format": 3, "layers": [{"state": "state-1-ZEROS", "rows": 7}], "topic": "t", "messages": 1, "last": null,'
+    ' "recipe": "", "generation": 0, "rows": 5}'
+).replace("ZEROS", ZEROS)
+FORMER = ('{"format": 2, "state": "state-1-ZEROS", "topic": "t", "messages": 1, "last": null, "recipe": ""}').replace(
+    "ZEROS", ZEROS
+)
 
 
 def test_there_is_no_state_yet(tmp_path: Path) -> None:
@@ -19,8 +33,12 @@ def test_there_is_no_state_yet(tmp_path: Path) -> None:
 def test_a_checkpoint_is_read(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.json").write_text(SOUND)
     found = StateFolder(str(tmp_path)).current()
-    assert found is not None
-    assert (found.state, found.messages) == (f"state-1-{'0' * 32}", 1)
+    assert found == Checkpoint((Layer(f"state-1-{ZEROS}", 7),), "t", 1, None, "", 0, 5)
+
+
+def test_a_checkpoint_of_a_former_version_is_read(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.json").write_text(FORMER)
+    assert StateFolder(str(tmp_path)).current() == Checkpoint((Layer(f"state-1-{ZEROS}", 0),), "t", 1, None, "")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +46,13 @@ def test_a_checkpoint_is_read(tmp_path: Path) -> None:
     [
         "",
         "[]",
-        SOUND.replace('"format": 2', '"format": 3'),
+        SOUND.replace('"format": 3', '"format": 4'),
+        SOUND.replace('"format": 3', '"format": 2'),
+        FORMER.replace('"format": 2', '"format": 3'),
+        SOUND.replace('"rows": 7', '"rows": -7'),
+        SOUND.replace('"rows": 5', '"rows": "5"'),
+        SOUND.replace('"state": ', '"name": '),
+        '{"format": 3, "layers": [], "topic": "t", "messages": 1, "last": null, "recipe": ""}',
         SOUND.replace("state-1-", "../state-1-"),
         SOUND.replace('"last": null', '"last": 3'),
         SOUND.replace('"messages": 1', '"messages": "1"'),
@@ -41,6 +65,88 @@ def test_what_is_no_checkpoint(tmp_path: Path, content: str) -> None:
 
 
 def test_a_state_that_was_folded_by_ids(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint.json").write_text(SOUND.replace('"format": 2', '"format": 1'))
+    (tmp_path / "checkpoint.json").write_text(FORMER.replace('"format": 2', '"format": 1'))
     with pytest.raises(StorageError, match=f"name another folder, or remove {tmp_path}, to build the state anew"):
         StateFolder(str(tmp_path)).current()
+
+
+class Frame:
+    """In place of a DataFrame: a row is a file, and what is counted are files."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self.write = self.read = self.sparkSession = self
+
+    def parquet(self, path: str) -> Frame:
+        folder = Path(path.removeprefix("file://"))
+        folder.mkdir(exist_ok=True)
+        for number in range(self._rows):
+            (folder / f"part-{number}").write_text("")
+        return self
+
+    def schema(self, _: object) -> Frame:
+        return self
+
+    def count(self) -> int:
+        return self._rows
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+# All by which a folder changes, or is made to survive a power cut.
+CHANGES = ("fsync", "open", "remove", "rename", "replace", "rmdir", "unlink")
+
+
+def advance(place: StateFolder, messages: int) -> None:
+    """Add a layer, as a run does, and let the one before the last go."""
+    place.clear()
+    former = place.current()
+    layers = former.layers if former else ()
+    layer = place.write(cast("DataFrame", Frame(2)), messages)
+    place.publish(Checkpoint((*layers[-1:], layer), "t", messages, None, ""))
+
+
+def test_a_run_that_is_killed_anywhere_leaves_one_whole_state_or_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+    for last in itertools.count():
+        place = StateFolder(str(tmp_path / str(last)))
+        os.mkdir(place.path)
+        for messages in (1, 2, 3):
+            advance(place, messages)
+        calls = itertools.count()
+
+        def dying(real: Callable[..., object], calls: Iterator[int] = calls, last: int = last) -> Callable[..., object]:
+            def call(*arguments: object, **keywords: object) -> object:
+                if next(calls) >= last:
+                    raise Killed
+                return real(*arguments, **keywords)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in CHANGES:
+                patch.setattr(os, name, dying(getattr(os, name)))
+            try:
+                advance(place, 4)
+            except Killed:
+                finished = False
+            else:
+                finished = True
+        current = place.current()
+        assert current is not None
+        seen.add(current.messages)
+        for layer in current.layers:
+            assert len(os.listdir(os.path.join(place.path, layer.state))) == layer.rows == 2
+        # The next run goes on, and nothing stays of the one that was killed.
+        advance(place, current.messages + 1)
+        left = set(os.listdir(place.path))
+        named = {each.state for found in (current, place.current()) if found for each in found.layers}
+        assert left == named | {"checkpoint.json"}
+        if finished:
+            break
+    assert seen == {3, 4}
+    assert last > 10

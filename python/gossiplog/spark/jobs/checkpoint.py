@@ -1,10 +1,11 @@
-"""A folder that holds a state as Parquet, and always a whole one.
+"""A folder that holds a state as Parquet, in layers, and always a whole one.
 
-    checkpoint.json     names the state that is current, and says what it was made of
-    state-COUNT-HEX/    states: the current one, the one before, for those who still read it, and what a run left that
+    checkpoint.json     names the layers that are current, and says what they were made of
+    state-COUNT-HEX/    layers: the current ones, those before, for those who still read them, and what a run left that
                         was killed; the next run removes that
 
-A state is written under a name of its own, and becomes current when `checkpoint.json` is replaced, by one rename.
+A run adds a layer with what it changed, under a name of its own, which becomes current when `checkpoint.json` is
+replaced, by one rename. The other layers stay as they are.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import re
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from gossiplog.errors import StorageError
 from gossiplog.files import open_file, sync
@@ -25,7 +29,9 @@ from gossiplog.spark.folders import local_path, read_path, write_path
 
 _CHECKPOINT = "checkpoint.json"
 _STATE = re.compile(r"state-\d+-[0-9a-f]{32}")
-_FORMAT = 2
+_FORMAT = 3
+# One layer, of which it is not known how many rows the table has.
+_ONE_LAYER = 2
 # Folded by ids instead of content ids, so that each encoding of a message was folded for itself.
 _FOLDED_BY_IDS = 1
 # Of checkpoint.json, in bytes: shapes of payloads are in it.
@@ -33,22 +39,38 @@ _LONGEST = 2**20
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """What a run wrote, or several together.
+
+    Attributes:
+        state: the name of its folder.
+        rows: how many it has.
+    """
+
+    state: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """What a state was made of.
 
     Attributes:
-        state: the name of its folder.
+        layers: from the oldest to the newest.
         messages: how many messages were folded: those with sequences up to this one.
         last: the id of the last of them in the order of arrival; None where there are none.
         recipe: how they were folded: a state is continued only in the same way.
+        generation: of the log.
+        rows: how many the table has; None of a former version, which wrote none.
     """
 
-    state: str
+    layers: tuple[Layer, ...]
     topic: str
     messages: int
     last: str | None
     recipe: str
     generation: int = 0
+    rows: int | None = None
 
 
 class StateFolder:
@@ -88,41 +110,51 @@ class StateFolder:
             raise StorageError(f"{path} is no checkpoint of this version: remove {self.path} to build the state anew")
         return found
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Return the current state.
+    def read(self, spark: SparkSession, layers: Iterable[Layer]) -> DataFrame:
+        """Return the rows of layers with the column `layer`, a number that is larger for later ones."""
+        frames = [
+            spark.read.parquet(read_path(os.path.join(self.path, layer.state))).withColumn("layer", F.lit(number))
+            for number, layer in enumerate(layers)
+        ]
+        # Those of former versions lack a column.
+        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
-        Raises:
-            StorageError: there is none.
+    def write(self, state: DataFrame, messages: int) -> Layer:
+        """Write a layer, which is current once it is published. One process at a time does.
+
+        Args:
+            state: its rows.
+            messages: that the state has with it.
         """
-        current = self.current()
-        if current is None:
-            raise StorageError(f"there is no state in {self.path}")
-        return spark.read.parquet(read_path(os.path.join(self.path, current.state)))
+        name = f"state-{messages}-{uuid.uuid4().hex}"
+        path = os.path.join(self.path, name)
+        state.write.parquet(write_path(path))
+        return Layer(name, state.sparkSession.read.schema(state.schema).parquet(read_path(path)).count())
 
-    def publish(
-        self, state: DataFrame, topic: str, messages: int, last: str | None, recipe: str, generation: int
-    ) -> Checkpoint:
-        """Write a state and make it the current one, for one process at a time. The arguments are as in `Checkpoint`.
+    def clear(self) -> None:
+        """Remove what runs left that were killed, and what nobody reads any more."""
+        former = self.current()
+        self._sweep({layer.state for layer in former.layers} if former else set())
+
+    def publish(self, made: Checkpoint) -> None:
+        """Make layers that were written the current ones, for one process at a time.
 
         Raises:
             StorageError: it cannot be written. The former state is still current.
         """
         former = self.current()
-        made = Checkpoint(f"state-{messages}-{uuid.uuid4().hex}", topic, messages, last, recipe, generation)
-        self._sweep({former.state} if former else set())
-        state.write.parquet(write_path(os.path.join(self.path, made.state)))
+        kept = {layer.state for layer in former.layers} if former else set()
         try:
-            self._replace(made)
+            self._replace(made, {layer.state for layer in made.layers} - kept)
         except OSError as error:
             raise StorageError(f"{self.path}: {error.strerror}") from error
-        self._sweep({made.state, former.state} if former else {made.state})
-        return made
+        self._sweep(kept | {layer.state for layer in made.layers})
 
-    def _replace(self, made: Checkpoint) -> None:
-        folder = os.path.join(self.path, made.state)
+    def _replace(self, made: Checkpoint, new: Iterable[str]) -> None:
         # A checkpoint that survives a power cut names a state that does.
-        for name in (*os.listdir(folder), "."):
-            sync(os.path.join(folder, name))
+        for folder in (os.path.join(self.path, state) for state in new):
+            for name in (*os.listdir(folder), "."):
+                sync(os.path.join(folder, name))
         with tempfile.NamedTemporaryFile("w", dir=self.path, prefix=".checkpoint-", delete=False) as file:
             json.dump({"format": _FORMAT, **asdict(made)}, file)
             file.flush()
@@ -131,7 +163,7 @@ class StateFolder:
         sync(self.path)
 
     def _sweep(self, kept: set[str]) -> None:
-        """Remove all states but some, with what runs left that were killed."""
+        """Remove all layers but some, with what runs left that were killed."""
         for name in os.listdir(self.path):
             path = os.path.join(self.path, name)
             if _STATE.fullmatch(name) and name not in kept:
@@ -147,17 +179,36 @@ def _parsed(content: bytes) -> Checkpoint | int | None:
     except ValueError:
         return None
     match found:
-        case {"format": int(version), "state": str(), "recipe": str()} if version != _FORMAT:
+        case {"format": int(version), "recipe": str()} if version not in (_ONE_LAYER, _FORMAT):
             return version
         case {
-            "format": int(version),
-            "state": str(state),
             "topic": str(topic),
             "messages": int(messages),
             "last": str() | None as last,
             "recipe": str(recipe),
-        } if version == _FORMAT and _STATE.fullmatch(state):
-            # Former versions wrote no generation.
-            generation = found.get("generation", 0)
-            return Checkpoint(state, topic, messages, last, recipe, generation if isinstance(generation, int) else 0)
+        }:
+            layers = _layers(found)
+            # Former versions wrote neither.
+            generation, rows = found.get("generation", 0), found.get("rows")
+            if layers and isinstance(generation, int) and isinstance(rows, int | None):
+                return Checkpoint(layers, topic, messages, last, recipe, generation, rows)
+    return None
+
+
+def _layers(found: Mapping[str, object]) -> tuple[Layer, ...]:
+    """Return the layers that a checkpoint names; none where it names none, or what is none."""
+    match found:
+        case {"format": 2, "state": str(state)} if _STATE.fullmatch(state):
+            # How many rows it has is not known: the next run merges it with its own.
+            return (Layer(state, 0),)
+        case {"format": 3, "layers": [*listed]}:
+            layers = [_layer(each) for each in listed]
+            return tuple(layer for layer in layers if layer is not None) if None not in layers else ()
+    return ()
+
+
+def _layer(found: object) -> Layer | None:
+    match found:
+        case {"state": str(state), "rows": int(rows)} if rows >= 0 and _STATE.fullmatch(state):
+            return Layer(state, rows)
     return None

@@ -10,7 +10,8 @@ content id is still folded rightly differs:
 - *Counters*: nothing but the sum. Two states have no message in common.
 - *Sets*: for each element the content id of what last put it in or took it out, also for those that are out.
 - *A function*: the content id that was folded last, to know when a message comes before it. The function may be
-  anything, so the keys of such messages are folded again from their first message, which the log still has.
+  anything, so the keys of such messages are folded again: from the last state that an earlier run left of them, from
+  before that message, and with what the log has since; or from their first message, where no run did.
 
 In the first three a state has the columns of messages, and folding is associative: the states of two parts of a log,
 put together, are folded once more. For a function they are the same columns, too: a state stands where its last message
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -86,12 +87,13 @@ class Fold(ABC):
     def combine(self, rows: DataFrame) -> DataFrame:
         """Return the state of messages and former states, in the columns of `rows`."""
 
-    def late(self, state: DataFrame, rows: DataFrame) -> DataFrame | None:
-        """Return the keys that must be folded from their first message.
+    def merge(self, layers: DataFrame) -> DataFrame:
+        """Return the state that layers are together, in the columns of the state.
 
-        Some of their rows come before what the state holds. None where the order of arrival does not matter.
+        Args:
+            layers: rows of states, with the column `layer`: each is that of the messages which came after the former.
         """
-        return None
+        return self.combine(layers.drop("layer"))
 
     def table(self, state: DataFrame) -> DataFrame:
         """Return a state without what it keeps for messages to come: its keys and values."""
@@ -208,9 +210,45 @@ class FunctionFold(Fold):
         ordered = rows.repartition("key").sortWithinPartitions("key", "content_id", "stored")
         return ordered.mapInArrow(Runs(self.function), schema)
 
-    def late(self, state: DataFrame, rows: DataFrame) -> DataFrame:
-        first = rows.groupBy("key").agg(F.min("content_id").alias("first"))
-        return first.join(state, "key").where(F.col("first") < F.col("content_id")).select("key")
+    def merge(self, layers: DataFrame) -> DataFrame:
+        """Return the newest state of each key; `since` is the least content id of all that made it."""
+        newest = F.max_by(F.struct("value", "content_id", "stored", "topic"), "layer").alias("newest")
+        state = layers.groupBy("key").agg(newest, F.min("since").alias("since"))
+        return state.select("key", "newest.*", "since")
+
+    def resume(self, layers: DataFrame, rows: DataFrame) -> DataFrame:
+        """Return where to go on for each key that has new messages: after the last state that has none too few.
+
+        A state of a key is one of all messages before its own content id, but for those that arrived later: of these
+        each layer has the least content id of a key, in `since`.
+
+        Args:
+            layers: of the state.
+            rows: new messages, as `rows` returns them.
+
+        Returns:
+            The columns `key`, `since`, `base` (the state, a struct of `value` and `content_id`, null where the key has
+            none to go on from), and `again` (what the log has after the base must be folded again).
+        """
+        if "since" not in layers.columns:
+            # A former version's, which has one layer.
+            layers = layers.withColumn("since", F.lit(None).cast("string"))
+        since = rows.groupBy("key").agg(F.min("content_id").alias("arrived"))
+        newer = Window.partitionBy("key").orderBy(F.desc("layer")).rowsBetween(Window.unboundedPreceding, -1)
+        versions = layers.join(since, "key").withColumn("later", F.min("since").over(newer))
+        whole = F.when(F.col("content_id") < F.least("arrived", "later"), F.col("layer"))
+        found = versions.withColumn("whole", whole).groupBy("key")
+        bases = found.agg(
+            F.max_by(F.struct("value", "content_id"), "whole").alias("base"),
+            F.max("whole").alias("whole"),
+            F.max("layer").alias("newest"),
+        )
+        again = F.col("newest").isNotNull() & (F.coalesce("whole", F.lit(-1)) < F.col("newest"))
+        # The struct of a key without any such state is one of nulls.
+        base = F.when(F.col("whole").isNotNull(), F.col("base")).alias("base")
+        return since.join(bases, "key", "left").select(
+            "key", F.col("arrived").alias("since"), base, again.alias("again")
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,27 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType
 
+from gossiplog import core
 from gossiplog.errors import CursorOutdated, OptionError, StorageError
 from gossiplog.log.reading import read_arrivals
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import locked
-from gossiplog.spark.jobs.checkpoint import Checkpoint, StateFolder
-from gossiplog.spark.jobs.folds import ElementSet, Fold
+from gossiplog.spark.jobs.checkpoint import Checkpoint, Layer, StateFolder
+from gossiplog.spark.jobs.folds import ElementSet, Fold, FunctionFold
 from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.payload import parse_payload, spark_type
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.data_source import read
+from gossiplog.spark.source.locations import identity, opened
 from gossiplog.spark.source.stream_reader import changes
 from gossiplog.storage.base import Reader
+
+# As many times the rows of all newer layers may a layer have and yet be merged with them.
+_MOST_TIMES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,11 @@ def read_state(session: SparkSession, folder: str, fold: Fold) -> DataFrame:
     Raises:
         StorageError: there is none.
     """
-    return fold.table(StateFolder(folder).read(session))
+    place = StateFolder(folder)
+    current = place.current()
+    if current is None:
+        raise StorageError(f"there is no state in {place.path}")
+    return _table(session, place, fold, current.layers)
 
 
 def materialize(session: SparkSession, location: str, folder: str, recipe: Recipe) -> MaterializeResult:
@@ -173,10 +183,17 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
                 f"the state in {folder} was made in another way: {former.recipe}; name another folder to begin anew"
             )
         new = count - (former.messages if former else 0)
-        if former is None or new:
-            state = _advanced(session, location, place, former, count, recipe, generation)
-            place.publish(state, topic, count, last, recipe.describe(), generation)
-        return MaterializeResult(count, new, read_state(session, folder, recipe.fold).count())
+        if former is not None and not new and former.rows is not None:
+            return MaterializeResult(count, new, former.rows)
+        place.clear()
+        layers = _advanced(session, location, place, former, count, recipe, generation)
+        rows = _count(session, place, recipe.fold, former, layers)
+        # What was read of keys, and not in the order of arrival, was of this generation, too.
+        if (now := _position(location, former)[3]) != generation:
+            raise CursorOutdated(f"{location} was rebased while it was read: run the job again", generation, now)
+        kept = _compacted(session, place, recipe.fold, layers, count)
+        place.publish(Checkpoint(kept, topic, count, last, recipe.describe(), generation, rows))
+        return MaterializeResult(count, new, rows)
 
 
 def check_state(location: str, folder: str) -> None:
@@ -197,19 +214,82 @@ def _advanced(
     count: int,
     recipe: Recipe,
     generation: int,
-) -> DataFrame:
-    if former is None:
-        return recipe.fold.combine(recipe.rows(changes(session, location, 0, count, generation), distinct=True))
-    state = place.read(session)
-    rows = recipe.rows(changes(session, location, former.messages, count, generation), distinct=True)
-    late = recipe.fold.late(state, rows)
-    if late is not None and late.count():
-        history = recipe.rows(changes(session, location, 0, count, generation), distinct=True)
-        again = history.join(late, "key", "left_semi")
-        return recipe.fold.combine(
-            state.join(late, "key", "left_anti").unionByName(rows.join(late, "key", "left_anti")).unionByName(again)
+) -> tuple[Layer, ...]:
+    """Write what has changed since the former state, and return its layers with that one."""
+    layers = former.layers if former else ()
+    after = former.messages if former else 0
+    fold = recipe.fold
+    rows = recipe.rows(changes(session, location, after, count, generation), distinct=True)
+    if not isinstance(fold, FunctionFold):
+        return *layers, place.write(fold.combine(rows), count)
+    if not layers:
+        return (place.write(fold.combine(rows).withColumn("since", F.lit(None).cast("string")), count),)
+    rows = rows.persist(StorageLevel.DISK_ONLY)
+    resumed = fold.resume(place.read(session, layers), rows).persist(StorageLevel.DISK_ONLY)
+    try:
+        bases = resumed.where(F.col("base").isNotNull())
+        none = F.lit(None)
+        states = bases.select(
+            "key", "base.*", none.cast("binary").alias("stored"), F.lit(former.topic if former else None).alias("topic")
         )
-    return recipe.fold.combine(state.unionByName(rows))
+        chosen = states.unionByName(rows)
+        if (history := _again(session, location, recipe, resumed, after)) is not None:
+            chosen = chosen.unionByName(history)
+        made = fold.combine(chosen).join(resumed.select("key", "since"), "key")
+        return *layers, place.write(made, count)
+    finally:
+        resumed.unpersist()
+        rows.unpersist()
+
+
+def _again(session: SparkSession, location: str, recipe: Recipe, resumed: DataFrame, last: int) -> DataFrame | None:
+    """Return the rows of messages that were folded already, and are to be folded again; None where there are none.
+
+    Since keys begin with the clock, what is after a content id is read without what has smaller clocks.
+    """
+    again = resumed.where("again").select("key", F.col("base.content_id").alias("base"))
+    found = again.agg(F.count("*").alias("keys"), F.count("base").alias("bases"), F.min("base").alias("least")).first()
+    assert found is not None
+    if not found["keys"]:
+        return None
+    clock = core.decode_clock(core.decode_id(found["least"]))[0] if found["bases"] == found["keys"] else 1
+    options: dict[str, str | int] = {"encodings": "first", "mode": "failfast", "columns": "*", "minClock": clock}
+    messages = read(session, identity(location), **options).where(F.col("seq") <= last)
+    rows = recipe.rows(messages, distinct=True).join(again, "key")
+    return rows.where(F.col("base").isNull() | (F.col("content_id") > F.col("base"))).drop("base")
+
+
+def _compacted(
+    session: SparkSession, place: StateFolder, fold: Fold, layers: tuple[Layer, ...], messages: int
+) -> tuple[Layer, ...]:
+    """Return layers of which each has more than twice the rows of all that are newer: those that had not are merged.
+
+    So there are few, and a row is written as often as the logarithm of their number.
+    """
+    first, rows = len(layers) - 1, layers[-1].rows
+    while first and layers[first - 1].rows <= _MOST_TIMES * rows:
+        first -= 1
+        rows += layers[first].rows
+    if first == len(layers) - 1:
+        return layers
+    return *layers[:first], place.write(fold.merge(place.read(session, layers[first:])), messages)
+
+
+def _table(session: SparkSession, place: StateFolder, fold: Fold, layers: tuple[Layer, ...]) -> DataFrame:
+    rows = place.read(session, layers)
+    return fold.table(rows if len(layers) == 1 else fold.merge(rows))
+
+
+def _count(
+    session: SparkSession, place: StateFolder, fold: Fold, former: Checkpoint | None, layers: tuple[Layer, ...]
+) -> int:
+    """Return how many rows the table has: as many as before, and those of the keys that have changed."""
+    if former is None or former.rows is None:
+        return _table(session, place, fold, layers).count()
+    changed = place.read(session, layers[-1:]).select("key").distinct()
+    rows = place.read(session, layers).join(changed, "key", "left_semi")
+    before = rows.where(F.col("layer") < len(layers) - 1)
+    return former.rows + fold.table(fold.merge(rows)).count() - fold.table(fold.merge(before)).count()
 
 
 def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str | None, int]:
