@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,7 +179,36 @@ def test_what_fails_leaves_nothing(
     monkeypatch.setattr(job, "_signed", fail)
     with pytest.raises(error):
         ingest(frame(spark, [row()]), str(tmp_path / "log.db"), TOPIC, LAYOUT, keys, merger="importer")
-    assert os.listdir(tmp_path) == ["keys"]
+    if error is StorageError:
+        assert os.listdir(tmp_path) == ["keys"]
+        return
+    # What was interrupted may have tasks that still run, and make the folders of their files.
+    folder = tmp_path / "log.db.ingest"
+    assert sorted(os.listdir(tmp_path)) == ["keys", "log.db.ingest"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    lock, mark = sorted(folder.iterdir())
+    assert (lock.name, mark.read_bytes()) == (".lock", b"")
+    with pytest.raises(NotADirectoryError):
+        os.makedirs(mark / "events" / "_temporary")
+    monkeypatch.undo()
+    ingest(frame(spark, [row()]), str(tmp_path / "log.db"), TOPIC, LAYOUT, keys, merger="importer")
+    assert sorted(os.listdir(tmp_path)) == ["keys", "log.db"]
+
+
+def test_a_folder_that_a_task_makes_anew_is_removed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work-1"
+    remove, made = shutil.rmtree, iter(range(3))
+
+    def make_anew(place: str, **options: bool) -> None:
+        remove(place, **options)
+        if next(made, None) is not None:
+            (work / "events").mkdir(parents=True)
+
+    (work / "events").mkdir(parents=True)
+    monkeypatch.setattr(job, "shutil", SimpleNamespace(rmtree=make_anew))
+    monkeypatch.setattr(job, "_DISCARD_SECONDS", 0)
+    job._discard(str(tmp_path), str(work))
+    assert work.is_file()
 
 
 def ingest_without_spark(folder: Path, keys: str) -> None:
@@ -198,13 +228,16 @@ def test_a_failure_leaves_what_others_put_into_the_folder(
         (folder / "notes").touch()
         raise StorageError
 
-    def begin(_: float) -> None:
+    discard = job._discard
+
+    def begin(*places: str) -> None:
         with pytest.raises(StorageError, match="another process works in "), locked(str(folder)):
             raise AssertionError
+        discard(*places)
 
     monkeypatch.setattr(job, "_make", fail)
     # What another process does while this one clears the folder.
-    monkeypatch.setattr(job, "time", SimpleNamespace(sleep=begin))
+    monkeypatch.setattr(job, "_discard", begin)
     with pytest.raises(StorageError):
         ingest_without_spark(tmp_path, keys)
     assert sorted(os.listdir(folder)) == [".lock", "notes"]

@@ -2,9 +2,10 @@
 
 What is done on the way lies in a staging folder beside the log; the log is made there, too, and gets its name when it
 is complete, by one link. All else is removed before, because it has the events as they are, and the folder when the job
-ends, also where it fails, unless others have put files into it. A job that is killed leaves it, and the next run clears
-it and begins anew: since signing is deterministic, it makes the same messages. The driver holds no rows but the first
-of those that are unsound.
+ends, also where it refuses events, unless others have put files into it. Where it is interrupted or a task fails, other
+tasks may still run: what they wrote is removed, and an empty file stays in its place, below which they can write no
+more. A job that is killed leaves all of it. The next run clears the folder and begins anew: since signing is
+deterministic, it makes the same messages. The driver holds no rows but the first of those that are unsound.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -22,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import gossiplog.log
-from gossiplog.errors import EventsRefused, StorageError
+from gossiplog.errors import EventsRefused, GossipLogError, StorageError
 from gossiplog.files import publish
 from gossiplog.log.insertion import insert_many
 from gossiplog.log.log import replica_of
@@ -101,10 +103,13 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
             os.mkdir(stage.folder)
             done = _make(frame, stage, topic, layout, store, merger)
             stage.leave(_LOG)
-        except BaseException:
+        except BaseException as error:
             # However it ends: the events lie there as they are.
-            _discard(folder)
-            remove_locked(folder)
+            _discard(folder, stage.folder)
+            if isinstance(error, GossipLogError):
+                # The driver's own, while no task runs.
+                _clear(folder)
+                remove_locked(folder)
             raise
         _publish(stage.path(_LOG), log)
         _clear(folder)
@@ -146,17 +151,28 @@ def _works(folder: str) -> list[str]:
 def _clear(folder: str) -> None:
     """Remove what runs have left that were killed."""
     for work in _works(folder):
-        shutil.rmtree(work)
+        if os.path.isdir(work):
+            shutil.rmtree(work)
+        else:
+            os.unlink(work)
 
 
-def _discard(folder: str) -> None:
-    """Remove what this run has made, in which tasks that were cancelled may write for a moment."""
-    for _ in range(_DISCARDS):
-        for work in _works(folder):
-            shutil.rmtree(work, ignore_errors=True)
-        time.sleep(_DISCARD_SECONDS)
-        if not _works(folder):
-            return
+def _discard(folder: str, work: str) -> None:
+    """Remove what a run has made, and leave an empty file in its place.
+
+    Tasks that were cancelled run on for a moment. They would make all folders of their paths anew, which others may
+    then enter, and write events there; below a file they cannot.
+    """
+    for place in {work, *_works(folder)}:
+        for _ in range(_DISCARDS):
+            if os.path.isdir(place):
+                shutil.rmtree(place, ignore_errors=True)
+            with suppress(OSError):
+                # Not where a task has made it anew meanwhile.
+                open(place, "x", encoding="utf-8").close()
+            if os.path.isfile(place):
+                break
+            time.sleep(_DISCARD_SECONDS)
 
 
 def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: KeyStore, merger: str) -> IngestResult:
