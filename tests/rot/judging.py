@@ -25,13 +25,12 @@ import gossiplog
 from gossiplog import Log, core
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, StorageError
 from gossiplog.log.log import replica_of
-from gossiplog.spark.jobs.log_metadata import log_metadata
-from gossiplog.spark.jobs.row_check import check_rows
+from gossiplog.spark.jobs.verify import VerifyWork
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, read_options
 from gossiplog.spark.source.reader import LogReader
 from tests.rot.cells import Cell, Unchanged
 from tests.rot.shapes import SIGNER, Shape
-from tests.spark.inline import InlineSession
+from tests.spark.jobs.inline_logs import inline
 
 Use: TypeAlias = Callable[[Log], object]
 
@@ -347,12 +346,11 @@ class _Judgement:
                     self._named(error, name)
 
     def pipeline(self) -> None:
-        """What `gossiplog pipeline verify` reads beside the messages, and a read of all of them in four partitions."""
+        """What `gossiplog pipeline verify` finds, and a read of all of them in four partitions."""
         location = str(self._path)
-        try:
-            check_rows(InlineSession(), location, log_metadata(location))  # type: ignore[arg-type]
-        except StorageError as error:
-            self._refused(error)
+        outcomes, _ = inline(VerifyWork(None), [location], 50)
+        if outcomes[location].problem:
+            self._refused(StorageError(outcomes[location].problem))
         options = read_options({"path": location, "partitions": "4"}, BATCH_OPTIONS)
         reader = LogReader(options, StructType([field for field in SCHEMA if field.name in ("id", "author")]))
         read: list[dict[str, str | None]] = []

@@ -37,9 +37,16 @@ from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, fold_mes
 from gossiplog.spark.jobs.reconcile import MissingMessages, ReconcileResult, reconcile, write_repairs
 from gossiplog.spark.jobs.reconcile_fleet import FleetReconcileResult, reconcile_fleet, write_fleet_repairs
 from gossiplog.spark.jobs.report import analysed_state, write_report
-from gossiplog.spark.jobs.root import RootResult, root
+from gossiplog.spark.jobs.root import LogRoot, RootResult, root, roots
 from gossiplog.spark.jobs.summary import LogSummary, summarize
-from gossiplog.spark.jobs.verify import VerifyResult, verify, verify_log
+from gossiplog.spark.jobs.verify import (
+    FleetVerifyResult,
+    LogVerifyResult,
+    VerifyResult,
+    verify,
+    verify_log,
+    verify_logs,
+)
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.session import session
 from gossiplog.spark.source.data_source import read
@@ -57,13 +64,16 @@ __all__ = [
     "ElementSet",
     "FleetAnalyzeResult",
     "FleetReconcileResult",
+    "FleetVerifyResult",
     "Fold",
     "FunctionFold",
     "IngestResult",
     "LastWriter",
     "Layout",
     "LogMetadata",
+    "LogRoot",
     "LogSummary",
+    "LogVerifyResult",
     "MaterializeResult",
     "MissingMessages",
     "Recipe",
@@ -86,11 +96,13 @@ __all__ = [
     "reconcile",
     "reconcile_fleet",
     "root",
+    "roots",
     "session",
     "summarize",
     "sweep",
     "verify",
     "verify_log",
+    "verify_logs",
     "worker_errors",
     "write",
     "write_fleet_analysis",

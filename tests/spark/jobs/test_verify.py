@@ -18,8 +18,8 @@ from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.spark import VerifyResult, log_metadata, read, verify, verify_log
+from gossiplog.spark.jobs.message_check import check_partition
 from gossiplog.spark.jobs.root import joined
-from gossiplog.spark.jobs.verify import check_partition
 from tests.spark.damage import change, entries
 
 TOPIC = "org.example.spark"
@@ -201,6 +201,10 @@ def test_the_commands_end_with_0_for_sound_logs(
     for command in ("verify", "root"):
         assert main(["pipeline", command, str(paths[0].with_name("*.db")), "--json"]) == 0
         rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        if command == "verify":
+            # The last line is of all of them.
+            figures = {"logs": 3, "messages": 180, "defects": 0, "defective": 0, "unreadable": 0}
+            assert rows.pop() == {"summary": figures}
         assert [row["messages"] for row in rows] == [60] * 3
         assert rows[0]["root"] == rows[2]["root"] == log_metadata(str(paths[0])).root.hash.hex()  # type: ignore[union-attr]
 

@@ -10,7 +10,7 @@ import typer
 
 from gossiplog.cli.help import Command, Group
 from gossiplog.cli.options import Gossip, gossip_config, load_object
-from gossiplog.cli.output import Json, Output, Stopwatch, fields_table, note
+from gossiplog.cli.output import Json, Output, Stopwatch, fields_table
 from gossiplog.cli.pipeline.fleet import analyze_fleet, reconcile_fleet
 from gossiplog.cli.pipeline.session import (
     IgnoreMissing,
@@ -24,6 +24,7 @@ from gossiplog.cli.pipeline.session import (
     show_rows,
     spark_session,
 )
+from gossiplog.cli.pipeline.verify import root, verify
 from gossiplog.cli.simulate import seed_range
 from gossiplog.errors import CorruptLog, OptionError, ScenarioError
 from gossiplog.reprs import counted
@@ -33,23 +34,6 @@ if TYPE_CHECKING:
 
     from gossiplog.spark import ReconcileResult
     from gossiplog.spark.jobs.folds import Fold
-
-
-def root(logs: Logs, json: Json = False, *, options: SessionOptions) -> None:
-    """Build each log's tree from its messages, in parallel, and show the root."""
-    from gossiplog import spark
-    from gossiplog.spark.source.locations import check_logs
-
-    result = Output(json)
-    found_logs = check_logs(logs)
-    with spark_session(options, "root") as running:
-        rows = []
-        for log in found_logs:
-            found = spark.root(spark.read(running, log, columns="key,value"), ascending=True)
-            rows.append(
-                {"log": log, "messages": found.entries, "level": found.node.level, "root": found.node.hash.hex()}
-            )
-    show_rows(result, rows)
 
 
 Encodings: TypeAlias = Annotated[
@@ -85,58 +69,6 @@ def read(
         messages = spark.read(running, *found, encodings=encodings, columns=columns, ignoreMissingFiles=ignored)
         rows = spark.summarize(messages if output is None else write_parquet(messages, output))
     show_rows(result, [dataclasses.asdict(row) for row in rows])
-
-
-SHOWN_DEFECTS = 20
-"""Defects that are shown on a terminal: enough to see what is wrong. A file has room for all."""
-
-Topic = Annotated[str | None, typer.Option(help="The topic that every log must have.")]
-
-
-def verify(
-    logs: Logs,
-    topic: Topic = None,
-    output: OutputFolder = None,
-    json: Json = False,
-    *,
-    options: SessionOptions,
-) -> None:
-    """Check every message, parent, head and tree of logs; end with status 1 if anything is wrong.
-
-    With --output all defects go to Parquet; with --json they come before the summary, a line each.
-    """
-    from gossiplog import spark
-    from gossiplog.spark.folders import write_parquet
-    from gossiplog.spark.jobs.verify import reports
-    from gossiplog.spark.source.locations import check_logs
-
-    result = Output(json)
-    rows: list[dict[str, Any]] = []
-    shown: list[dict[str, Any]] = []
-    topics = check_logs(logs, topic)
-    check_output(output)
-    with spark_session(options, "verify") as running:
-        checked = [(log, spark.verify_log(running, log, topic)) for log in topics]
-        report = reports(checked)
-        if output is not None:
-            report = write_parquet(report, output)
-        for defect in report.toLocalIterator() if result.json else report.take(SHOWN_DEFECTS):
-            if result.json:
-                result.record(defect.asDict())
-            else:
-                shown.append(defect.asDict())
-        for log, found in checked:
-            defects = sum(found.defects.values())
-            rows.append({"log": log, "messages": found.messages, "defects": defects, "root": found.root.hash.hex()})
-            found.report.unpersist()
-    if shown:
-        show_rows(result, shown)
-    show_rows(result, rows)
-    total = sum(row["defects"] for row in rows)
-    if 0 < len(shown) < total:
-        note(f"The first {len(shown)} of {total:,} defects are shown; --output and --json give all.")
-    if total:
-        raise typer.Exit(1)
 
 
 def reconcile(

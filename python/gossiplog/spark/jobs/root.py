@@ -5,16 +5,21 @@ A fragment takes about 5 KB, whatever its partition holds, and that is all that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from gossiplog import columns, core
 from gossiplog.errors import ColumnError
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
+from gossiplog.spark.source.batches import Columns
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
+from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.source.reader import read_range
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,76 @@ class RootResult:
 
     entries: int
     node: core.Node
+
+
+@dataclass(frozen=True, slots=True)
+class LogRoot:
+    """The root of one of several logs.
+
+    Attributes:
+        log: its location.
+        messages: how many it has; None where it cannot be read.
+        node: the root; None likewise.
+        problem: why it cannot be read, "" where it can.
+    """
+
+    log: str
+    messages: int | None
+    node: core.Node | None
+    problem: str
+
+
+def roots(session: SparkSession, locations: Iterable[str], topic: str | None = None) -> tuple[LogRoot, ...]:
+    """Build the trees of any number of logs from their messages in one job, each log as it is when it is opened.
+
+    Args:
+        session: of Spark.
+        locations: of the logs, each once.
+        topic: that they must have; None takes any.
+
+    Returns:
+        The roots, in the order of the locations.
+
+    Raises:
+        SparkError: Spark gave up.
+    """
+    logs = [unopened(location, topic) for location in locations]
+    outcomes, report = over_logs(session, RootWork(topic), logs, lambda rows: rows.select("log"))
+    report.unpersist()
+    results: list[LogRoot] = []
+    for log, found in outcomes.items():
+        messages, node = found.result or (None, None)
+        results.append(LogRoot(log, messages, node, found.problem))
+    return tuple(results)
+
+
+_READ = Columns(ReadOptions(()), pruned(("key", "value")))
+
+
+@dataclass(frozen=True, slots=True)
+class RootWork:
+    """Builds the tree of a log, or a fragment of it, in one process.
+
+    Args:
+        topic: that logs must have; None takes any.
+    """
+
+    topic: str | None
+
+    def look(self, location: str) -> FoundLog:
+        """Return a log in one state."""
+        return look_at(location, self.topic)
+
+    def part(self, log: FoundLog, own: FoundLog, part: LogPart) -> Iterator[pa.RecordBatch | tuple[bytes]]:
+        """Yield the fragment of a part."""
+        state = replace(log, topic=own.topic, count=own.count, generation=own.generation)
+        (found,) = partition_fragment(read_range(_READ, KeyRange(state, part.start, part.end, 1)))
+        yield (found.column("fragment")[0].as_py(),)
+
+    def conclude(self, own: FoundLog, figures: Sequence[tuple[bytes]]) -> Conclusion:
+        """Return the number of entries and the root."""
+        whole = joined(fragment for (fragment,) in figures)
+        return Conclusion((whole.count, whole.root))
 
 
 def root(frame: DataFrame, *, ascending: bool = False) -> RootResult:

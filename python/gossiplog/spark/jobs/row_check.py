@@ -1,122 +1,118 @@
-"""The check of what a log stores beside its messages, on all cores: the rows of each message, the tree, and the file.
+"""The check of what a log stores beside its messages: the rows of each message, the tree, and the file.
 
 `gossiplog.log.arrival_check` looks at ranges of sequences, without the signatures, which are verified by key. The tree
 is looked at in ranges of keys that begin with nodes of its level 1: over the leaves of such a range there are the same
-nodes as in the whole tree.
+nodes as in the whole tree. Which messages are heads is held against the index of the children, which is checked by
+sequences.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-
-from pyspark.sql import SparkSession
+from collections.abc import Collection, Iterator, Sequence
 
 from gossiplog import core
-from gossiplog.log.arrival_check import ArrivalCheck, ChildCounts, Problem, Problems, TooManyProblems, reporting
+from gossiplog.log.arrival_check import (
+    MOST_PROBLEMS,
+    ArrivalCheck,
+    ChildCounts,
+    Problem,
+    Problems,
+    TooManyProblems,
+    reporting,
+)
 from gossiplog.spark.jobs.log_metadata import LogMetadata
-from gossiplog.spark.source.locations import opened
-from gossiplog.spark.tasks import spread
+from gossiplog.spark.jobs.over_logs import LogPart
+from gossiplog.storage import Storage
+from gossiplog.storage.base import Reader
 
-_TASK_MESSAGES = 2**17
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a task checks.
-
-    Attributes:
-        first: the least sequence.
-        last: the largest sequence.
-        start: the least key, b"" at the start of the log.
-        end: the key before which it ends, None at the end of the log.
-    """
-
-    first: int
-    last: int
-    start: bytes
-    end: bytes | None
+_PAGE = 1000
 
 
-def check_rows(session: SparkSession, location: str, own: LogMetadata) -> list[Problem]:
-    """Check the file of a log, the rows that belong to its messages, and its tree.
+def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[Problem], ChildCounts]:
+    """Return what is wrong with the rows of a part, and how many rows of children there are.
+
+    The first part of a log has its file, too.
 
     Args:
-        session: of Spark.
-        location: of the log.
+        storage: of the log.
         own: what the log says of itself.
+        part: of the log.
 
     Raises:
         StorageError: the log cannot be read.
-        SparkError: Spark gave up.
     """
-    number = max(os.cpu_count() or 1, -(-own.count // _TASK_MESSAGES))
-    with opened(location, own.topic) as (storage, _):
-        problems = [Problem("file", line) for line in storage.check()]
-        if not own.count:
-            return problems
-        with storage.reader(single=True) as reader:
-            split_keys = reader.split_keys(b"", None, number)
-    bounds = [own.count * part // number for part in range(number + 1)]
-    keys = [b"", *split_keys, None]
-    # A tree may have fewer nodes than there are tasks: the last ones have no keys then.
-    keys += [None] * (number + 1 - len(keys))
-    parts = [
-        _Part(before + 1, last, b"" if start is None else start, b"" if start is None else end)
-        for (before, last), (start, end) in zip(pairwise(bounds), pairwise(keys), strict=True)
-    ]
-    found = spread(session, parts, _RowTask(location, own))
-    counts = ChildCounts(
-        sum(each.expected for _, each in found),
-        sum(each.stored for _, each in found),
-        any(each.unknown for _, each in found),
-    )
-    problems += [problem for some, _ in found for problem in some]
-    if (problem := counts.problem()) is not None:
-        problems.append(problem)
-    return problems
+    problems = Problems()
+
+    def report(problem: Problem) -> None:
+        # Values are judged where they are read by their keys.
+        if problem.kind != "value":
+            problems.report(problem)
+
+    check = ArrivalCheck(storage, own.topic, own.indexed, report, signatures=False)
+    try:
+        if part.first == 1:
+            for line in storage.check():
+                report(Problem("file", line))
+        if part.first <= part.last:
+            check.run(part.first, part.last)
+        with storage.reader() as reader, reporting(report, "tree", "the tree"):
+            # The index may have been written since: it is that of the leaves of the same moment.
+            leaves = reader.leaves(part.start, part.end, reader.position().indexed)
+            stored = [row for row in reader.level1() if _within(row[0], part)]
+            for problem in _tree_problems(leaves, stored, part):
+                report(problem)
+    except TooManyProblems:
+        check.children.unknown = True
+    return problems.found, check.children
 
 
-class _RowTask:
-    """Checks a part of a log."""
+def check_heads(
+    storage: Storage, own: LogMetadata, part: LogPart, childless: Collection[bytes]
+) -> tuple[list[Problem], list[bytes]]:
+    """Return what is wrong with the heads that a log stores in a range of keys, and heads that it lacks there.
 
-    def __init__(self, location: str, own: LogMetadata) -> None:
-        self._location = location
-        self._topic = own.topic
-        self._indexed = own.indexed
+    They are those of the messages that the index covers, which may have been written since the log was looked at. Of
+    those that are lacking these are the first; they are none where the index of the children is damaged.
 
-    def __call__(self, part: _Part) -> tuple[list[Problem], ChildCounts]:
-        """Return what is wrong, and how many rows of children there are."""
-        problems = Problems()
+    Args:
+        storage: of the log.
+        own: what the log says of itself.
+        part: of the log.
+        childless: keys of the messages that no other in the range names, none of which arrived later than `own` says.
 
-        def report(problem: Problem) -> None:
-            # Values are judged where they are read by their keys.
-            if problem.kind != "value":
-                problems.report(problem)
-
-        with opened(self._location, self._topic) as (storage, topic):
-            check = ArrivalCheck(storage, topic, self._indexed, report, signatures=False)
-            try:
-                check.run(part.first, part.last)
-                with storage.reader() as reader, reporting(report, "tree", "the tree"):
-                    # The index may have been written since: it is that of the leaves of the same moment.
-                    leaves = reader.leaves(part.start, part.end, reader.position().indexed)
-                    stored = [row for row in reader.level1() if _within(row[0], part)]
-                    for problem in _tree_problems(leaves, stored, part):
-                        report(problem)
-            except TooManyProblems:
-                check.children.unknown = True
-        return problems.found, check.children
+    Raises:
+        StorageError: the log cannot be read.
+    """
+    problems: list[Problem] = []
+    lost: list[bytes] = []
+    with storage.reader() as reader, reporting(problems.append, "head", "the heads"):
+        indexed = reader.position().indexed
+        stored = {key for key, seq in reader.heads() if _within(key, part) and seq <= own.count}
+        actual = _without_children(reader, sorted(stored.union(childless)), indexed)
+        text = "it is stored as a head, and is none"
+        problems += [Problem("head", text, key) for key in sorted(stored - actual)]
+        lost += sorted(actual - stored)[:MOST_PROBLEMS]
+    return problems, lost
 
 
-def _within(key: bytes, part: _Part) -> bool:
+def _without_children(reader: Reader, keys: Sequence[bytes], indexed: int) -> set[bytes]:
+    """Return those of the keys whose messages the index covers, and no child of them."""
+    found: set[bytes] = set()
+    for at in range(0, len(keys), _PAGE):
+        sequences = {
+            key: number for key, number in reader.sequences(keys[at : at + _PAGE]).items() if number <= indexed
+        }
+        parents = {parent for parent, _ in reader.children(sorted(sequences.values()), 1, indexed)}
+        found.update(key for key, number in sequences.items() if number not in parents)
+    return found
+
+
+def _within(key: bytes, part: LogPart) -> bool:
     return part.start <= key and (part.end is None or key < part.end)
 
 
 def _tree_problems(
-    leaves: Sequence[tuple[bytes, bytes]], stored: Sequence[tuple[bytes, bytes]], part: _Part
+    leaves: Sequence[tuple[bytes, bytes]], stored: Sequence[tuple[bytes, bytes]], part: LogPart
 ) -> Iterator[Problem]:
     """Yield the rows of the tree's level 1 that are not those over the leaves."""
     if not leaves and not stored:

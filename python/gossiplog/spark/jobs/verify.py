@@ -1,15 +1,16 @@
-"""The check of a log's messages, heads, tree and indexes, on all partitions at a time.
+"""The check of a log's messages, heads, tree and indexes, and of any number of logs, on all cores.
 
-What is stored beside the messages is checked by `row_check`. One pass judges every message and makes the tree's
-fragments. A parent is looked for in its child's own partition first: since keys begin with the clock, most are there.
-What leaves a partition is little: defects, a fragment, parents that are not there, messages that nobody there names.
-Joins over these find the parents that are nowhere, and the heads.
+A log is checked where it is: a task opens it, looks at a range of its keys (`message_check`) and at what is stored
+beside the messages (`row_check`), and asks the log itself for what lies in other ranges. A small log is one range. What
+leaves a task is little: defects, a fragment of the tree, and counts, of which a root comes.
+
+A frame of messages, wherever it comes from, is checked by joins: for the parents that are nowhere, and the heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TypeAlias
 
@@ -18,16 +19,21 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gossiplog import columns, core
-from gossiplog.errors import ColumnError, CorruptLog
-from gossiplog.log.arrival_check import Problem
+from gossiplog import core
+from gossiplog.errors import ColumnError, CorruptLog, StorageError
+from gossiplog.log.arrival_check import ChildCounts, Problem
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
-from gossiplog.spark.jobs.root import entries_fragment, in_order, joined
-from gossiplog.spark.jobs.row_check import check_rows
-from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.jobs.message_check import CHILDLESS, FOUND, FRAGMENT, OUTER, check_partition
+from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs, rows_batch
+from gossiplog.spark.jobs.root import in_order, joined
+from gossiplog.spark.jobs.row_check import check_heads, check_rows
+from gossiplog.spark.source.batches import Columns
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
+from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.source.reader import read_range
 from gossiplog.storage import Storage
 
 DEFECTS = "kind string, id string, detail string"
@@ -41,15 +47,16 @@ DEFECTS = "kind string, id string, detail string"
 - `tree`: a row of the tree is not the one over its leaves;
 - `head`: a message is stored as a head and is none, or the other way round;
 - `file`: SQLite finds its file damaged, or does not write to it because of its header. Such a defect has no id;
+- `log`: of several logs, this one cannot be read, or not to its end: it is missing, no log, of another topic, locked,
+  or too damaged. Such a defect has no id;
 - `count`, `root`, `index`: the log as a whole has another number of messages or another tree than it says, or what it
   says of itself cannot be. These have no id.
 """
 
+_LOST_HEAD = "no message names it as a parent, and it is not stored as a head"
+# Keys that are looked up together.
+_LOOKED_UP = 1000
 _Row: TypeAlias = tuple[str, bytes | None, None, str]
-_FOUND = "kind string, key binary, other binary, detail string"
-_FOUND_ARROW = pa.schema([("kind", pa.string()), ("key", pa.binary()), ("other", pa.binary()), ("detail", pa.string())])
-# What a partition reports beside defects: its fragment (in `other`); parents that it lacks, each with the child there.
-_FRAGMENT, _OUTER, _CHILDLESS = "fragment", "outer", "childless"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,40 @@ class VerifyResult:
     report: DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class LogVerifyResult:
+    """What a check found of one of several logs.
+
+    Attributes:
+        log: its location.
+        messages: how many were checked; None where the log cannot be read to its end.
+        root: of the tree over their keys and values, as they are; None likewise.
+        defects: how many of each kind.
+        problem: why it cannot be read to its end, "" where it can.
+        seconds: that tasks took for it, one after the other.
+    """
+
+    log: str
+    messages: int | None
+    root: core.Node | None
+    defects: Mapping[str, int]
+    problem: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetVerifyResult:
+    """What a check of several logs found.
+
+    Attributes:
+        logs: each, the worst first: those that cannot be read, then by the number of their defects.
+        report: all defects, in the columns of `DEFECTS` after that of the `log`. It is cached: unpersist it after use.
+    """
+
+    logs: tuple[LogVerifyResult, ...]
+    report: DataFrame
+
+
 def verify_log(session: SparkSession, location: str, topic: str | None = None) -> VerifyResult:
     """Check a log as it is now: messages that arrive meanwhile are passed over.
 
@@ -82,13 +123,133 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
         StorageError: it cannot be read, as a truncated file.
         SparkError: Spark gave up.
     """
-    own = log_metadata(location, topic)
-    with worker_errors():
-        # Executors have working folders of their own.
-        location = identity(location)
-        problems = check_rows(session, location, own)
-    messages = read(session, location, columns="seq,key,value")
-    return verify(messages, own.topic, own, location=location, problems=problems, ascending=True)
+    outcomes, report = over_logs(session, VerifyWork(topic), [look_at(location, topic)], _report)
+    (found,) = outcomes.values()
+    if found.problem:
+        report.unpersist()
+        raise StorageError(found.problem)
+    messages, root = found.result
+    return VerifyResult(messages, root, found.kinds, report)
+
+
+def verify_logs(session: SparkSession, locations: Iterable[str], topic: str | None = None) -> FleetVerifyResult:
+    """Check any number of logs in one job, each as it is when it is opened.
+
+    A log that is missing, is none, has another topic, is locked or too damaged to be read to its end has a defect of
+    the kind `log`.
+
+    Args:
+        session: of Spark.
+        locations: of the logs, each once.
+        topic: that they must have; None takes any.
+
+    Raises:
+        SparkError: Spark gave up.
+    """
+    logs = [unopened(location, topic) for location in locations]
+    outcomes, report = over_logs(session, VerifyWork(topic), logs, _report_of_logs)
+    results: list[LogVerifyResult] = []
+    for log, found in outcomes.items():
+        messages, root = found.result or (None, None)
+        results.append(LogVerifyResult(log, messages, root, found.kinds, found.problem, found.seconds))
+    results.sort(key=lambda each: (not each.problem, -sum(each.defects.values())))
+    return FleetVerifyResult(tuple(results), report)
+
+
+def _report(rows: DataFrame) -> DataFrame:
+    return rows.select("kind", "key", "other", "detail").mapInArrow(_named, DEFECTS)
+
+
+def _report_of_logs(rows: DataFrame) -> DataFrame:
+    return rows.mapInArrow(_named_of_logs, f"log string, {DEFECTS}")
+
+
+_READ = Columns(ReadOptions(()), pruned(("seq", "key", "value")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What a part of a log comes to, beside its defects.
+
+    Attributes:
+        fragment: of the tree over its keys and values.
+        children: rows of the index of the children.
+        lost_heads: keys that are not stored as heads, and are some if that index is sound.
+    """
+
+    fragment: bytes
+    children: ChildCounts
+    lost_heads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyWork:
+    """Checks a log, or a part of it, in one process.
+
+    Args:
+        topic: that logs must have; None takes any.
+    """
+
+    topic: str | None
+
+    def look(self, location: str) -> LogMetadata:
+        """Return what a log says of itself, but for its heads, which are as many as there are."""
+        own = log_metadata(location, self.topic)
+        return own if own.heads is None else replace(own, heads=())
+
+    def part(self, log: FoundLog, own: LogMetadata, part: LogPart) -> Iterator[pa.RecordBatch | tuple[_Figures]]:
+        """Yield defects, and the figures of the part."""
+        state = replace(log, topic=own.topic, count=own.count, generation=None)
+        messages = read_range(_READ, KeyRange(state, part.start, part.end, 1))
+        kinds: dict[str, list[pa.RecordBatch]] = {FRAGMENT: [], OUTER: [], CHILDLESS: []}
+        for found in check_partition(own.topic, own.count, messages):
+            kind = found.column("kind")[0].as_py() if len(found) else ""
+            if kind in kinds:
+                kinds[kind].append(found)
+            elif kind:
+                yield found
+        with opened(log.location, own.topic) as (storage, _):
+            for outer in kinds[OUTER]:
+                yield _missing(storage, outer)
+            problems, children = check_rows(storage, own, part)
+            lost: Sequence[bytes] = ()
+            if own.heads is not None:
+                childless = {key for found in kinds[CHILDLESS] for key in found.column("key").to_pylist()}
+                wrong, lost = check_heads(storage, own, part, childless)
+                problems += wrong
+        if problems:
+            yield rows_batch([(problem.kind, problem.key, problem.text) for problem in problems])
+        (fragment,) = kinds[FRAGMENT]
+        yield (_Figures(fragment.column("other")[0].as_py(), children, lost),)
+
+    def conclude(self, own: LogMetadata, figures: Sequence[tuple[_Figures]]) -> Conclusion:
+        """Return the number of messages and the root, and what is wrong with the log as a whole."""
+        parts = [part for (part,) in figures]
+        whole = joined(part.fragment for part in parts)
+        children = ChildCounts(
+            sum(part.children.expected for part in parts),
+            sum(part.children.stored for part in parts),
+            any(part.children.unknown for part in parts),
+        )
+        rows = [(kind, key, detail) for kind, key, _, detail in _of_the_whole(whole, own)]
+        if (problem := children.problem()) is not None:
+            rows.append((problem.kind, problem.key, problem.text))
+        else:
+            rows += [("head", key, _LOST_HEAD) for part in parts for key in part.lost_heads]
+        return Conclusion((whole.count, whole.root), tuple(rows))
+
+
+def _missing(storage: Storage, outer: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a defect for each parent that is not in a log, from rows of parents and their children."""
+    keys = outer.column("key")
+    found: list[bytes] = []
+    unique = pc.unique(keys).to_pylist()
+    for at in range(0, len(unique), _LOOKED_UP):
+        found += _stored(storage, unique[at : at + _LOOKED_UP])
+    missing = outer.filter(pc.invert(pc.is_in(keys, pa.array(found, pa.binary()))))
+    parents, children = missing.column("key"), missing.column("other")
+    kinds = pa.repeat(pa.scalar("parent", pa.string()), len(missing))
+    return pa.RecordBatch.from_arrays([kinds, children, parents, missing.column("detail")], schema=outer.schema)
 
 
 def verify(
@@ -127,17 +288,17 @@ def verify(
     wanted = [name for name in ("key", "value", "seq") if name in messages.columns]
     count = None if own is None else own.count
     checked = partial(check_partition, topic, count)
-    found = in_order(messages.select(*wanted), ascending).mapInArrow(checked, _FOUND).persist()
+    found = in_order(messages.select(*wanted), ascending).mapInArrow(checked, FOUND).persist()
     try:
         with worker_errors():
-            fragments = found.where(F.col("kind") == _FRAGMENT).select("other").collect()
+            fragments = found.where(F.col("kind") == FRAGMENT).select("other").collect()
             whole = joined(bytes(row.other) for row in fragments)
             parts = [found.where(F.col("kind").isin("value", "signature"))]
-            outer = found.where(F.col("kind") == _OUTER)
+            outer = found.where(F.col("kind") == OUTER)
             if location is None:
                 missing = _not_among(outer, messages.select("key"))
             else:
-                missing = outer.mapInArrow(partial(_not_stored, location, topic), _FOUND)
+                missing = outer.mapInArrow(partial(_not_stored, location, topic), FOUND)
             parts.append(_missing_parents(missing))
             if own is not None and own.heads is not None:
                 parts += _wrong_heads(found, own.heads)
@@ -147,16 +308,6 @@ def verify(
     finally:
         found.unpersist()
     return VerifyResult(whole.count, whole.root, kinds, report)
-
-
-def reports(checked: Sequence[tuple[str, VerifyResult]]) -> DataFrame:
-    """Return the reports of several logs in one, with the column `log` before those of `DEFECTS`.
-
-    Args:
-        checked: one log at least, each with its location.
-    """
-    frames = [found.report.select(F.lit(log).alias("log"), "*") for log, found in checked]
-    return reduce(DataFrame.union, frames)
 
 
 def _not_among(outer: DataFrame, keys: DataFrame) -> DataFrame:
@@ -193,13 +344,13 @@ def _missing_parents(missing: DataFrame) -> DataFrame:
 
 def _wrong_heads(found: DataFrame, heads: tuple[bytes, ...]) -> list[DataFrame]:
     own = found.sparkSession.createDataFrame([(bytearray(key),) for key in heads], "key binary")
-    named = found.where(F.col("kind") == _OUTER).select("key")
-    actual = found.where(F.col("kind") == _CHILDLESS).select("key").join(named, "key", "left_anti")
+    named = found.where(F.col("kind") == OUTER).select("key")
+    actual = found.where(F.col("kind") == CHILDLESS).select("key").join(named, "key", "left_anti")
     # The largest key of which a child may be lost.
     damaged = found.where(F.col("kind") == "value").agg(F.max("key").alias("largest"))
     lost = actual.join(own, "key", "left_anti").join(damaged, F.col("key") < F.col("largest"), "left_anti")
     return [
-        _defect("head", lost, "no message names it as a parent, and it is not stored as a head"),
+        _defect("head", lost, _LOST_HEAD),
         _defect("head", own.join(actual, "key", "left_anti"), "it is stored as a head, and is none"),
     ]
 
@@ -232,57 +383,14 @@ def _text(node: core.Node) -> str:
 def _local(session: SparkSession, defects: list[_Row]) -> DataFrame:
     return session.createDataFrame(
         [(kind, None if key is None else bytearray(key), other, detail) for kind, key, other, detail in defects],
-        _FOUND,
+        FOUND,
     )
 
 
-def check_partition(topic: str, count: int | None, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what a partition reports, for `mapInArrow`: rows of defects, outer parents, childless keys and a fragment.
-
-    Args:
-        topic: of the log.
-        count: rows with a larger `seq` are passed over, where the batches have that column.
-        batches: with the columns `key`, ascending, and `value`.
-    """
-    fragment = columns.Fragment()
-    known: list[pa.Array] = []
-    parents: list[pa.Array] = []
-    children: list[pa.Array] = []
+def _named_of_logs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        if count is not None and "seq" in batch.schema.names:
-            batch = batch.filter(pc.less_equal(batch.column("seq"), count))
-        keys, values = batch.column("key"), batch.column("value")
-        verdicts = columns.verify(keys, values, topic, ["parent_keys"])
-        errors, parent_keys = verdicts.column("error"), verdicts.column("parent_keys")
-        sound = pc.is_valid(parent_keys)
-        for kind, those in (("signature", sound), ("value", pc.invert(sound))):
-            defects = pc.and_(those, pc.is_valid(errors))
-            yield _found(kind, keys.filter(defects), detail=errors.filter(defects))
-        complete = pc.and_(pc.is_valid(keys), pc.is_valid(values))
-        entries = keys.filter(complete)
-        fragment = fragment.join(entries_fragment(entries, columns.leaf_hashes(entries, values.filter(complete))))
-        named = parent_keys.filter(sound)
-        parents.append(pc.list_flatten(named))
-        children.append(keys.filter(sound).take(pc.list_parent_indices(named)))
-        known.append(keys.drop_null())
-    here, there = (pa.chunked_array(arrays, pa.binary()).combine_chunks() for arrays in (known, parents))
-    outer = pc.invert(pc.is_in(there, here))
-    yield _found(_OUTER, there.filter(outer), pa.chunked_array(children, pa.binary()).combine_chunks().filter(outer))
-    yield _found(_CHILDLESS, here.filter(pc.invert(pc.is_in(here, there))))
-    yield _found(_FRAGMENT, pa.nulls(1, pa.binary()), pa.array([fragment.to_bytes()], pa.binary()))
-
-
-def _found(kind: str, keys: pa.Array, other: pa.Array | None = None, detail: pa.Array | None = None) -> pa.RecordBatch:
-    rows = len(keys)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(pa.scalar(kind, pa.string()), rows),
-            keys,
-            pa.nulls(rows, pa.binary()) if other is None else other,
-            pa.nulls(rows, pa.string()) if detail is None else detail,
-        ],
-        schema=_FOUND_ARROW,
-    )
+        (named,) = _named([batch.drop_columns(["log"])])
+        yield pa.RecordBatch.from_arrays([batch.column("log"), *named], ["log", *named.schema.names])
 
 
 def _named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

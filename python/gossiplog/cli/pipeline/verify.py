@@ -1,0 +1,169 @@
+"""`gossiplog pipeline verify` and `root`: whether any number of logs are sound, and their roots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gossiplog.cli.output import Json, Output, note
+from gossiplog.cli.pipeline.fleet import SHOWN_LOGS, show_fleet
+from gossiplog.cli.pipeline.session import (
+    Logs,
+    NameFilter,
+    OutputFolder,
+    Recursive,
+    SessionOptions,
+    check_output,
+    show_rows,
+    spark_session,
+)
+from gossiplog.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gossiplog.spark import LogVerifyResult
+
+SHOWN_DEFECTS = 20
+"""Defects that are shown on a terminal: enough to see what is wrong. A file has room for all."""
+
+Topic = Annotated[str | None, typer.Option(help="The topic that every log must have.")]
+SummaryFolder = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="Write a row for each log as Parquet to this new folder."),
+]
+
+
+def root(
+    logs: Logs,
+    recursive: Recursive = False,
+    name_filter: NameFilter = None,
+    json: Json = False,
+    *,
+    options: SessionOptions,
+) -> None:
+    """Build each log's tree from its messages, in parallel, and show the root.
+
+    Of several logs, those that cannot be read have no root; then it ends with status 1.
+    """
+    from gossiplog import spark
+
+    result = Output(json)
+    found_logs = _locations(logs, None, recursive, name_filter)
+    with spark_session(options, "root") as running:
+        found = spark.roots(running, found_logs)
+    rows = [
+        {
+            "log": each.log,
+            "messages": each.messages,
+            "level": None if each.node is None else each.node.level,
+            "root": None if each.node is None else each.node.hash.hex(),
+        }
+        for each in found
+    ]
+    show_rows(result, rows)
+    if problems := [each.problem for each in found if each.problem]:
+        raise CorruptLog(problems[:SHOWN_LOGS])
+
+
+def verify(
+    logs: Logs,
+    topic: Topic = None,
+    recursive: Recursive = False,
+    name_filter: NameFilter = None,
+    output: OutputFolder = None,
+    summary: SummaryFolder = None,
+    json: Json = False,
+    *,
+    options: SessionOptions,
+) -> None:
+    """Check every message, parent, head and tree of logs; end with status 1 if anything is wrong.
+
+    Of several logs the worst come first, those that cannot be read before all, and in the end a line for all together.
+    With --output all defects go to Parquet; with --json they come before the summary, a line each.
+    """
+    from gossiplog import spark
+    from gossiplog.spark.folders import write_parquet
+
+    result = Output(json)
+    locations = _locations(logs, topic, recursive, name_filter)
+    check_output(output)
+    check_output(summary)
+    with spark_session(options, "verify") as running:
+        found = spark.verify_logs(running, locations, topic)
+        report = found.report if output is None else write_parquet(found.report, output)
+        if summary is not None:
+            write_parquet(_summary(running, found.logs), summary)
+        shown: list[dict[str, Any]] = []
+        for defect in report.toLocalIterator() if result.json else report.take(SHOWN_DEFECTS):
+            if result.json:
+                result.record(defect.asDict())
+            else:
+                shown.append(defect.asDict())
+        found.report.unpersist()
+    if shown:
+        show_rows(result, shown)
+    rows: list[dict[str, Any]] = [
+        {
+            "log": each.log,
+            "messages": each.messages,
+            "defects": sum(each.defects.values()),
+            "root": None if each.root is None else each.root.hash.hex(),
+        }
+        for each in found.logs
+    ]
+    total = sum(sum(each.defects.values()) for each in found.logs)
+    if len(rows) > 1:
+        show_fleet(result, rows, rows[:SHOWN_LOGS], _figures(found.logs))
+    else:
+        show_rows(result, rows)
+    if 0 < len(shown) < total:
+        note(f"The first {len(shown)} of {total:,} defects are shown; --output and --json give all.")
+    if total:
+        raise typer.Exit(1)
+
+
+def _figures(logs: Sequence[LogVerifyResult]) -> dict[str, int]:
+    """Return what there is to say of all logs together."""
+    return {
+        "logs": len(logs),
+        "messages": sum(each.messages or 0 for each in logs),
+        "defects": sum(sum(each.defects.values()) for each in logs),
+        "defective": sum(1 for each in logs if each.defects),
+        "unreadable": sum(1 for each in logs if each.problem),
+    }
+
+
+def _locations(logs: Sequence[str], topic: str | None, recursive: bool, name_filter: str | None) -> list[str]:
+    """Return the locations of the logs. What is wrong with a single one is an error, before Spark is started."""
+    from gossiplog.spark.jobs.reconcile_fleet import fleet_locations
+    from gossiplog.spark.source.locations import check_logs
+
+    found, problems = fleet_locations(logs, recursive=recursive, name_filter=name_filter)
+    all_of_them = [*found, *problems]
+    if len(all_of_them) == 1:
+        check_logs(all_of_them, topic)
+    return all_of_them
+
+
+def _summary(session: SparkSession, logs: Sequence[LogVerifyResult]) -> DataFrame:
+    rows = [
+        (
+            each.log,
+            each.messages,
+            None if each.root is None else each.root.hash.hex(),
+            sum(each.defects.values()),
+            dict(each.defects),
+            each.problem or None,
+            each.seconds,
+        )
+        for each in logs
+    ]
+    kinds = "map<string, bigint>"
+    return session.createDataFrame(
+        rows,
+        f"log string, messages bigint, root string, defects bigint, kinds {kinds}, problem string, seconds double",
+    )

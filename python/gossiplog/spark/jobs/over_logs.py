@@ -1,0 +1,433 @@
+"""Work over any number of logs in at most two stages, whose tasks report what they find of each log.
+
+In the first stage a task has many logs: it does small ones whole, and says of a large one into which parts it is to be
+split. The second stage has the parts of all large logs. What a task opens it reads itself: no message goes through
+Java. A log that cannot be read is a row, and ends nothing.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gossiplog import core
+from gossiplog.errors import GossipLogError
+from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.source import remote
+from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, pack
+from gossiplog.spark.source.locations import opened
+from gossiplog.spark.tasks import parallelism
+
+TASK_MESSAGES = 2**17
+"""Messages in a task, at most about: some seconds of verifying."""
+LEAST_MESSAGES = 2**14
+"""Of a log that is split while there are idle cores: below, a second task costs about what it spares."""
+# Tasks for each core where there are many logs: so the last ones end at about the same time.
+_TASKS_OF_A_CORE = 3
+
+ROWS = "log string, kind string, key binary, other binary, detail string"
+"""What tasks report: defects, of which `key` is the message and `other` a parent, and what the driver makes of all
+tasks."""
+ROWS_ARROW = pa.schema(
+    [
+        ("log", pa.string()),
+        ("kind", pa.string()),
+        ("key", pa.binary()),
+        ("other", pa.binary()),
+        ("detail", pa.string()),
+    ]
+)
+# Kinds of rows that are no defects. What they have is in `other`: a pickle, as all that Spark's workers send.
+_LARGE, _FIGURES, _DONE, _UNREADABLE = "=large", "=figures", "=done", "=unreadable"
+_INTERNAL = [_LARGE, _FIGURES, _DONE, _UNREADABLE]
+_BUNDLES = "task int, bundle binary"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """The part of a log that a task looks at.
+
+    Attributes:
+        first: the least sequence.
+        last: the largest sequence.
+        start: the least key, b"" at the start of the log.
+        end: the key before which it ends, None at the end of the log.
+    """
+
+    first: int
+    last: int
+    start: bytes
+    end: bytes | None
+
+
+class LogState(Protocol):
+    """A log as it was when it was looked at."""
+
+    @property
+    def topic(self) -> str | None:
+        """Of the log."""
+
+    @property
+    def count(self) -> int | None:
+        """Of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What there is to say of a whole log.
+
+    Attributes:
+        result: anything picklable and small.
+        rows: further rows of the report, without the log's name: kind, key and detail.
+    """
+
+    result: Any
+    rows: tuple[tuple[str, bytes | None, str], ...] = ()
+
+
+class Work(Protocol):
+    """What is done with each log, picklable. None of it needs Spark."""
+
+    def look(self, location: str) -> LogState:
+        """Return what the log is, picklable; that of a large log is sent to all tasks of its parts."""
+
+    def part(self, log: FoundLog, own: Any, part: LogPart) -> Iterator[pa.RecordBatch | tuple[Any, ...]]:
+        """Yield rows of defects in the columns of `ROWS` without `log`, and one tuple: the figures of the part."""
+
+    def conclude(self, own: Any, figures: Sequence[Any]) -> Conclusion:
+        """Return what there is to say of a log, from the figures of all parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOutcome:
+    """What became of one log.
+
+    Attributes:
+        result: of `Work.conclude`, None where the log cannot be read to its end.
+        problem: why, "" where it can.
+        kinds: how many rows of the report of each kind.
+        seconds: of all tasks together.
+    """
+
+    result: Any
+    problem: str
+    kinds: Mapping[str, int]
+    seconds: float
+
+
+def _node_parts(node: core.Node) -> tuple[Callable[..., core.Node], tuple[int, bytes | None, bytes]]:
+    return core.Node, (node.level, node.key, node.hash)
+
+
+# The compiled core's do not say themselves how they travel between processes.
+copyreg.pickle(core.Node, _node_parts)
+
+Bundles: TypeAlias = Iterable[pa.RecordBatch]
+
+
+def over_logs(
+    session: SparkSession, work: Work, logs: Sequence[FoundLog], shaped: Callable[[DataFrame], DataFrame]
+) -> tuple[dict[str, LogOutcome], DataFrame]:
+    """Do the work over logs.
+
+    Args:
+        session: of Spark.
+        work: what is done.
+        logs: with names of their own; they need not have been opened.
+        shaped: makes a report of the rows of defects, in the columns of `ROWS`.
+
+    Returns:
+        What became of the logs, by their names, in their order; and the report, which is cached.
+
+    Raises:
+        SparkError: Spark gave up.
+    """
+    with worker_errors():
+        cores = parallelism(session)
+        total = sum(log.messages for log in logs)
+        most = min(max(total // cores, LEAST_MESSAGES), TASK_MESSAGES)
+        weighed = [_Weighed(log, OPEN_WEIGHT + (log.messages if log.messages <= most else 0)) for log in logs]
+        # Small logs that fill a task take turns with the cores.
+        wanted = max(_TASKS_OF_A_CORE * cores, -(-sum(each.weight for each in weighed) // TASK_MESSAGES))
+        groups = [[each.log for each in group] for group in pack(weighed, min(wanted, len(logs)))]
+        first = placed(session, groups).mapInArrow(WholeLogs(work, most), ROWS).persist()
+        frames, known = [first], KnownLogs()
+        try:
+            large = known.take(_internal_rows(first))
+            if large:
+                frames.append(placed(session, placed_parts(large, logs)).mapInArrow(LogParts(work), ROWS).persist())
+                known.take(_internal_rows(frames[1]))
+            rows = known.conclude(work, large)
+            report = shaped(_report(session, frames, rows, known.defects)).persist()
+            if known.defects:
+                # While what it is made of is still there.
+                report.count()
+        finally:
+            for frame in frames:
+                frame.unpersist()
+    return {log.name: known.outcome(log.name) for log in logs}, report
+
+
+def _internal_rows(frame: DataFrame) -> list[tuple[str, str, bytes]]:
+    rows = frame.where(F.col("kind").isin(_INTERNAL)).select("log", "kind", "other").collect()
+    return [(row.log, row.kind, bytes(row.other)) for row in rows]
+
+
+def placed(session: SparkSession, groups: Sequence[Sequence[Any]]) -> DataFrame:
+    """Return a frame with a partition for each group, which has it as a pickle in the column `bundle`.
+
+    Nothing of a group goes to another task than its own.
+
+    Args:
+        session: of Spark.
+        groups: of picklable items.
+    """
+    rows = [(task, bytearray(pickle.dumps(group))) for task, group in enumerate(groups)]
+    return session.createDataFrame(rows, _BUNDLES).repartitionById(max(len(groups), 1), "task")
+
+
+def unpacked(batches: Bundles) -> Iterator[Any]:
+    """Yield the items of the groups that a task of `placed` has."""
+    for batch in batches:
+        for bundle in batch.column("bundle").to_pylist():
+            # From this session's own driver, as the code that reads it.
+            yield from pickle.loads(bundle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    log: FoundLog
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPart:
+    """A part of a log, with what its task needs to know of the log."""
+
+    log: FoundLog
+    own: Any
+    part: LogPart
+    weight: int
+
+
+def split_parts(location: str, topic: str | None, count: int, number: int) -> list[LogPart]:
+    """Return parts of about equal numbers of sequences and of keys, which begin with nodes of the tree's level 1.
+
+    Args:
+        location: of the log.
+        topic: of the log.
+        count: of messages.
+        number: of parts.
+
+    Raises:
+        StorageError: the log cannot be read.
+    """
+    if number == 1:
+        return [LogPart(1, count, b"", None)]
+    with opened(location, topic) as (storage, _), storage.reader(single=True) as reader:
+        split_keys = reader.split_keys(b"", None, number)
+    bounds = [count * part // number for part in range(number + 1)]
+    keys: list[bytes | None] = [b"", *split_keys, None]
+    # A tree may have fewer nodes than there are tasks: the last ones have no keys then.
+    keys += [None] * (number + 1 - len(keys))
+    return [
+        LogPart(before + 1, last, b"" if start is None else start, b"" if start is None else end)
+        for (before, last), (start, end) in zip(pairwise(bounds), pairwise(keys), strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLogs:
+    """Does the small ones of a task's logs, and looks at the large ones."""
+
+    work: Work
+    most: int
+
+    def __call__(self, batches: Bundles) -> Iterator[pa.RecordBatch]:
+        for log in unpacked(batches):
+            yield from self._log(log)
+
+    def _log(self, log: FoundLog) -> Iterator[pa.RecordBatch]:
+        started = time.perf_counter()
+        place = log.location
+        kinds: dict[str, int] = {}
+        try:
+            with _mounted(log.location) as place:
+                here = replace(log, location=place)
+                own = self.work.look(place)
+                count = own.count or 0
+                if count > self.most and place == log.location:
+                    parts = split_parts(place, own.topic, count, -(-count // self.most))
+                    yield _internal(log.name, _LARGE, (own, parts))
+                    return
+                figures: list[Any] = []
+                for found in self.work.part(here, own, LogPart(1, count, b"", None)):
+                    if isinstance(found, pa.RecordBatch):
+                        yield _counted(log.name, found, kinds)
+                    else:
+                        figures.append(found)
+                done = self.work.conclude(own, figures)
+        except (GossipLogError, OSError) as error:
+            yield _unreadable(log, error, place, kinds)
+            return
+        if done.rows:
+            yield _counted(log.name, rows_batch(done.rows), kinds)
+        yield _internal(log.name, _DONE, LogOutcome(done.result, "", kinds, time.perf_counter() - started))
+
+
+@dataclass(frozen=True, slots=True)
+class LogParts:
+    """Does the parts of large logs that a task has."""
+
+    work: Work
+
+    def __call__(self, batches: Bundles) -> Iterator[pa.RecordBatch]:
+        for placed_part in unpacked(batches):
+            yield from self._part(placed_part)
+
+    def _part(self, placed_part: PlacedPart) -> Iterator[pa.RecordBatch]:
+        started, log = time.perf_counter(), placed_part.log
+        kinds: dict[str, int] = {}
+        figures: Any = None
+        try:
+            for found in self.work.part(log, placed_part.own, placed_part.part):
+                if isinstance(found, pa.RecordBatch):
+                    yield _counted(log.name, found, kinds)
+                else:
+                    figures = found
+        except (GossipLogError, OSError) as error:
+            yield _unreadable(log, error, log.location, kinds)
+            return
+        yield _internal(log.name, _FIGURES, (figures, kinds, time.perf_counter() - started))
+
+
+def _mounted(location: str) -> AbstractContextManager[str]:
+    """Return a context with a location that can be opened again and again."""
+    return remote.copied(location) if remote.is_remote(location) else nullcontext(location)
+
+
+def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:
+    row = {"log": log, "kind": kind, "key": None, "other": pickle.dumps(content), "detail": None}
+    return pa.RecordBatch.from_pylist([row], ROWS_ARROW)
+
+
+def _unreadable(log: FoundLog, error: Exception, place: str, kinds: Mapping[str, int]) -> pa.RecordBatch:
+    text = str(error).replace(place, log.name)
+    return _internal(log.name, _UNREADABLE, (text or type(error).__name__, dict(kinds)))
+
+
+def rows_batch(rows: Sequence[tuple[str, bytes | None, str]]) -> pa.RecordBatch:
+    """Return rows of defects: kind, key and detail."""
+    found = [{"kind": kind, "key": key, "other": None, "detail": detail} for kind, key, detail in rows]
+    return pa.RecordBatch.from_pylist(found, pa.schema(list(ROWS_ARROW)[1:]))
+
+
+def _counted(log: str, found: pa.RecordBatch, kinds: dict[str, int]) -> pa.RecordBatch:
+    """Return rows with the name of their log, once they are counted."""
+    for kind in found.column("kind").to_pylist():
+        kinds[kind] = kinds.get(kind, 0) + 1
+    return pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(log, pa.string()), len(found)), *found], schema=ROWS_ARROW)
+
+
+def placed_parts(
+    large: Mapping[str, tuple[Any, Sequence[LogPart]]], logs: Sequence[FoundLog]
+) -> list[list[PlacedPart]]:
+    """Return the parts of large logs in groups for tasks.
+
+    Args:
+        large: what the logs are, by name, and their parts.
+        logs: all logs.
+    """
+    parts_of_all = [
+        PlacedPart(log, own, part, OPEN_WEIGHT + part.last - part.first)
+        for log in logs
+        if log.name in large
+        for own, parts in [large[log.name]]
+        for part in parts
+    ]
+    return pack(parts_of_all, len(parts_of_all))
+
+
+class KnownLogs:
+    """What tasks have said of logs that is no defect."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[str, LogOutcome] = {}
+        self._figures: dict[str, list[tuple[Any, Mapping[str, int], float]]] = {}
+        self._problems: dict[str, tuple[str, dict[str, int]]] = {}
+        self.defects = 0
+
+    def take(self, rows: Iterable[tuple[str, str, bytes]]) -> dict[str, tuple[Any, Sequence[LogPart]]]:
+        """Take what the tasks of a stage have said, and return what the logs are that are to be split.
+
+        Args:
+            rows: log, kind and `other` of those that are no defects; what else there is is passed over.
+        """
+        large: dict[str, tuple[Any, Sequence[LogPart]]] = {}
+        for name, kind, other in rows:
+            if kind == _LARGE:
+                large[name] = pickle.loads(other)
+            elif kind == _DONE:
+                self._outcomes[name] = pickle.loads(other)
+            elif kind == _FIGURES:
+                self._figures.setdefault(name, []).append(pickle.loads(other))
+            elif kind == _UNREADABLE:
+                text, kinds = pickle.loads(other)
+                before = self._problems.get(name, (text, {}))
+                self._problems[name] = before[0], _sum([before[1], kinds])
+        return large
+
+    def conclude(self, work: Work, large: Mapping[str, tuple[Any, Sequence[LogPart]]]) -> list[_Row]:
+        """Conclude of the logs that were split, and return the rows of the report that come of it."""
+        rows: list[_Row] = []
+        for name, (own, _) in large.items():
+            parts = self._figures.get(name, [])
+            kinds = _sum([kinds for _, kinds, _ in parts])
+            if name in self._problems:
+                self._problems[name] = self._problems[name][0], _sum([self._problems[name][1], kinds])
+                continue
+            done = work.conclude(own, [figures for figures, _, _ in parts])
+            kinds = _sum([kinds, *({kind: 1} for kind, _, _ in done.rows)])
+            rows += [(name, kind, key, detail) for kind, key, detail in done.rows]
+            self._outcomes[name] = LogOutcome(done.result, "", kinds, sum(seconds for _, _, seconds in parts))
+        for name, (text, kinds) in self._problems.items():
+            rows.append((name, "log", None, text))
+            self._outcomes[name] = LogOutcome(None, text, _sum([kinds, {"log": 1}]), 0.0)
+        self.defects = sum(sum(outcome.kinds.values()) for outcome in self._outcomes.values())
+        return rows
+
+    def outcome(self, name: str) -> LogOutcome:
+        """Return what became of a log."""
+        return self._outcomes[name]
+
+
+_Row: TypeAlias = tuple[str, str, bytes | None, str]
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for kind, number in each.items():
+            total[kind] = total.get(kind, 0) + number
+    return total
+
+
+def _report(session: SparkSession, frames: Sequence[DataFrame], rows: Sequence[_Row], defects: int) -> DataFrame:
+    local = session.createDataFrame(
+        [(log, kind, None if key is None else bytearray(key), None, detail) for log, kind, key, detail in rows], ROWS
+    )
+    if not defects:
+        return local
+    for frame in frames:
+        local = local.union(frame.where(~F.col("kind").isin(_INTERNAL)))
+    return local
