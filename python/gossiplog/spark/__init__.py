@@ -4,7 +4,8 @@
     read, write                                 logs as DataFrames, and messages back into logs; what each option does:
                                                 gossiplog.spark.source.options
     parse_payload, worker_errors                payloads as columns; errors of workers as this package's
-    summarize, verify, verify_log, root         what logs hold, and whether it is sound
+    summarize, verify, verify_log, root         what logs hold, and whether they are sound
+    verify_logs, roots                          the last two of many logs, in one job
     reconcile, write_repairs                    what replicas lack of each other
     reconcile_fleet, write_fleet_repairs        the same for replicas of many logs, topic by topic
     analyze, write_report                       a history in figures and plots; `log_metadata` and `analysed_state`

@@ -47,6 +47,10 @@ FOLDER_VARIABLE = "GOSSIPLOG_CANVAS_JS"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _PAGE = "gossiplog.testnet.page"
 _STARTING_SECONDS = 60.0
+_LAST_WORDS_SECONDS = 0.2
+_LAST_WORDS_BYTES = 1000
+# macOS takes a socket's path of 103 bytes, Linux one of 107. The rest is /org.chromium.Chromium.XXXXXX/SingletonSocket.
+_LONGEST_SOCKET_FOLDER = 103 - 46
 _MOST_REPORT_BYTES = 2**20
 _HTML = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script type="module" src="{}"></script>'
 
@@ -97,8 +101,9 @@ class BrowserLink(WorkerLink):
             ],
             stdin=reading,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             start_new_session=True,
+            env=os.environ | {"TMPDIR": _socket_folder()},
         )
         os.close(reading)
         stack.push_async_callback(_end, process)
@@ -364,9 +369,31 @@ def _last_id(request: Request) -> int:
     return int(last) if last.isascii() and last.isdecimal() and len(last) <= 15 else 0
 
 
+def _socket_folder() -> str:
+    """Return a folder for Chromium's temporary files, where its socket's path is not too long: it would abort."""
+    folder = tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) <= _LONGEST_SOCKET_FOLDER else "/tmp"
+
+
 async def _watch(process: anyio.abc.Process) -> None:
-    status = await process.wait()
-    raise NetworkError(f"Chromium has ended by itself, with status {status}: its peers are gone")
+    said = bytearray()
+    async with background() as tasks:
+        tasks.start_soon(_keep_end, process, said)
+        status = await process.wait()
+        # What it said last may be on its way.
+        await anyio.sleep(_LAST_WORDS_SECONDS)
+    reason = said.decode(errors="replace").strip() or "nothing"
+    raise NetworkError(
+        f"Chromium has ended by itself, with status {status}: its peers are gone. It said last: {reason}"
+    )
+
+
+async def _keep_end(process: anyio.abc.Process, said: bytearray) -> None:
+    """Read what a process writes to stderr, and keep the end of it."""
+    assert process.stderr is not None
+    async for chunk in process.stderr:
+        said += chunk
+        del said[:-_LAST_WORDS_BYTES]
 
 
 async def _end(process: anyio.abc.Process) -> None:
