@@ -32,13 +32,12 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.reconcile import SUMMARY, MissingMessages, differences, missing_by_replica, set_names
 from gossiplog.spark.source.batches import gathered
+from gossiplog.spark.source.fleet import OPEN_WEIGHT
 from gossiplog.spark.source.locations import anchored, identity, is_missing, is_pattern, locations, opened
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import over_connect, spread
 
-OPENING = 1000
-"""Messages whose keys are read in the time that opening a log takes, about."""
 TASK_MESSAGES = 2**17
 """Messages for which a task is worth its start; of small logs it has many."""
 _LEAST_TASKS = 4
@@ -151,7 +150,7 @@ def reconcile_fleet(
     found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
     with worker_errors():
         named = [(location, identity(location)) for location in found]
-        looked = spread(spark, _packed(named, lambda _: OPENING), _looks)
+        looked = spread(spark, _packed(named, lambda _: OPEN_WEIGHT), _looks)
         sound: list[_Look] = []
         for look in chain.from_iterable(looked):
             if isinstance(look, _Look):
@@ -235,7 +234,7 @@ class _Part:
 
     @property
     def weight(self) -> int:
-        return OPENING + self.look.replica.messages // (len(self.look.split_keys) + 1)
+        return OPEN_WEIGHT + self.look.replica.messages // (len(self.look.split_keys) + 1)
 
 
 def _looks(logs: Sequence[tuple[str, str]]) -> list[_Look | tuple[str, Problem]]:
