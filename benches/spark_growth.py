@@ -1,0 +1,272 @@
+"""Each job of the pipeline over logs from 100,000 messages to ten million, and from ten logs to ten thousand.
+
+    .venv/bin/python -m benches.fleet FOLDER
+    .venv/bin/python -m benches.spark_growth run FOLDER [--jobs verify root] [--most 1000000] [--only-missing]
+    .venv/bin/python -m benches.spark_growth write
+
+`run` runs commands, `gossiplog pipeline JOB … --driver-memory 1g`, and keeps what they took in `.bench/growth.json`.
+`write` writes the table into RESULTS.md, and the plots beside docs/pipeline.md. Java runs as users have it, cold: a
+command begins with the start of Spark, whose part is the row of one small log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benches import measured
+from benches.data import FOLDER
+from benches.fleet import HUBS, LACKING, LARGE, MESSAGES
+from benches.measured import Measured, Tasks
+from benches.pages import DOCS, head, line, rewrite
+from gossiplog import charts
+
+STORE = FOLDER / "growth.json"
+RESULTS = Path(__file__).parent / "RESULTS.md"
+PLOTS = DOCS / "pipeline"
+FLEETS = {10: "0000.db", 100: "000?.db", 1000: "00??.db", 10_000: "*.db"}
+"""The logs of a fleet by their number: a pattern of their names in each hub."""
+JOBS = ("verify", "root", "read", "reconcile", "analyze")
+START = "start"
+"""The row of `root` over one log of 1,000 messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run.
+
+    Attributes:
+        job: of the pipeline, or `START`.
+        kind: "log" or "fleet".
+        size: messages of the log, or logs of the fleet.
+        master: where Spark ran.
+        measured: what it took.
+        date: when.
+        commit: of the sources.
+    """
+
+    job: str
+    kind: str
+    size: int
+    master: str
+    measured: Measured
+    date: str
+    commit: str
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are."""
+        return self.size if self.kind == "log" else self.size * MESSAGES
+
+    @property
+    def logs(self) -> int:
+        """How many logs there are."""
+        return 1 if self.kind == "log" else self.size
+
+    @property
+    def what(self) -> str:
+        """The logs, for a reader."""
+        return f"one log of {self.size:,}" if self.kind == "log" else f"{self.size:,} logs of {MESSAGES:,}"
+
+    @property
+    def name(self) -> str:
+        """By which it is kept: a newer run takes its place."""
+        return f"{self.job} {self.kind} {self.size} {self.master}"
+
+
+def arguments(job: str, kind: str, size: int, folder: Path) -> list[str]:
+    """Return the job and its logs, as the command takes them."""
+    if job == START:
+        return ["root", str(folder / "fleet" / "hub-0" / "0000.db")]
+    if kind == "fleet":
+        return [job, str(folder / "fleet" / "hub-*" / FLEETS[size])]
+    names = ("large", "replica") if job == "reconcile" else ("large",)
+    return [job, *(str(folder / f"{name}-{size}.db") for name in names)]
+
+
+def check(job: str, kind: str, size: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Hold what a command printed against what the logs were made of.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    topics = max(size // HUBS, 1)
+    lacking = LACKING * -(-topics // 10)
+    logs = [row for row in rows if "log" in row]
+    if job == "reconcile":
+        found = sum(row["lacks"]["messages"] for row in logs)
+        expected = lacking if kind == "fleet" else LACKING
+    elif job == "analyze" and kind == "log":
+        found, expected = logs[0]["totals"]["messages"], size
+    else:
+        found = sum(row["messages"] for row in logs)
+        expected = {"log": size, "fleet": size * MESSAGES - lacking}[kind] if job != START else MESSAGES
+    if found != expected:
+        raise ValueError(f"{job} of {kind} {size}: {found} where {expected} were made")
+
+
+def run(folder: Path, job: str, kind: str, size: int, master: str) -> Row:
+    """Run a job once."""
+    found, rows = measured.run(arguments(job, kind, size, folder), master)
+    check(job, kind, size, rows)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    return Row(job, kind, size, master, found, datetime.date.today().isoformat(), commit.strip())
+
+
+def stored() -> dict[str, Row]:
+    """Return the runs so far, by name."""
+    kept = json.loads(STORE.read_text()) if STORE.exists() else {}
+    rows = {}
+    for name, fields in kept.items():
+        took = fields["measured"]
+        rows[name] = Row(
+            **fields | {"measured": Measured(**took | {"tasks": Tasks(**{"longest": 0.0} | took["tasks"])})}
+        )
+    return rows
+
+
+def keep(row: Row) -> None:
+    """Keep a run, in the place of the last one like it."""
+    FOLDER.mkdir(exist_ok=True)
+    rows = stored() | {row.name: row}
+    STORE.write_text(json.dumps({name: asdict(each) for name, each in rows.items()}, indent=1))
+
+
+def run_all(chosen: argparse.Namespace) -> None:
+    """Run what was asked for, the smallest first."""
+    sizes = [("log", size, size) for size in LARGE] + [("fleet", size, size * MESSAGES) for size in FLEETS]
+    wanted = [
+        (messages, job, kind, size)
+        for kind, size, messages in sizes
+        for job in chosen.jobs
+        if chosen.least <= messages <= chosen.most and kind in chosen.kinds
+    ]
+    if chosen.start:
+        wanted.append((MESSAGES, START, "log", MESSAGES))
+    kept = stored()
+    for _, job, kind, size in sorted(wanted, key=lambda each: each[0]):
+        if chosen.only_missing and f"{job} {kind} {size} {chosen.master}" in kept:
+            continue
+        if chosen.until and f"{datetime.datetime.now():%H:%M}" >= chosen.until:
+            print(f"not run after {chosen.until}: {job} {kind} {size}", flush=True)
+            continue
+        try:
+            row = run(chosen.folder, job, kind, size, chosen.master)
+        except (RuntimeError, ValueError) as error:
+            print(f"{job} {kind} {size}: {error}", file=sys.stderr, flush=True)
+            continue
+        keep(row)
+        print(f"{datetime.datetime.now():%H:%M:%S}", " ".join(cells(row)), flush=True)
+
+
+def cells(row: Row) -> list[str]:
+    """Return a row of the table."""
+    took, tasks = row.measured, row.measured.tasks
+    return [
+        row.job,
+        row.what,
+        f"{took.seconds:,.1f}",
+        f"{took.processor:,.1f}",
+        f"{took.java_heap:,}",
+        f"{took.java_rss:,}",
+        f"{took.driver_rss:,}",
+        f"{tasks.count:,}",
+        f"{tasks.largest_collect / 1e6:.2f}",
+        f"{tasks.shuffled / 1e6:,.2f}",
+        f"{took.load:.0f}",
+    ]
+
+
+_TITLES = (
+    "seconds",
+    "processor seconds",
+    "Java's heap after a collection, MB",
+    "Java's memory, MB",
+    "the command's memory, MB",
+    "tasks",
+    "largest collect, MB",
+    "shuffled, MB",
+    "load before",
+)
+
+
+def write() -> None:
+    """Write the table and the plots."""
+    rows = stored()
+    local = [row for row in rows.values() if row.master == "local[2]"]
+    order = {job: number for number, job in enumerate((START, *JOBS))}
+    local.sort(key=lambda row: (order[row.job], row.kind != "log", row.size))
+    table = head(["job", "over"], list(_TITLES))
+    table += [line(*cells(row)) for row in local]
+    rewrite(RESULTS, {"growth": table})
+    PLOTS.mkdir(exist_ok=True)
+    for name, chart in plots(local).items():
+        (PLOTS / f"{name}.svg").write_text(charts.standalone(charts.svg(chart)))
+
+
+def plots(rows: Iterable[Row]) -> dict[str, charts.Chart]:
+    """Return the plots by the names of their files."""
+    found = {(row.job, row.kind, row.size): row.measured for row in rows}
+    start = found[START, "log", MESSAGES].processor
+
+    def processor(took: Measured, messages: int) -> float:
+        return max(took.processor - start, 0) / messages * 1e6
+
+    def memory(took: Measured, messages: int) -> float:
+        return took.java_heap + took.driver_rss
+
+    drawn: dict[str, charts.Chart] = {}
+    for kind, sizes, label in (("log", LARGE, "messages of one log"), ("fleet", FLEETS, "logs of 1,000 messages")):
+        for name, y, of in (
+            ("processor", "microseconds a message", processor),
+            ("memory", "MB", memory),
+        ):
+            title = {
+                "processor": "Processor time a message, without the start of Spark",
+                "memory": "The driver's memory: Java's heap after collections, and Python's",
+            }[name]
+            series = tuple(
+                charts.Series(job, [of(found[job, kind, size], _messages(kind, size)) for size in sizes])
+                for job in JOBS
+                if all((job, kind, size) in found for size in sizes)
+            )
+            labels = [f"{size:,}" for size in sizes]
+            drawn[f"{name}-{kind}"] = charts.Chart(
+                f"{title}, by the number of {label}", label, y, series, labels=labels
+            )
+    return drawn
+
+
+def _messages(kind: str, size: int) -> int:
+    return size if kind == "log" else size * MESSAGES
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    running = commands.add_parser("run", help="run jobs")
+    running.add_argument("folder", type=Path, help="that benches.fleet filled")
+    running.add_argument("--jobs", nargs="*", choices=JOBS, default=JOBS)
+    running.add_argument("--kinds", nargs="*", choices=("log", "fleet"), default=("log", "fleet"))
+    running.add_argument("--least", type=int, default=0, help="messages")
+    running.add_argument("--most", type=int, default=LARGE[-1], help="messages")
+    running.add_argument("--master", default="local[2]")
+    running.add_argument("--start", action="store_true", help="run the row of one small log, too")
+    running.add_argument("--only-missing", action="store_true", help="pass over what was run before")
+    running.add_argument("--until", help="HH:MM, from when nothing more begins")
+    running.set_defaults(run=run_all)
+    writing = commands.add_parser("write", help="write the table and the plots")
+    writing.set_defaults(run=lambda _: write())
+    chosen = parser.parse_args()
+    chosen.run(chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""What executors would take: a model of the pipeline's jobs, whose terms are measured on this machine.
+
+    .venv/bin/python -m benches.spark_model [--task]
+
+A job takes, on `k` executors of two cores each,
+
+    start + logs x log_on_driver + (messages x message + logs x log + tasks x task) / 2k
+        + longest + messages x shuffled / (k x network)
+
+The first two terms are serial: they are the seconds in which no task runs. `longest` is the longest task, which may
+begin when all others end. All but `network` are measured, by `benches.spark_growth` on `local[2]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from benches.data import FOLDER
+from benches.fleet import LARGE, MESSAGES
+from benches.pages import DOCS, head, line, rewrite
+from benches.spark_growth import JOBS, Row, stored
+
+CORES = 2
+"""Of an executor."""
+EXECUTORS = (1, 2, 4, 16, 64)
+NETWORK = 100e6
+"""Bytes a second into an executor, and out of it: a gigabit. It is assumed."""
+MEASURED = "local[2]"
+PAGE = DOCS / "design/spark.md"
+_TASK = FOLDER / "task.json"
+_FLEET = 10_000
+_TITLES = (
+    "start, s",
+    "a log, on the driver, ms",
+    "a message, µs",
+    "a log, ms",
+    "a task, ms",
+    "longest task, s",
+    "shuffled, bytes a message",
+)
+
+Key: TypeAlias = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job costs, in seconds.
+
+    Attributes:
+        start: before the first task, after the last one, and between stages, for one log.
+        log_on_driver: serial, for each log.
+        message: of a core, for each message.
+        log: of a core, for each log.
+        task: of a core, for each task.
+        longest: of the longest task.
+        shuffled: bytes for each message.
+    """
+
+    start: float
+    log_on_driver: float
+    message: float
+    log: float
+    task: float
+    longest: float
+    shuffled: float
+
+    def seconds(self, messages: int, logs: int, tasks: int, executors: float) -> float:
+        """Return what the job takes.
+
+        Args:
+            messages: of all logs.
+            logs: how many.
+            tasks: how many.
+            executors: of two cores; a half is one core.
+        """
+        work = messages * self.message + logs * self.log + tasks * self.task
+        slots = CORES * executors
+        # One core does the longest task as a part of all work; more of them may wait for it.
+        tail = self.longest * (1 - 1 / slots)
+        network = messages * self.shuffled / (executors * NETWORK) if executors > 1 else 0.0
+        return self.start + logs * self.log_on_driver + work / slots + tail + network
+
+
+def serial(row: Row) -> float:
+    """Return the seconds in which no task ran."""
+    return row.measured.seconds - row.measured.tasks.busy_seconds
+
+
+def terms(job: str, rows: Mapping[Key, Row], task: float) -> Terms:
+    """Return what a job costs.
+
+    Args:
+        job: of the pipeline.
+        rows: what was measured, by job, kind and size.
+        task: seconds of a core for a task that does nothing.
+    """
+
+    def work(row: Row) -> float:
+        return row.measured.tasks.seconds - row.measured.tasks.count * task
+
+    middle, large = rows[job, "log", LARGE[-2]], rows[job, "log", LARGE[-1]]
+    few, many = rows[job, "fleet", 10], rows[job, "fleet", _FLEET]
+    message = max(work(large) - work(middle), 0) / (large.size - middle.size)
+    return Terms(
+        start=serial(middle),
+        log_on_driver=max(serial(many) - serial(few), 0) / (many.size - few.size),
+        message=message,
+        log=max(work(many) - work(few), 0) / (many.size - few.size) - MESSAGES * message,
+        task=task,
+        longest=large.measured.tasks.longest,
+        shuffled=large.measured.tasks.shuffled / large.size,
+    )
+
+
+def task_seconds(tasks: int = 400) -> float:
+    """Measure the seconds of a core that a task takes of itself: one that returns the row that it gets."""
+    from gossiplog import spark
+
+    session = spark.session(MEASURED, driver_memory="1g")
+    frame = session.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long")
+    frame.count()
+    begun = time.monotonic()
+    frame.count()
+    seconds = CORES * (time.monotonic() - begun) / tasks
+    session.stop()
+    return seconds
+
+
+def write(task: float) -> None:
+    """Write the terms, what executors would take, and the check of the model into the page."""
+    rows = {(row.job, row.kind, row.size): row for row in stored().values() if row.master == MEASURED}
+    jobs = [job for job in JOBS if all(key in rows for key in _needed(job))]
+    costs = {job: terms(job, rows, task) for job in jobs}
+    named = head(["job"], list(_TITLES))
+    for job, cost in costs.items():
+        named.append(
+            line(
+                job,
+                f"{cost.start:.1f}",
+                f"{cost.log_on_driver * 1e3:.2f}",
+                f"{cost.message * 1e6:.1f}",
+                f"{cost.log * 1e3:.2f}",
+                f"{cost.task * 1e3:.0f}",
+                f"{cost.longest:.1f}",
+                f"{cost.shuffled:.1f}",
+            )
+        )
+    table = head(["job", "over"], [f"k = {k}" for k in EXECUTORS])
+    for job, cost in costs.items():
+        for row in (rows[job, "log", LARGE[-1]], rows[job, "fleet", _FLEET]):
+            found = [cost.seconds(row.messages, row.logs, row.measured.tasks.count, k) for k in EXECUTORS]
+            table.append(line(job, row.what, *(f"{seconds:,.0f} s" for seconds in found)))
+    rewrite(PAGE, {"terms": named, "executors": table, "check": check(costs)})
+
+
+def check(costs: Mapping[str, Terms]) -> list[str]:
+    """Return a table of what the model says of runs from which it has no term, beside what they took."""
+    table = head(["job", "over", "master"], ["by the model, s", "measured, s", "off by"])
+    masters = {"local[1]": 0.5, "local[2]": 1.0}
+    for row in stored().values():
+        is_term = row.master == MEASURED and (row.job, row.kind, row.size) in _needed(row.job)
+        if row.job not in costs or row.master not in masters or is_term:
+            continue
+        found = costs[row.job].seconds(row.messages, row.logs, row.measured.tasks.count, masters[row.master])
+        off = found / row.measured.seconds - 1
+        took = f"{row.measured.seconds:,.1f}"
+        table.append(line(row.job, row.what, row.master, f"{found:,.1f}", took, f"{off:+.0%}"))
+    return table
+
+
+def _needed(job: str) -> list[Key]:
+    return [(job, "log", LARGE[-2]), (job, "log", LARGE[-1]), (job, "fleet", 10), (job, "fleet", _FLEET)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", action="store_true", help="measure what a task takes of itself, anew")
+    chosen = parser.parse_args()
+    if chosen.task or not _TASK.exists():
+        _TASK.write_text(json.dumps(task_seconds()))
+    write(json.loads(_TASK.read_text()))
+
+
+if __name__ == "__main__":
+    main()
