@@ -12,9 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import gossiplog
-from gossiplog.spark.tasks import followed, parallelism, spread
+from gossiplog.spark.tasks import followed, parallelism, placed, spread, spread_groups
 
 
 def test_the_tasks_of_jobs_that_run(spark: SparkSession, tmp_path: Path) -> None:
@@ -46,6 +47,15 @@ def double(number: int) -> int:
 def test_parts_are_spread_in_their_order(spark: SparkSession) -> None:
     assert spread(spark, [3, 1, 2], double) == [6, 2, 4]
     assert spread(spark, [], double) == []
+
+
+def test_groups_are_tasks_that_get_nothing_else(spark: SparkSession) -> None:
+    groups = [[1, 2, 3], [4], [5, 6]]
+    assert sorted(spread_groups(spark, groups, double)) == [2, 4, 6, 8, 10, 12]
+    assert spread_groups(spark, [], double) == []
+    # One row a partition: what a task is sent has no other group in it.
+    rows = placed(spark, groups).select(F.spark_partition_id().alias("part"), "task").collect()
+    assert sorted((row.part, row.task) for row in rows) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_how_many_tasks_run_at_a_time(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gossiplog.spark.failures import worker_errors
@@ -27,6 +27,11 @@ Found = TypeVar("Found")
 Look: TypeAlias = Callable[[], tuple[int, int]]
 """Returns the tasks that are done, and all of them, in the stages that are known of the jobs that run now."""
 
+Bundles: TypeAlias = Iterable[pa.RecordBatch]
+"""What a task of `placed` gets."""
+
+_BUNDLES = pa.schema([("task", pa.int32()), ("bundle", pa.binary())])
+_FOUND = "result binary"
 _RESULTS = "number bigint, result binary"
 _RESULTS_ARROW = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 # More than any cluster has cores: Spark makes as many parts of a range as it runs tasks at a time.
@@ -62,6 +67,56 @@ class _Work(Generic[Part, Found]):
             for number in batch.column(0).to_pylist():
                 result = pickle.dumps(self.work(self.parts[number]))
                 yield pa.RecordBatch.from_pylist([{"number": number, "result": result}], _RESULTS_ARROW)
+
+
+def placed(session: SparkSession, groups: Sequence[Sequence[Any]]) -> DataFrame:
+    """Return a frame with a partition for each group, which has it as a pickle in the column `bundle`.
+
+    Nothing of a group goes to another task than its own.
+
+    Args:
+        session: of Spark.
+        groups: of picklable items.
+    """
+    # Of rows of Python's own Spark would make a frame in workers, which it starts for that.
+    rows = pa.table(
+        {"task": pa.array(range(len(groups)), pa.int32()), "bundle": list(map(pickle.dumps, groups))}, _BUNDLES
+    )
+    return session.createDataFrame(rows).repartitionById(max(len(groups), 1), "task")
+
+
+def unpacked(batches: Bundles) -> Iterator[Any]:
+    """Yield the items of the groups that a task of `placed` has."""
+    for batch in batches:
+        for bundle in batch.column("bundle").to_pylist():
+            # From this session's own driver, as the code that reads it.
+            yield from pickle.loads(bundle)
+
+
+def spread_groups(
+    session: SparkSession, groups: Sequence[Sequence[Part]], work: Callable[[Part], Found]
+) -> list[Found]:
+    """Return what a function finds for each item of groups, in any order; each group is a task, which gets it alone.
+
+    Args:
+        session: of Spark.
+        groups: of picklable items, as many and as large as there are.
+        work: what is done with an item, picklable as its results are, which the driver holds.
+    """
+    if not groups:
+        return []
+    return [pickle.loads(row.result) for row in placed(session, groups).mapInArrow(_Each(work), _FOUND).collect()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Each(Generic[Part, Found]):
+    """Does the work of each item of a group."""
+
+    work: Callable[[Part], Found]
+
+    def __call__(self, batches: Bundles) -> Iterator[pa.RecordBatch]:
+        for item in unpacked(batches):
+            yield pa.record_batch({"result": pa.array([pickle.dumps(self.work(item))], pa.binary())})
 
 
 def parallelism(session: SparkSession) -> int:

@@ -19,17 +19,16 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog import Signer
 from gossiplog.cli.main import main
-from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.errors import CorruptLog
 from gossiplog.spark.jobs import reconcile_fleet as module
 from gossiplog.spark.jobs.reconcile_fleet import (
     FleetReconcileResult,
-    fleet_locations,
     is_fleet,
     keys_of,
-    problem_of,
     reconcile_fleet,
     write_fleet_repairs,
 )
+from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.locations import identity
 from tests.spark.conftest import ADA, BEN
 from tests.spark.jobs.test_fetch_values import lose
@@ -218,11 +217,11 @@ def test_large_logs_are_read_in_parts(
         chosen = random.Random(name).sample(keys, 4)
         return replace(look, split_keys=tuple(sorted(chosen)))
 
-    def looks(session: object, tasks: list[list[tuple[str, str]]], _: object) -> list[list[module._Look]]:
-        return [[split(*log) for log in task] for task in tasks]
+    def looks(session: object, groups: list[list[FoundLog]], _: object) -> list[module._Look]:
+        return [split(log.name, log.location) for group in groups for log in group]
 
-    monkeypatch.setattr(module, "spread", looks)
-    monkeypatch.setattr(module, "TASK_MESSAGES", 5000)
+    monkeypatch.setattr(module, "spread_groups", looks)
+    monkeypatch.setattr("gossiplog.spark.source.fleet.TASK_MESSAGES", 5000)
     result = reconcile_fleet(spark, *expected)
     assert lacks(result) == expected
     result.missing.unpersist()
@@ -234,14 +233,14 @@ def test_a_log_that_breaks_while_it_is_compared(
     """After it was looked at: it is a row, its topic's other replicas are compared, and no half of it counts."""
     paths = fleet["org.example.t5"]
     first, second, third = paths
-    spread = module.spread
+    spread_groups = module.spread_groups
 
     def breaking(*arguments: object) -> object:
-        found = spread(*arguments)  # type: ignore[arg-type]
+        found = spread_groups(*arguments)  # type: ignore[arg-type]
         damage(first, "gossiplog_leaves")
         return found
 
-    monkeypatch.setattr(module, "spread", breaking)
+    monkeypatch.setattr(module, "spread_groups", breaking)
     result = reconcile_fleet(spark, *map(str, paths), *map(str, fleet["org.example.t3"]))
     assert result.logs[0].log == str(first)
     assert result.logs[0].problem is not None
@@ -289,20 +288,6 @@ def test_what_a_fleet_is(make_log: MakeLog, tmp_path: Path) -> None:
     assert is_fleet([*logs("a", "a"), str(tmp_path / "notes")])
 
 
-def test_paths_that_name_no_file(make_log: MakeLog, tmp_path: Path) -> None:
-    path = str(make_log())
-    gone = str(tmp_path / "gone.db")
-    found, problems = fleet_locations([path, gone, str(tmp_path / "*.db"), f"{tmp_path}/./log.db"])
-    assert found == [path]
-    assert {log: problem.kind for log, problem in problems.items()} == {gone: "missing"}
-    for mistake in (str(tmp_path / "*.none"), str(tmp_path / "{log,none}.db")):
-        with pytest.raises(NotALog, match="no file fits the pattern"):
-            fleet_locations([path, mistake])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(NotALog, match="has no file"):
-        fleet_locations([path, str(tmp_path / "empty")])
-
-
 def look(path: Path) -> module._Look:
     return module._look_at(str(path), identity(str(path)))
 
@@ -339,25 +324,6 @@ def test_fewer_keys_than_messages_is_damage(make_log: MakeLog) -> None:
         database.execute("DELETE FROM gossiplog_leaves WHERE seq = 17")
     with pytest.raises(CorruptLog, match="it has 29 keys and says that it has 30 messages"):
         look(path)
-
-
-def test_problems_are_bounded(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    path.touch()
-    assert len(problem_of(str(path), StorageError("x" * 10**6)).text) == 1000
-    assert problem_of("s3://b/a.db?endpoint_override=127.0.0.1:1&scheme=http&region=r", StorageError("x")).kind == (
-        "unreadable"
-    )
-
-
-@pytest.mark.parametrize(("items", "tasks"), [(0, 0), (1, 1), (5, 4), (1000, 7)])
-def test_tasks_of_equal_weight(items: int, tasks: int) -> None:
-    weights = [1000 + number % 10 for number in range(items)]
-    packed = module._packed(weights, int)
-    assert sorted(weight for task in packed for weight in task) == sorted(weights)
-    assert len(packed) == tasks
-    sums = [sum(task) for task in packed]
-    assert max(sums, default=0) - min(sums, default=0) <= 1010
 
 
 def test_names_of_repairs_are_names_of_folders(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:

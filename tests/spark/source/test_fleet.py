@@ -16,7 +16,16 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import NotALog, TopicMismatch
 from gossiplog.spark.source import reader as reader_module
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, look_at, pack, split, unopened
+from gossiplog.spark.source.fleet import (
+    LEAST_MESSAGES,
+    OPEN_WEIGHT,
+    TASK_MESSAGES,
+    look_at,
+    pack,
+    packed,
+    split,
+    unopened,
+)
 from gossiplog.spark.source.options import BATCH_OPTIONS, pruned, read_options
 from gossiplog.spark.source.reader import LogReader
 from tests.strategies import repeatable
@@ -41,6 +50,29 @@ def test_groups_have_everything_in_order_and_about_equal_weights(weights: list[i
     if items:
         mean = sum(weights) / tasks
         assert all(sum(item.weight for item in group) <= mean + max(weights) for group in groups)
+
+
+@repeatable(300)
+@given(st.lists(st.integers(1, 10**7), max_size=60), st.integers(1, 40))
+def test_as_many_tasks_as_are_worth_their_start(weights: list[int], cores: int) -> None:
+    items = [Item(*pair) for pair in enumerate(weights)]
+    groups = packed(items, cores)
+    assert [item for group in groups for item in group] == items
+    total = sum(weights)
+    # Some seconds of work at most, but for a single item; and no idle core for which there is enough of it.
+    assert all(sum(item.weight for item in group) <= TASK_MESSAGES + max(weights) for group in groups)
+    assert len(groups) <= max(-(-total // TASK_MESSAGES), min(3 * cores, total // LEAST_MESSAGES), 1)
+
+
+@pytest.mark.parametrize(
+    ("items", "weight", "cores", "tasks"),
+    [(0, 1, 2, 0), (1, 10**9, 2, 1), (5, 1000, 64, 1), (100, 1000, 2, 6), (10_000, 2000, 2, 153), (64, 2**17, 64, 64)],
+)
+def test_numbers_of_tasks(items: int, weight: int, cores: int, tasks: int) -> None:
+    groups = packed([Item(number, weight) for number in range(items)], cores)
+    assert len(groups) == tasks
+    sizes = [len(group) for group in groups]
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
 
 
 def test_equal_items_get_a_task_each() -> None:

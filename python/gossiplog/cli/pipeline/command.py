@@ -94,7 +94,8 @@ def reconcile(
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
     from gossiplog.spark.jobs.reconcile import check_replicas
-    from gossiplog.spark.jobs.reconcile_fleet import fleet_locations, is_fleet
+    from gossiplog.spark.jobs.reconcile_fleet import is_fleet
+    from gossiplog.spark.source.problems import fleet_locations
 
     result = Output(json)
     found, problems = fleet_locations(logs, recursive=recursive, name_filter=name_filter)
@@ -176,9 +177,9 @@ def analyze(
     """
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
-    from gossiplog.spark.jobs.reconcile_fleet import fleet_locations
     from gossiplog.spark.jobs.report import tables
     from gossiplog.spark.source.locations import check_logs
+    from gossiplog.spark.source.problems import fleet_locations
 
     result = Output(json)
     if output is not None:

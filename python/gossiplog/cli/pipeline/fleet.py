@@ -13,7 +13,7 @@ from gossiplog.errors import CorruptLog, NotALog
 from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
-    from gossiplog.spark.jobs.reconcile_fleet import Problem
+    from gossiplog.spark.source.problems import Problem
 
 SHOWN_LOGS = 20
 """Logs that are shown on a terminal, the worst ones. A file or another program gets all."""

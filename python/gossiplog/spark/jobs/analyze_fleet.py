@@ -24,13 +24,13 @@ from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.analyze import LIMIT, MAD, MEAN_AD
-from gossiplog.spark.jobs.reconcile_fleet import Problem, fleet_locations, problem_of
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import OPEN_WEIGHT, KeyRange, look_at, pack, split
-from gossiplog.spark.source.locations import anchored, identity
+from gossiplog.spark.source.locations import anchored_for, identity
 from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES, read_range
-from gossiplog.spark.tasks import over_connect, spread
+from gossiplog.spark.tasks import spread
 
 _TASK_WEIGHT = 2**17
 _LEAST_TASKS = 4
@@ -157,7 +157,7 @@ def analyze_fleet(
         NotALog: a pattern that no file fits.
         SparkError: Spark gave up.
     """
-    anchors = map(anchored, paths) if over_connect(spark) else paths
+    anchors = anchored_for(spark, paths)
     found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
     with worker_errors():
         named = [_Named(location, identity(location)) for location in found]

@@ -24,16 +24,9 @@ from gossiplog import core
 from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.source import remote
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, pack
+from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, pack, packed
 from gossiplog.spark.source.locations import opened
-from gossiplog.spark.tasks import parallelism
-
-TASK_MESSAGES = 2**17
-"""Messages in a task, at most about: some seconds of verifying."""
-LEAST_MESSAGES = 2**14
-"""Of a log that is split while there are idle cores: below, a second task costs about what it spares."""
-# Tasks for each core where there are many logs: so the last ones end at about the same time.
-_TASKS_OF_A_CORE = 3
+from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
 ROWS = "log string, kind string, key binary, other binary, detail string"
 """What tasks report: defects, of which `key` is the message and `other` a parent, and what the driver makes of all
@@ -50,7 +43,6 @@ ROWS_ARROW = pa.schema(
 # Kinds of rows that are no defects. What they have is in `other`: a pickle, as all that Spark's workers send.
 _LARGE, _FIGURES, _DONE, _UNREADABLE = "=large", "=figures", "=done", "=unreadable"
 _INTERNAL = [_LARGE, _FIGURES, _DONE, _UNREADABLE]
-_BUNDLES = "task int, bundle binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +124,6 @@ def _node_parts(node: core.Node) -> tuple[Callable[..., core.Node], tuple[int, b
 # The compiled core's do not say themselves how they travel between processes.
 copyreg.pickle(core.Node, _node_parts)
 
-Bundles: TypeAlias = Iterable[pa.RecordBatch]
-
 
 def over_logs(
     session: SparkSession, work: Work, logs: Sequence[FoundLog], shaped: Callable[[DataFrame], DataFrame]
@@ -157,9 +147,7 @@ def over_logs(
         total = sum(log.messages for log in logs)
         most = min(max(total // cores, LEAST_MESSAGES), TASK_MESSAGES)
         weighed = [_Weighed(log, OPEN_WEIGHT + (log.messages if log.messages <= most else 0)) for log in logs]
-        # Small logs that fill a task take turns with the cores.
-        wanted = max(_TASKS_OF_A_CORE * cores, -(-sum(each.weight for each in weighed) // TASK_MESSAGES))
-        groups = [[each.log for each in group] for group in pack(weighed, min(wanted, len(logs)))]
+        groups = [[each.log for each in group] for group in packed(weighed, cores)]
         first = placed(session, groups).mapInArrow(WholeLogs(work, most), ROWS).persist()
         frames, known = [first], KnownLogs()
         try:
@@ -181,27 +169,6 @@ def over_logs(
 def _internal_rows(frame: DataFrame) -> list[tuple[str, str, bytes]]:
     rows = frame.where(F.col("kind").isin(_INTERNAL)).select("log", "kind", "other").collect()
     return [(row.log, row.kind, bytes(row.other)) for row in rows]
-
-
-def placed(session: SparkSession, groups: Sequence[Sequence[Any]]) -> DataFrame:
-    """Return a frame with a partition for each group, which has it as a pickle in the column `bundle`.
-
-    Nothing of a group goes to another task than its own.
-
-    Args:
-        session: of Spark.
-        groups: of picklable items.
-    """
-    rows = [(task, bytearray(pickle.dumps(group))) for task, group in enumerate(groups)]
-    return session.createDataFrame(rows, _BUNDLES).repartitionById(max(len(groups), 1), "task")
-
-
-def unpacked(batches: Bundles) -> Iterator[Any]:
-    """Yield the items of the groups that a task of `placed` has."""
-    for batch in batches:
-        for bundle in batch.column("bundle").to_pylist():
-            # From this session's own driver, as the code that reads it.
-            yield from pickle.loads(bundle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,9 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.locations import anchored, check_logs, identity, opened
+from gossiplog.spark.source.locations import anchored_for, check_logs, identity, opened
 from gossiplog.spark.source.remote import is_remote
-from gossiplog.spark.tasks import over_connect, spread
+from gossiplog.spark.tasks import spread
 from gossiplog.storage.location import is_url
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
@@ -96,7 +96,7 @@ def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
         TopicMismatch: logs of different topics.
         StorageError: a replica that cannot be read; CorruptLog where it is damaged.
     """
-    names = check_replicas(map(anchored, paths) if over_connect(spark) else paths)
+    names = check_replicas(anchored_for(spark, paths))
     with worker_errors():
         replicas = tuple(spread(spark, [(name, identity(name)) for name in names], _look))
         differing = differences(_keys(spark, replicas), len(replicas))

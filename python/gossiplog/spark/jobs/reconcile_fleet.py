@@ -13,10 +13,9 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, NotALog, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
@@ -32,36 +31,16 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
 from gossiplog.spark.jobs.reconcile import SUMMARY, MissingMessages, differences, missing_by_replica, set_names
 from gossiplog.spark.source.batches import gathered
-from gossiplog.spark.source.fleet import OPEN_WEIGHT
-from gossiplog.spark.source.locations import anchored, identity, is_missing, is_pattern, locations, opened
+from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, packed, unopened
+from gossiplog.spark.source.locations import anchored_for, opened
+from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.spark.source.remote import is_remote
-from gossiplog.spark.tasks import over_connect, spread
+from gossiplog.spark.tasks import parallelism, placed, spread_groups, unpacked
 
-TASK_MESSAGES = 2**17
-"""Messages for which a task is worth its start; of small logs it has many."""
-_LEAST_TASKS = 4
-# What the error of a log may take in a report: an error names a few places.
-_LONGEST_PROBLEM = 1000
 # Logs up to which a command looks at each before Spark starts: two milliseconds each.
 _LOOKED_AT = 100
 _REPLICA = "replica"
-
-ProblemKind = Literal["missing", "no log", "damaged", "unreadable"]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a log was left out.
-
-    Attributes:
-        kind: "missing" where there is no file, "no log" where it is something else, "damaged", or "unreadable", as one
-            that is locked, or of a newer version.
-        text: what was wrong.
-    """
-
-    kind: ProblemKind
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,46 +125,17 @@ def reconcile_fleet(
         NotALog: a pattern that no file fits.
         SparkError: Spark gave up.
     """
-    anchors = map(anchored, paths) if over_connect(spark) else paths
+    anchors = anchored_for(spark, paths)
     found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        named = [(location, identity(location)) for location in found]
-        looked = spread(spark, _packed(named, lambda _: OPEN_WEIGHT), _looks)
+        logs = [unopened(location) for location in found]
         sound: list[_Look] = []
-        for look in chain.from_iterable(looked):
+        for look in spread_groups(spark, packed(logs, parallelism(spark)), _look):
             if isinstance(look, _Look):
                 sound.append(look)
             else:
                 problems[look[0]] = look[1]
         return _compare(spark, sound, problems)
-
-
-def fleet_locations(
-    paths: Iterable[str], *, recursive: bool = False, name_filter: str | None = None
-) -> tuple[list[str], dict[str, Problem]]:
-    """Return the locations of a fleet, and the problems of paths that name no file.
-
-    Args:
-        paths: as `reconcile_fleet` takes them.
-        recursive: as `gossiplog.spark.source.locations.locations` takes it.
-        name_filter: likewise.
-
-    Raises:
-        OptionError: a path that no location can be.
-        NotALog: a pattern that no file fits.
-    """
-    found: dict[str, str] = {}
-    problems: dict[str, Problem] = {}
-    for path in paths:
-        try:
-            for location in locations([path], recursive=recursive, name_filter=name_filter):
-                found.setdefault(identity(location), location)
-        except NotALog as error:
-            # A pattern is a mistake of who wrote it; a path may come from a list that is older than the file's end.
-            if is_pattern(path) or not is_missing(path):
-                raise
-            problems[path] = Problem("missing", str(error))
-    return list(found.values()), problems
 
 
 def is_fleet(locations: Sequence[str]) -> bool:
@@ -237,15 +187,12 @@ class _Part:
         return OPEN_WEIGHT + self.look.replica.messages // (len(self.look.split_keys) + 1)
 
 
-def _looks(logs: Sequence[tuple[str, str]]) -> list[_Look | tuple[str, Problem]]:
-    """Look at logs, which are given by their names and their locations; of one that cannot be read, say why."""
-    found: list[_Look | tuple[str, Problem]] = []
-    for name, location in logs:
-        try:
-            found.append(_look_at(name, location))
-        except GossipLogError as error:
-            found.append((name, problem_of(location, error)))
-    return found
+def _look(log: FoundLog) -> _Look | tuple[str, Problem]:
+    """Look at a log; of one that cannot be read, say why."""
+    try:
+        return _look_at(log.name, log.location)
+    except GossipLogError as error:
+        return log.name, problem_of(log.location, error)
 
 
 def _look_at(name: str, location: str) -> _Look:
@@ -264,23 +211,6 @@ def _look_at(name: str, location: str) -> _Look:
             generation = reader.position().generation
     replica = Replica(name, topic, own.count, own.root.level, own.root.hash.hex())
     return _Look(replica, location, generation, between)
-
-
-def problem_of(location: str, error: GossipLogError) -> Problem:
-    """Return what a report says of a log that could not be read."""
-    kind: ProblemKind = "unreadable"
-    try:
-        missing = isinstance(error, StorageError) and is_missing(location)
-    except StorageError:
-        missing = False
-    if missing:
-        kind = "missing"
-    elif isinstance(error, NotALog):
-        kind = "no log"
-    elif isinstance(error, CorruptLog):
-        kind = "damaged"
-    text = "; ".join(error.problems) if isinstance(error, CorruptLog) else str(error)
-    return Problem(kind, text[:_LONGEST_PROBLEM])
 
 
 def _compare(spark: SparkSession, looks: Sequence[_Look], problems: dict[str, Problem]) -> FleetReconcileResult:
@@ -427,22 +357,14 @@ _KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.st
 
 def _keys(spark: SparkSession, parts: Sequence[_Part]) -> DataFrame:
     """Return the keys of parts, and a row with a problem, and no key, for each that cannot be read."""
-    tasks = _packed(parts, lambda part: part.weight)
-    numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-    return numbers.mapInArrow(_ReadKeys(tasks), "replica int, key binary, kind string, problem string")
+    return placed(spark, packed(parts, parallelism(spark))).mapInArrow(
+        _read_keys, "replica int, key binary, kind string, problem string"
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadKeys:
-    """Reads the keys of those of the parts whose numbers come in."""
-
-    tasks: list[list[_Part]]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for part in self.tasks[number]:
-                    yield from keys_of(part)
+def _read_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for part in unpacked(batches):
+        yield from keys_of(part)
 
 
 def keys_of(part: _Part) -> Iterator[pa.RecordBatch]:
@@ -472,15 +394,3 @@ def _key_rows(number: int, keys: list[bytes]) -> pa.RecordBatch:
     nothing = pa.nulls(len(keys), pa.string())
     replicas = pa.repeat(pa.scalar(number, pa.int32()), len(keys))
     return pa.RecordBatch.from_arrays([replicas, pa.array(keys, pa.binary()), nothing, nothing], schema=_KEYS)
-
-
-def _packed(items: Sequence[Any], weight: Callable[[Any], int]) -> list[list[Any]]:
-    """Return items in tasks of about equal weight, each item in the lightest so far, the heaviest items first."""
-    ordered = sorted(items, key=weight, reverse=True)
-    number = min(len(ordered), max(_LEAST_TASKS, sum(map(weight, ordered)) // TASK_MESSAGES))
-    tasks: list[list[Any]] = [[] for _ in range(number)]
-    for place, item in enumerate(ordered):
-        # There and back again, so that the first does not get the heaviest of each round.
-        turn, step = divmod(place, number)
-        tasks[step if turn % 2 == 0 else number - 1 - step].append(item)
-    return tasks

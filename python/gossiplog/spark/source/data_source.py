@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from gossiplog.errors import OptionError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.source.locations import anchored
+from gossiplog.spark.source.locations import anchored_for
 from gossiplog.spark.source.options import (
     BATCH_OPTIONS,
     READ_OPTIONS,
@@ -26,7 +26,6 @@ from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.source.stream_reader import LogStreamReader
 from gossiplog.spark.source.stream_writer import LogStreamWriter
 from gossiplog.spark.source.writer import LogArrowWriter
-from gossiplog.spark.tasks import over_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,6 +96,5 @@ def read(spark: SparkSession, *paths: str, **options: str | int) -> DataFrame:
     Raises:
         OptionError: an option that there is not, or a value that it cannot have.
     """
-    named = [anchored(path) for path in paths] if over_connect(spark) else [*paths]
     with worker_errors():
-        return spark.read.format(GossipLogSource.name()).options(**options).load(named)
+        return spark.read.format(GossipLogSource.name()).options(**options).load(anchored_for(spark, paths))

@@ -25,6 +25,13 @@ BYTES_OF_A_MESSAGE = 512
 SMALL_LOG_BYTES = 4 * 2**20
 """Bytes of a log below which it is nowhere worth a task of its own."""
 
+TASK_MESSAGES = 2**17
+"""Messages in a task of a job over logs, at most about: some seconds of verifying."""
+LEAST_MESSAGES = 2**14
+"""For which a task is worth its start while there are idle cores: below, a second one costs about what it spares."""
+# Tasks for each core where there are many logs: so the last ones end at about the same time.
+_TASKS_OF_A_CORE = 3
+
 
 class Weighted(Protocol):
     """What takes a share of a task."""
@@ -61,6 +68,11 @@ class FoundLog:
     def messages(self) -> int:
         """How many messages the log counts for."""
         return max(self.count or 0, self.size // BYTES_OF_A_MESSAGE)
+
+    @property
+    def weight(self) -> int:
+        """What it costs to open it and to read all of it."""
+        return OPEN_WEIGHT + self.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +174,15 @@ def pack(items: Sequence[Item], tasks: int) -> list[list[Item]]:
         groups.setdefault((2 * before + item.weight) * tasks // (2 * total), []).append(item)
         before += item.weight
     return list(groups.values())
+
+
+def packed(items: Sequence[Item], cores: int) -> list[list[Item]]:
+    """Return items in groups for tasks, as `pack` does it, in as many as are worth their start.
+
+    Args:
+        items: with weights above 0.
+        cores: how many tasks run at a time.
+    """
+    total = sum(item.weight for item in items)
+    wanted = max(-(-total // TASK_MESSAGES), min(_TASKS_OF_A_CORE * cores, total // LEAST_MESSAGES), 1)
+    return pack(items, wanted)

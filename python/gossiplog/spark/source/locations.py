@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
 from gossiplog.spark.source import remote
+from gossiplog.spark.tasks import over_connect
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
 from gossiplog.storage.sqlite.files import file_of
 from gossiplog.storage.sqlite.tables import BESIDE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _URI = re.compile(r"(file:(?://(?:localhost)?(?=/))?)([^?#]*)(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
@@ -117,6 +122,14 @@ def anchored(path: str) -> str:
     if is_uri(path) or remote.is_remote(path) or path.startswith("{/"):
         return path
     return os.path.join(os.getcwd(), path)
+
+
+def anchored_for(session: SparkSession, paths: Iterable[str]) -> list[str]:
+    """Return paths as a session's tasks, or its server, may be given them.
+
+    Over Spark Connect the server has a working folder of its own.
+    """
+    return [anchored(path) for path in paths] if over_connect(session) else [*paths]
 
 
 def without_password(location: str) -> str:

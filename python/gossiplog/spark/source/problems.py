@@ -1,0 +1,77 @@
+"""What is wrong with a log that cannot be read, as a report says it, and the locations of many logs with such ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.spark.source.locations import identity, is_missing, is_pattern, locations
+
+# What the error of a log may take in a report: an error names a few places.
+_LONGEST_PROBLEM = 1000
+
+ProblemKind = Literal["missing", "no log", "damaged", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a log was left out.
+
+    Attributes:
+        kind: "missing" where there is no file, "no log" where it is something else, "damaged", or "unreadable", as one
+            that is locked, or of a newer version.
+        text: what was wrong.
+    """
+
+    kind: ProblemKind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+def problem_of(location: str, error: Exception) -> Problem:
+    """Return what a report says of a log that could not be read."""
+    kind: ProblemKind = "unreadable"
+    try:
+        missing = isinstance(error, StorageError) and is_missing(location)
+    except StorageError:
+        missing = False
+    if missing:
+        kind = "missing"
+    elif isinstance(error, NotALog):
+        kind = "no log"
+    elif isinstance(error, CorruptLog):
+        kind = "damaged"
+    text = "; ".join(error.problems) if isinstance(error, CorruptLog) else str(error)
+    return Problem(kind, (text or type(error).__name__)[:_LONGEST_PROBLEM])
+
+
+def fleet_locations(
+    paths: Iterable[str], *, recursive: bool = False, name_filter: str | None = None
+) -> tuple[list[str], dict[str, Problem]]:
+    """Return the locations of a fleet, and the problems of paths that name no file.
+
+    Args:
+        paths: as `gossiplog.spark.source.locations.locations` takes them.
+        recursive: likewise.
+        name_filter: likewise.
+
+    Raises:
+        OptionError: a path that no location can be.
+        NotALog: a pattern that no file fits.
+    """
+    found: dict[str, str] = {}
+    problems: dict[str, Problem] = {}
+    for path in paths:
+        try:
+            for location in locations([path], recursive=recursive, name_filter=name_filter):
+                found.setdefault(identity(location), location)
+        except NotALog as error:
+            # A pattern is a mistake of who wrote it; a path may come from a list that is older than the file's end.
+            if is_pattern(path) or not is_missing(path):
+                raise
+            problems[path] = Problem("missing", str(error))
+    return list(found.values()), problems

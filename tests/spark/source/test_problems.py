@@ -1,0 +1,43 @@
+"""Logs that cannot be read, as reports name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gossiplog.errors import NotALog, StorageError
+from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
+
+MakeLog = Callable[..., Path]
+
+
+def test_paths_that_name_no_file(make_log: MakeLog, tmp_path: Path) -> None:
+    path = str(make_log())
+    gone = str(tmp_path / "gone.db")
+    found, problems = fleet_locations([path, gone, str(tmp_path / "*.db"), f"{tmp_path}/./log.db"])
+    assert found == [path]
+    assert {log: problem.kind for log, problem in problems.items()} == {gone: "missing"}
+    for mistake in (str(tmp_path / "*.none"), str(tmp_path / "{log,none}.db")):
+        with pytest.raises(NotALog, match="no file fits the pattern"):
+            fleet_locations([path, mistake])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotALog, match="has no file"):
+        fleet_locations([path, str(tmp_path / "empty")])
+
+
+def test_problems_are_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.touch()
+    assert len(problem_of(str(path), StorageError("x" * 10**6)).text) == 1000
+    assert problem_of("s3://b/a.db?endpoint_override=127.0.0.1:1&scheme=http&region=r", StorageError("x")).kind == (
+        "unreadable"
+    )
+
+
+def test_a_problem_says_something_in_any_case(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.touch()
+    assert problem_of(str(path), OSError()) == Problem("unreadable", "OSError")
+    assert str(Problem("missing", "there is no log a.db")) == "missing: there is no log a.db"
