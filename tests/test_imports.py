@@ -115,7 +115,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "sim": (("kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
-        ("failures", "payload"),
+        ("failures", "java_process", "payload"),
         ("folders", "session", "tasks"),
         ("source",),
         ("jobs",),

@@ -66,7 +66,7 @@ def test_how_many_tasks_run_at_a_time(spark: SparkSession) -> None:
 JAVA_ONLY = {"sparkContext", "_jvm", "_jsparkSession", "_jdf", "_jsc", "_sc", "rdd"}
 # Where Spark offers nothing else: a session's start, what is known of a session that has a context, and other file
 # systems, which are refused over Spark Connect.
-ASK_JAVA = {"spark/folders.py", "spark/session.py", "spark/tasks.py"}
+ASK_JAVA = {"spark/folders.py", "spark/java_process.py", "spark/session.py", "spark/tasks.py"}
 PACKAGE = Path(gossiplog.__file__).parent
 
 

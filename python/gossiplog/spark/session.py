@@ -17,6 +17,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession, is_remote
 
 from gossiplog.errors import OptionError, SparkError
+from gossiplog.spark import java_process
 from gossiplog.spark.failures import worker_errors
 
 JAVA = 17
@@ -107,13 +108,13 @@ def _start_java(settings: Mapping[str, str]) -> None:
 
     Raises:
         PySparkRuntimeError: the process ended at once; what it said is on stderr.
+        KeyboardInterrupt: the wait was interrupted; Java is ended.
     """
     given = os.environ.get(_SUBMIT_ARGS)
     options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     os.environ[_SUBMIT_ARGS] = f"{shlex.join(options)} {given or _NAMELESS}"
     try:
-        # Whichever property is asked for: PySpark's one public way to start Java without a session.
-        SparkContext.getSystemProperty("java.version")
+        java_process.start()
     finally:
         if given is None:
             del os.environ[_SUBMIT_ARGS]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import pytest
 import typer
+from py4j.protocol import Py4JError
 
 from gossiplog.cli.pipeline.session import SessionOptions, interruptible, job
+from gossiplog.errors import SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,11 +105,20 @@ def interrupted() -> None:
         raise
 
 
+def interrupt_job(context: Context, times: int = 1) -> None:
+    with interruptible() as interruption:
+        interruption.session = cast("SparkSession", SimpleNamespace(sparkContext=context))
+        for _ in range(times - 1):
+            with suppress(KeyboardInterrupt):
+                interrupted()
+        interrupted()
+
+
 def test_an_interrupt_cancels_the_jobs_from_another_thread(caplog: pytest.LogCaptureFixture) -> None:
     context = Context()
     former = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), interruptible(cast("SparkSession", SimpleNamespace(sparkContext=context))):
-        interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_job(context)
     assert context.called == [("setLogLevel", "OFF"), ("cancelAllJobs",)]
     assert threading.main_thread() not in context.threads
     assert signal.getsignal(signal.SIGINT) is former
@@ -121,12 +133,59 @@ def test_an_interrupt_while_spark_starts(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.records == []
 
 
+def test_a_second_interrupt_cancels_nothing_again() -> None:
+    context = Context()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_job(context, 2)
+    assert len(context.called) == 2
+
+
+def test_an_interrupt_that_gets_lost_in_a_callback() -> None:
+    """The interpreter reports what a callback of its own raises, and goes on."""
+    with pytest.raises(KeyboardInterrupt), interruptible(), suppress(KeyboardInterrupt):
+        interrupted()
+
+
+def test_what_fails_after_an_interrupt_is_the_interrupt(caplog: pytest.LogCaptureFixture) -> None:
+    """A signal to all processes ends Java as well: the job, or the end of the session, then fails in another way."""
+
+    def interrupted_in_vain() -> None:
+        with suppress(KeyboardInterrupt):
+            interrupted()
+        logging.getLogger().error("the stack of an answer that did not come")
+        raise SparkError("Answer from Java side is empty")
+
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        interrupted_in_vain()
+    assert caplog.records == []
+
+
+def test_java_that_has_ended_is_asked_in_vain() -> None:
+    class Ended(Context):
+        def setLogLevel(self, level: str) -> None:
+            raise Py4JError("Answer from Java side is empty")
+
+    failed: list[object] = []
+    former, threading.excepthook = threading.excepthook, failed.append
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_job(Ended())
+    finally:
+        threading.excepthook = former
+    assert failed == []
+
+
+def test_without_a_signal_errors_are_what_they_are() -> None:
+    with pytest.raises(SparkError, match="failed"), interruptible():
+        raise SparkError("failed")
+
+
 def test_a_job_on_another_thread_leaves_signals_alone() -> None:
     former = signal.getsignal(signal.SIGINT)
     found: list[object] = []
 
     def run() -> None:
-        with interruptible(cast("SparkSession", SimpleNamespace(sparkContext=Context()))):
+        with interruptible():
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=run)

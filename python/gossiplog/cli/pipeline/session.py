@@ -10,8 +10,9 @@ import logging
 import re
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -195,58 +196,94 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
         # The command draws its own; of a server it is not this process's to set.
         properties = {"spark.ui.showConsoleProgress": "false"} | properties
     running = running_session()
-    if running is None:
-        with spinner("Starting Spark"), interruptible():
-            started = spark.session(
-                options.master, conf=properties, driver_memory=options.driver_memory, name=f"gossiplog {name}"
-            )
-    else:
-        started = running
-    try:
-        with (
-            interruptible(started),
-            spark.worker_errors(),
-            followed(started) as look,
-            watching(name.capitalize(), look),
-        ):
-            yield started
-    finally:
+    with interruptible() as interruption:
         if running is None:
-            started.stop()
+            with spinner("Starting Spark"):
+                started = spark.session(
+                    options.master, conf=properties, driver_memory=options.driver_memory, name=f"gossiplog {name}"
+                )
+        else:
+            started = running
+        interruption.session = started
+        try:
+            with spark.worker_errors(), followed(started) as look, watching(name.capitalize(), look):
+                yield started
+        finally:
+            if running is None:
+                _stop(started)
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop a session, also one whose Java has ended: PySpark warns of that, and what the job raised says it."""
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):
+        session.stop()
+
+
+@dataclass(slots=True)
+class Interruption:
+    """What a signal has to end.
+
+    Attributes:
+        session: whose jobs run; None while it is started.
+        is_received: the signal came.
+    """
+
+    session: SparkSession | None = None
+    is_received: bool = False
+
+    def cancel(self) -> None:
+        """Cancel all jobs, as far as there is somebody to do so: a signal to a group of processes ends Java, too."""
+        from gossiplog.spark.tasks import cancel
+
+        assert self.session is not None
+        with suppress(Exception):
+            cancel(self.session)
 
 
 @contextmanager
-def interruptible(session: SparkSession | None = None) -> Iterator[None]:
+def interruptible() -> Iterator[Interruption]:
     """Cancel Spark's jobs at Ctrl-C, and keep Spark and py4j from logging the stacks of their ends.
 
-    PySpark's own handler fails: it asks Java on the connection on which this thread waits for the job.
+    PySpark's own handler fails: it asks Java on the connection on which this thread waits for the job. However the
+    block ends after the signal, it raises KeyboardInterrupt: an exception of a handler may be lost in a callback of the
+    interpreter's, and what ends then, Java among it, raises something else.
 
-    Args:
-        session: whose jobs run; None while it is started.
+    Yields:
+        What is to be ended, which the block keeps up to date.
+
+    Raises:
+        KeyboardInterrupt: the signal came.
     """
+    interruption = Interruption()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         logging.disable()
-        if session is not None:
-            from gossiplog.spark.tasks import cancel
-
+        if interruption.session is not None and not interruption.is_received:
+            interruption.is_received = True
             # Each thread has a connection of its own.
-            thread = threading.Thread(target=cancel, args=(session,), name="gossiplog-cancel", daemon=True)
+            thread = threading.Thread(target=interruption.cancel, name="gossiplog-cancel", daemon=True)
             thread.start()
             thread.join(_CANCELLING_SECONDS)
+        interruption.is_received = True
         raise KeyboardInterrupt
 
     # A shell has its background jobs ignore Ctrl-C.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored or threading.current_thread() is not threading.main_thread():
-        yield
+        yield interruption
         return
     former = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield interruption
+    except Exception as error:
+        if interruption.is_received:
+            raise KeyboardInterrupt from error
+        raise
     finally:
         signal.signal(signal.SIGINT, former)
         logging.disable(logging.NOTSET)
+    if interruption.is_received:
+        raise KeyboardInterrupt
 
 
 def show_rows(output: Output, rows: list[dict[str, Any]]) -> None:
