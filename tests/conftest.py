@@ -94,6 +94,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: Any) -> None:
+    """Unlock the folder of this run's files before pytest removes it.
+
+    pytest does so afterwards, when a run that begins may have made a folder of that name: its lock was removed, the
+    next run that cleaned up took the folder for abandoned, and all later tests with files failed in their set-up.
+    """
+    session.config._tmp_path_factory._exit_stack.close()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_leaks() -> Iterator[None]:
     """Have what was left open found in the last test of a process: nobody reports what is found later."""
