@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,16 +81,19 @@ class Measured:
     load: float
 
 
-def run(arguments: Sequence[str], master: str, memory: str = "1g") -> tuple[Measured, list[dict[str, Any]]]:
+def run(
+    arguments: Sequence[str], master: str, memory: str = "1g", limit: float | None = None
+) -> tuple[Measured, list[dict[str, Any]]]:
     """Run `gossiplog pipeline`, and return what it took and the rows that it printed.
 
     Args:
         arguments: the job, its logs and its options.
         master: where Spark runs.
         memory: of the driver.
+        limit: seconds after which it is stopped.
 
     Raises:
-        RuntimeError: the command failed.
+        RuntimeError: the command failed, or was stopped.
     """
     with control_group() as group, tempfile.TemporaryDirectory(prefix="gossiplog-measured-") as folder:
         collections = Path(folder, "collections.log")
@@ -104,6 +108,9 @@ def run(arguments: Sequence[str], master: str, memory: str = "1g") -> tuple[Meas
             peaks = _Peaks(process.pid)
             while process.poll() is None:
                 peaks.look()
+                if limit is not None and time.monotonic() - begun > limit:
+                    group.kill()
+                    raise RuntimeError(f"stopped after {limit:.0f} s")
                 time.sleep(_LOOK_SECONDS)
             seconds = time.monotonic() - begun
             group.wait()
@@ -149,6 +156,14 @@ class ControlGroup:
         while (self._folder / "cgroup.procs").read_text():
             time.sleep(0.05)
 
+    def kill(self) -> None:
+        """End all processes, of a command that this one gave up."""
+        while processes := (self._folder / "cgroup.procs").read_text().split():
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
+            time.sleep(0.05)
+
     def seconds(self) -> float:
         """Return the processor time of all processes so far."""
         first = self._folder / "cpuacct.usage"
@@ -168,9 +183,11 @@ def control_group() -> Iterator[ControlGroup]:
     accounting = _GROUPS / "cpuacct"
     folder = (accounting if accounting.is_dir() else _GROUPS) / f"gossiplog-measured-{os.getpid()}"
     folder.mkdir()
+    group = ControlGroup(folder)
     try:
-        yield ControlGroup(folder)
+        yield group
     finally:
+        group.kill()
         folder.rmdir()
 
 

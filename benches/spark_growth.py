@@ -15,7 +15,6 @@ import argparse
 import datetime
 import json
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,6 +94,7 @@ def check(job: str, kind: str, size: int, rows: Sequence[Mapping[str, Any]]) -> 
     """Hold what a command printed against what the logs were made of.
 
     Raises:
+        KeyError: it is of another form.
         ValueError: it is something else.
     """
     topics = max(size // HUBS, 1)
@@ -112,12 +112,32 @@ def check(job: str, kind: str, size: int, rows: Sequence[Mapping[str, Any]]) -> 
         raise ValueError(f"{job} of {kind} {size}: {found} where {expected} were made")
 
 
-def run(folder: Path, job: str, kind: str, size: int, master: str) -> Row:
-    """Run a job once."""
-    found, rows = measured.run(arguments(job, kind, size, folder), master)
-    check(job, kind, size, rows)
+def run(folder: Path, job: str, kind: str, size: int, master: str, limit: float | None = None) -> Row:
+    """Run a job once.
+
+    Args:
+        folder: with the logs.
+        job: of the pipeline, or `START`.
+        kind: "log" or "fleet".
+        size: messages of the log, or logs of the fleet.
+        master: where Spark runs.
+        limit: seconds after which it is stopped.
+
+    Raises:
+        RuntimeError: the command failed, or was stopped.
+        ValueError: it printed something else than the logs have.
+    """
+    found, printed = measured.run(arguments(job, kind, size, folder), master, limit=limit)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    return Row(job, kind, size, master, found, datetime.date.today().isoformat(), commit.strip())
+    row = Row(job, kind, size, master, found, datetime.date.today().isoformat(), commit.strip())
+    try:
+        check(job, kind, size, printed)
+    except (KeyError, ValueError) as error:
+        # A run may take long: what it took is not lost where the check itself is wrong.
+        kept = FOLDER / f"refused-{row.name.replace(' ', '-')}.json"
+        kept.write_text(json.dumps({"row": asdict(row), "printed": printed}, indent=1))
+        raise ValueError(f"{row.name}: {error}; its figures are in {kept}") from error
+    return row
 
 
 def stored() -> dict[str, Row]:
@@ -126,9 +146,7 @@ def stored() -> dict[str, Row]:
     rows = {}
     for name, fields in kept.items():
         took = fields["measured"]
-        rows[name] = Row(
-            **fields | {"measured": Measured(**took | {"tasks": Tasks(**{"longest": 0.0} | took["tasks"])})}
-        )
+        rows[name] = Row(**fields | {"measured": Measured(**took | {"tasks": Tasks(**took["tasks"])})})
     return rows
 
 
@@ -154,13 +172,17 @@ def run_all(chosen: argparse.Namespace) -> None:
     for _, job, kind, size in sorted(wanted, key=lambda each: each[0]):
         if chosen.only_missing and f"{job} {kind} {size} {chosen.master}" in kept:
             continue
-        if chosen.until and f"{datetime.datetime.now():%H:%M}" >= chosen.until:
-            print(f"not run after {chosen.until}: {job} {kind} {size}", flush=True)
-            continue
+        limit = None
+        if chosen.until is not None:
+            end = datetime.datetime.combine(datetime.date.today(), chosen.until)
+            limit = (end - datetime.datetime.now()).total_seconds()
+            if limit <= 0:
+                print(f"it is {chosen.until}: {job} {kind} {size} is not run", flush=True)
+                continue
         try:
-            row = run(chosen.folder, job, kind, size, chosen.master)
+            row = run(chosen.folder, job, kind, size, chosen.master, limit)
         except (RuntimeError, ValueError) as error:
-            print(f"{job} {kind} {size}: {error}", file=sys.stderr, flush=True)
+            print(f"{job} {kind} {size}: {error}", flush=True)
             continue
         keep(row)
         print(f"{datetime.datetime.now():%H:%M:%S}", " ".join(cells(row)), flush=True)
@@ -260,7 +282,7 @@ def main() -> None:
     running.add_argument("--master", default="local[2]")
     running.add_argument("--start", action="store_true", help="run the row of one small log, too")
     running.add_argument("--only-missing", action="store_true", help="pass over what was run before")
-    running.add_argument("--until", help="HH:MM, from when nothing more begins")
+    running.add_argument("--until", type=datetime.time.fromisoformat, help="HH:MM:SS, when what runs is stopped")
     running.set_defaults(run=run_all)
     writing = commands.add_parser("write", help="write the table and the plots")
     writing.set_defaults(run=lambda _: write())
