@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Self
 from unittest.mock import patch
 
+from pyspark.sql import SparkSession
+
 from gossiplog.cli.main import main
 from tests.namespaces import isolated
 from tests.spark import java
@@ -101,7 +103,7 @@ def run_program(text: str, folder: Path, timeout: float, stderr: str = "") -> st
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", text],
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder, java.archived() if "spark.session()" in text else java.OPTIONS),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -110,6 +112,15 @@ def run_program(text: str, folder: Path, timeout: float, stderr: str = "") -> st
     assert run.stderr == stderr
     assert run.returncode == 0
     return run.stdout
+
+
+def run_program_here(text: str, folder: Path) -> str:
+    """What a program prints that runs in this process, in the session of the tests, which goes on where it stops it."""
+    with tempfile.TemporaryFile() as file:
+        with patch.object(SparkSession, "stop"), chdir(folder), _writing_to(file.fileno()):
+            exec(compile(text, "<a page>", "exec"), {"__name__": "__main__"})
+        file.seek(0)
+        return file.read().decode("utf-8")
 
 
 def run_command(command: str, folder: Path, timeout: float) -> str:

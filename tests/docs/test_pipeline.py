@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.readme import DOCS, README, blocks, fits, run_here, run_program, steps, words
+from tests.readme import DOCS, README, blocks, fits, run_here, run_program, run_program_here, steps, words
 from tests.spark.shared import elsewhere
 
 JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
 """Java's line as Spark starts, which the page mentions."""
+STARTS = "spark.session()"
 TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 
 
@@ -19,24 +22,41 @@ TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 def test_the_tutorial(spark: SparkSession, workplace: Path, tmp_path: Path) -> None:
     """No path of the page is a URI, so nothing goes to the file system that Spark's settings name."""
     with elsewhere(spark, tmp_path):
-        follow(workplace)
+        follow(spark, workplace)
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
-def follow(workplace: Path) -> None:
+def follow(spark: SparkSession, workplace: Path) -> None:
+    """The first program with a session starts Spark as users do; the others run in the tests' session."""
     found = blocks(DOCS / "pipeline.md")
     assert {block.language for block in found} == {"python", "text", "console"}
     printed = ""
+    started = False
     for block in found:
         match block.language:
+            case "python" if started and STARTS in block.text:
+                with on_this_machine(spark):
+                    printed = run_program_here(block.text, workplace)
             case "python":
-                printed = run_program(block.text, workplace, TIMEOUT, JAVA if "spark.session()" in block.text else "")
+                printed = run_program(block.text, workplace, TIMEOUT, JAVA if STARTS in block.text else "")
+                started = started or STARTS in block.text
             case "text":
                 assert fits(block.text, printed), f"line {block.line}\n{printed}"
             case "console":
                 for command, expected in steps(block):
                     said = run_here(command, workplace, TIMEOUT)
                     assert fits(expected, said), f"{command}\n{said}"
+
+
+@contextmanager
+def on_this_machine(spark: SparkSession) -> Iterator[None]:
+    """Have a plain path be one of this machine for Spark, too: `checkpointLocation` is Spark's own."""
+    before = spark.conf.get("fs.defaultFS")
+    spark.conf.set("fs.defaultFS", "file:///")
+    try:
+        yield
+    finally:
+        spark.conf.set("fs.defaultFS", before)
 
 
 def jobs(*pages: Path) -> list[str]:
