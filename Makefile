@@ -72,7 +72,7 @@ check: setup ## the quick loop: the fast tests, in a minute
 	@$(call beside-rust-tests,INTERLEAVINGS=40 cargo test --quiet,$(PYTEST) -q -m '$(QUICK)' --ignore tests/integration --hypothesis-profile quick --sample)
 
 test: system setup ## every test, the wheel's and the processes' too
-	cargo test --no-run
+	@echo 'compiling and running the Rust tests beside those in Python; what they print is in .venv/cargo-test.log'
 	@$(call beside-rust-tests,cargo test -- --include-ignored,$(PYTEST))
 
 test-rust: ## the tests of the Rust crates
