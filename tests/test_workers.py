@@ -87,6 +87,14 @@ def test_a_group_is_run_in_one_process(run: Run, noted: Callable[[str], list[str
     assert sorted(noted("session")) == sorted(noted("end"))
 
 
+def test_all_groups_give_way_to_the_first(run: Run, tmp_path: Path) -> None:
+    """Also those that the same worker runs after it."""
+    done = run(*["def test_priority(): print(os.nice(0), file=open('priorities', 'a'))"] * 6)
+    assert done.returncode == 0, done.stdout
+    first, *others = sorted(int(line) for line in (tmp_path / "priorities").read_text("utf-8").split())
+    assert others == [first + 3] * 5
+
+
 def test_a_failure_is_reported_with_what_was_printed(run: Run) -> None:
     done = run("def test_wrong():\n    print('as \\udcff said')\n    assert 1 == 2", "def test_right(): ...")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED

@@ -22,6 +22,9 @@ _NUMBER_LENGTH = 4
 # Seconds that workers have to end what their fixtures started, where the run ends early.
 _GRACE = 10
 _INTERRUPT = [signal.SIGINT]
+# By how much groups give way to the first one, the longest. Its tests follow one another, and decide when a run ends:
+# with no more than its share of the cores, it still ran when all other workers had ended, and left a core idle.
+_GIVING_WAY = 3
 
 
 class Workers:
@@ -194,5 +197,10 @@ class _Following:
 
 def _taken(groups: Sequence[Sequence[int]], queue: int) -> Iterator[int]:
     """Yield the indices of the tests of one group after the other."""
+    gives_way = False
     while number := os.read(queue, _NUMBER_LENGTH):
-        yield from groups[int.from_bytes(number, "big")]
+        group = int.from_bytes(number, "big")
+        if group > 0 and not gives_way:
+            os.nice(_GIVING_WAY)
+            gives_way = True
+        yield from groups[group]
