@@ -202,7 +202,7 @@ def test_alternative_encodings_arrive_live(hub: Hub, client: Client) -> None:
         ("javascript", "javascript", {"abort_at": 8}, 500),
         ("javascript", "asyncio", {"abort_at": 3}, 2000),
         ("trio", "javascript", {"abort_after": 200}, 500),
-        ("trio", "browser", {"abort_after": 1000}, 400),
+        ("trio", "browser", {"abort_after": 500}, 200),
     ],
     indirect=["client"],
 )
