@@ -23,16 +23,16 @@ def failures(seeds: range, peers: int) -> list[str]:
     return [outcome.text for outcome in outcomes if isinstance(outcome, Failure)]
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + 160, 40))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + 80, 20))
 @pytest.mark.timeout(300)
 def test_networks_of_12_peers(first: int) -> None:
-    assert failures(range(first, first + 40), 12) == []
+    assert failures(range(first, first + 20), 12) == []
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 20, 5))
 @pytest.mark.timeout(300)
 def test_networks_of_30_peers(first: int) -> None:
-    assert failures(range(first, first + 10), 30) == []
+    assert failures(range(first, first + 5), 30) == []
 
 
 @pytest.mark.parametrize(
