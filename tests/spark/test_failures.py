@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from gossiplog import errors
-from gossiplog.errors import CorruptLog, DecodeError, GossipLogError, NotALog, SparkError, TopicMismatch
+from gossiplog.errors import CorruptLog, CursorOutdated, DecodeError, GossipLogError, NotALog, SparkError, TopicMismatch
 from gossiplog.spark.failures import unwrapped, worker_errors
 
 TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source: Traceback (most recent call last):
@@ -41,6 +41,13 @@ def test_damage_keeps_its_problems() -> None:
     error = unwrapped(traceback(f"gossiplog.errors.CorruptLog: {CorruptLog(['a.db: the value of x'])}"))
     assert isinstance(error, CorruptLog)
     assert error.problems == ("a.db: the value of x",)
+
+
+def test_an_outdated_cursor_keeps_its_generations() -> None:
+    text = "a.db was rebased while it was read (generation 3, the read is of 2): run the job again"
+    error = unwrapped(traceback(f"gossiplog.errors.CursorOutdated: {text}"))
+    assert isinstance(error, CursorOutdated)
+    assert (str(error), error.found, error.expected) == (text, 2, 3)
 
 
 def test_the_last_of_a_chain_counts() -> None:

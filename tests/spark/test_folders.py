@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -180,6 +183,9 @@ def test_plain_paths_are_of_this_machine(
     one = write_parquet(figures(spark), str(place / "figures"))
     assert one.count() == 3
     assert {row.a for row in read_events(spark, [f"{place}/figures"], "parquet").collect()} == {0, 1, 2}
+    (tmp_path / "whole").mkdir()
+    figures(spark).write.json(f"file://{tmp_path}/whole/one.jsonl")
+    assert read_events(spark, [f"{{{tmp_path}/whole/one,{tmp_path}/whole/one}}.jsonl"], "jsonl").count() == 6
     (place / "events [1].jsonl").write_text('{"who": "ann", "nr": 1}\n{"who": "ann", "nr": 2}\n')
     rows = read_events(spark, [f"{place}/events [1].jsonl"], "jsonl", "who string, nr bigint")
     Signer(bytes(32)).save(place / "keys" / "ann.key")
@@ -220,6 +226,12 @@ def test_uris_go_where_they_say(
         assert (folder / name / "_SUCCESS").exists()
     with pytest.raises(OptionError, match="/repairs is there already: name a new folder for the repair sets"):
         write_repairs(compared, f"{uri}/repairs")
+    with filling(f"{uri}/fleet", "the repair sets", spark) as new:
+        new.write_parquet(figures(spark).selectExpr("a", "a AS b"), partition_by="a")
+        # Of Spark's own, it would say that the folder is complete, and that somebody else fills it.
+        assert not (folder / "fleet" / "_SUCCESS").exists()
+        new.write_text("summary.json", "{}")
+    assert (folder / "fleet" / "_SUCCESS").exists()
     with pytest.raises(SparkError, match="DIVIDE_BY_ZERO"), filling(f"{uri}/half", "the report", spark) as new:
         new.write_parquet(figures(spark).selectExpr("1 / a AS b"), "half")
     with pytest.raises(OptionError, match="/half is there already, without _SUCCESS, which a job writes last: remove"):
@@ -251,6 +263,29 @@ def test_one_at_a_time(tmp_path: Path) -> None:
             raise AssertionError
     with locked(folder):
         assert (tmp_path / "a" / "b").is_dir()
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_lock_that_is_removed_before_it_is_held(
+    is_made_anew: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever had it is done, and perhaps another one has begun: two would work in the folder."""
+    folder = str(tmp_path / "work")
+    lock = fcntl.flock
+    with ExitStack() as others:
+
+        def late(descriptor: int, operation: int) -> None:
+            monkeypatch.setattr(fcntl, "flock", lock)
+            shutil.rmtree(folder)
+            if is_made_anew:
+                others.enter_context(locked(folder))
+            lock(descriptor, operation)
+
+        monkeypatch.setattr(fcntl, "flock", late)
+        with pytest.raises(StorageError, match=f"another process works in {folder}"), locked(folder):
+            raise AssertionError
+    with locked(folder):
+        pass
 
 
 def test_a_folder_is_removed_with_its_lock_alone(tmp_path: Path) -> None:

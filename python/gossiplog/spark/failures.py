@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from gossiplog import errors
-from gossiplog.errors import CorruptLog, GossipLogError, SparkError
+from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, SparkError
 
 # How a traceback ends that a worker sent, which is all that comes of its exception.
 _OURS = re.compile(r"^gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -21,6 +21,8 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] gossiplog\.errors\.(\w+): (.+?)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE)
 # What failed in Java, in the line under py4j's own: the last exception that it names, which is the task's.
 _JAVA = re.compile(r"^: (?:.* )?(?:[\w$]+\.)+([\w$]+(?:Error|Exception)): (.+)$", re.MULTILINE)
+# Of a log that was rebased, and of who reads it, as the messages of CursorOutdated that workers raise have them.
+_GENERATIONS = re.compile(r"\(generation (?P<expected>\d+), [^()]* is of (?P<found>\d+)\)")
 # Whose constructor takes the message alone.
 _PLAIN = (
     errors.ColumnError,
@@ -80,6 +82,8 @@ def _made(name: str, message: str) -> GossipLogError:
     for kind in _PLAIN:
         if kind.__name__ == name:
             return kind(message)
+    if name == CursorOutdated.__name__ and (generations := _GENERATIONS.search(message)):
+        return CursorOutdated(message, int(generations["found"]), int(generations["expected"]))
     if name == CorruptLog.__name__:
         problems, advice, commands = message.removeprefix("the log is damaged: ").partition("; `gossiplog repair ")
         return CorruptLog([problems], advice=advice + commands)

@@ -112,6 +112,9 @@ class NewFolder:
         with worker_errors():
             # The folder itself is there already.
             writer = frame.write.mode("append")
+            if self._remote is not None and not name:
+                # What comes after this frame would be missed by who takes the folder for complete.
+                writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             (writer if partition_by is None else writer.partitionBy(partition_by)).parquet(write_path(path))
         # Spark writes at least one file, which has the columns.
         written = (file for _, _, files in os.walk(path) for file in files) if self._remote is None else ()
@@ -255,12 +258,17 @@ def locked(folder: str, mode: int = 0o755, *, staging: bool = False) -> Iterator
             if not staging:
                 raise
             check_staging(folder, mode)
-        lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        path = os.path.join(folder, _LOCK)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise StorageError(f"{folder}: {error.strerror}") from error
     try:
         # Released by the system when the process ends, in whichever way.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The process that held it may have removed it, and another one made it anew: then this one's lock keeps nobody
+        # away.
+        if not _is_at(path, lock):
+            raise BlockingIOError
     except BlockingIOError as error:
         os.close(lock)
         raise StorageError(f"another process works in {folder}: run one at a time") from error
@@ -268,6 +276,14 @@ def locked(folder: str, mode: int = 0o755, *, staging: bool = False) -> Iterator
         yield
     finally:
         os.close(lock)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Return whether an open file still has a name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def remove_locked(folder: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -56,6 +58,31 @@ def test_wherever_the_history_is_cut(
             assert done == MaterializeResult(end, end - start, rows)
         states.append(expected)
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("fold", ["count", "function"])
+def test_a_state_of_a_former_version_is_continued(spark: SparkSession, tmp_path: Path, fold: str) -> None:
+    """It has one layer, not known how long, and of a function no `since`. Late messages come to it."""
+    arriving = shuffled(1, with_alternatives(1, braided(0, 80, TOPIC)))
+    path, folder = tmp_path / "log.db", tmp_path / "state"
+    insert(path, TOPIC, arriving[:50])
+    materialize(spark, str(path), str(folder), recipe(fold))
+    checkpoint = folder / "checkpoint.json"
+    written = json.loads(checkpoint.read_text())
+    (layer,) = written.pop("layers")
+    del written["rows"]
+    checkpoint.write_text(json.dumps({**written, "format": 2, "state": layer["state"]}))
+    for part in (folder / layer["state"]).glob("*.parquet"):
+        table_of_part = pq.read_table(part)
+        (part.parent / f".{part.name}.crc").unlink()
+        pq.write_table(table_of_part.select([name for name in table_of_part.column_names if name != "since"]), part)
+    for end in (50, 70, len(arriving)):
+        insert(path, TOPIC, arriving[:end])
+        done = materialize(spark, str(path), str(folder), recipe(fold))
+        with gossiplog.open(path) as log:
+            expected = replayed(log, fold)
+        assert (done.messages, done.rows) == (end, len(expected))
+        assert table(read_state(spark, str(folder), recipe(fold).fold), fold) == expected
 
 
 def clocks_seen(state: list[int] | None, message: SignedMessage) -> list[int]:

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -223,7 +223,7 @@ def test_an_unknown_kind_of_database() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/data/a.db", "{/a,/b}/*.db", "file:a.db?immutable=1", "s3://logs/a.db", "postgresql://me@here/logs"]
+    "path", ["/data/a.db", "{/a,/b}/*.db", "file:/a.db?immutable=1", "s3://logs/a.db", "postgresql://me@here/logs"]
 )
 def test_what_does_not_depend_on_the_working_folder_is_anchored_already(path: str) -> None:
     assert anchored(path) == path
@@ -232,3 +232,20 @@ def test_what_does_not_depend_on_the_working_folder_is_anchored_already(path: st
 def test_a_path_is_anchored_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert anchored("logs/{a,b}*.db") == f"{tmp_path}/logs/{{a,b}}*.db"
+
+
+@pytest.mark.parametrize(
+    "path", ["a.db", "*.db", "{a,b}.db", "[b].db", "file:a.db", "file:*.db?immutable=1", "a[1].db"]
+)
+def test_an_anchored_path_names_the_same_logs_elsewhere(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here := tmp_path / "h[1]* %41é").mkdir()
+    for name in ("a.db", "b.db", "a[1].db"):
+        (here / name).touch()
+    monkeypatch.chdir(here)
+    named, whole = [*map(identity, locations([path]))], anchored(path)
+    monkeypatch.chdir(tmp_path)
+    assert [*map(identity, locations([whole]))] == [
+        name.replace("file:", f"file:{quote(str(here))}/") if name.startswith("file:") else name for name in named
+    ]

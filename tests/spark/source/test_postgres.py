@@ -101,11 +101,40 @@ def test_a_rebase_between_plan_and_read_is_noticed(
         schema = url.partition("schema=")[2]
         try:
             gossiplog.rebase(url, target, [bad.id], signer=SIGNER)
-            with pytest.raises(CursorOutdated, match="was rebased while it was read: run the job again"):
+            with pytest.raises(CursorOutdated, match=r"was rebased while it was read \(.*\): run the job again"):
                 next(iter(reader.read(partitions[0])))
             assert len(rows(reader)) == 4
         finally:
             postgres_server.drop_schema(f"{schema}_generation_0")
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_a_rebase_between_two_pages_is_noticed(
+    kind: str, new_postgres_url: Callable[[], str], postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of two generations, of which some would be missing, are no state of the log."""
+    monkeypatch.setattr("gossiplog.spark.source.batches.BATCH", 10)
+    monkeypatch.setattr("gossiplog.spark.source.stream_reader.BATCH", 10)
+    url = new_postgres_url()
+    with gossiplog.open(url, TOPIC) as log, gossiplog.open(":memory:", TOPIC) as target:
+        bad, *_ = log.append_many(range(30), signer=SIGNER)
+        if kind == "batch":
+            (planned,) = (batching := batch_reader(url)).partitions()
+            pages = batching.read(planned)
+        else:
+            following = LogStreamReader(read_options({"path": url}, STREAM_OPTIONS), pruned(["seq"]))
+            end = following.latestOffset({}, following.getDefaultReadLimit())
+            (part,) = following.partitions({}, end)
+            pages = following.read(part)
+        assert len(next(pages)) == 10
+        try:
+            gossiplog.rebase(url, target, [bad.id], signer=SIGNER)
+            with gossiplog.open(url) as new:
+                new.append_many(range(30), signer=SIGNER)
+            with pytest.raises(CursorOutdated, match=r"was rebased .*\(generation 1, .* is of 0\)"):
+                next(pages)
+        finally:
+            postgres_server.drop_schema(f"{url.partition('schema=')[2]}_generation_0")
 
 
 def test_a_stream_goes_on_from_its_offsets(new_postgres_url: Callable[[], str]) -> None:

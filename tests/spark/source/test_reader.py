@@ -319,6 +319,7 @@ def test_failfast_names_every_damaged_message(damaged: tuple[Path, list[str]]) -
     with pytest.raises(CorruptLog) as caught:
         rows(reader(path, mode="failfast", columns=["seq"]))
     assert [problem for id, problem in zip(ids, caught.value.problems, strict=True) if id not in problem] == []
+    assert [problem.count(str(path)) for problem in caught.value.problems] == [1] * len(ids)
 
 
 def test_a_key_that_is_none(make_log: MakeLog) -> None:

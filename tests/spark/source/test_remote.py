@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import resource
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -203,6 +205,21 @@ def test_a_scratch_folder_that_is_too_small(bucket: Bucket, make_log: MakeLog, m
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(StorageError, match=r"which has 1,000 left: name a larger one as spark\.local\.dir"):
         rows(url)
+
+
+def test_a_disk_that_is_full_amid_a_copy(bucket: Bucket, make_log: MakeLog) -> None:
+    url = put(bucket, make_log, "a.db")
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, former[1]))
+    try:
+        with pytest.raises(
+            StorageError, match=r"cannot copy s3://logs/a\.db\S* to the scratch folder .*: File too large"
+        ):
+            rows(url)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_errors_name_the_log_and_no_copy(bucket: Bucket, make_log: MakeLog, tmp_path: Path) -> None:

@@ -9,11 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.spark.source import shares as module
+from gossiplog.spark.source.offsets import Reached
 from gossiplog.spark.source.shares import OPENING, StreamPartition, Stretch, partitions, shares
 from tests.strategies import repeatable
 
 NAMES = [f"/data/{number}.db" for number in range(12)]
 PENDING = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 60), min_size=1)
+
+
+def stretch(log: str, after: int, last: int) -> Stretch:
+    return Stretch(log, log, after, last, Reached(last))
 
 
 def test_unused_shares_go_to_the_others() -> None:
@@ -75,27 +80,28 @@ def test_each_log_gets_its_turn_whatever_arrives(
     wanted=st.integers(1, 40),
 )
 def test_partitions_have_each_message_once(lengths: list[int], after: int, wanted: int) -> None:
-    stretches = [Stretch(str(log), str(log), after, after + length) for log, length in enumerate(lengths)]
+    stretches = [stretch(str(log), after, after + length) for log, length in enumerate(lengths)]
     parts = partitions(stretches, wanted)
     assert len(parts) <= wanted
-    found = [stretch for part in parts for stretch in part.stretches]
-    assert [len(stretch) > 0 for stretch in found] == [True] * len(found)
-    for log, stretch in enumerate(stretches):
+    found = [each for part in parts for each in part.stretches]
+    assert all(len(each) > 0 for each in found)
+    for log, whole in enumerate(stretches):
         cut = [each for each in found if each.name == str(log)]
-        assert (cut[0].after, cut[-1].last) == (stretch.after, stretch.last)
+        assert (cut[0].after, cut[-1].last) == (whole.after, whole.last)
+        assert {each.end for each in cut} == {whole.end}
         assert all(before.last == behind.after for before, behind in pairwise(cut))
     assert [int(each.name) for each in found] == sorted(int(each.name) for each in found)
     # None has more than its part and what it opens.
     most = -(-sum(OPENING + length for length in lengths) // wanted)
-    assert all(sum(len(stretch) for stretch in part.stretches) <= most + 1 for part in parts)
+    assert all(sum(map(len, part.stretches)) <= most + 1 for part in parts)
 
 
 def test_one_log_is_cut_into_equal_parts() -> None:
-    assert [len(part.stretches[0]) for part in partitions([Stretch("a", "/a", 5, 25)], 4)] == [5, 5, 5, 5]
+    assert [len(part.stretches[0]) for part in partitions([stretch("a", 5, 25)], 4)] == [5, 5, 5, 5]
 
 
 def test_small_logs_share_a_task() -> None:
-    stretches = [Stretch(str(log), str(log), 0, 1) for log in range(100)]
+    stretches = [stretch(str(log), 0, 1) for log in range(100)]
     parts = partitions(stretches, 3)
     assert [len(part.stretches) for part in parts] == [33, 33, 34]
     assert isinstance(parts[0], StreamPartition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -147,6 +148,23 @@ def test_a_folder_is_its_owners_and_goes_with_what_is_in_it(tmp_path: Path, valu
     assert Path(folder).stat().st_mode & 0o777 == 0o700
     stage(folder, TOPIC, 0, batches(values, 100))
     remove_folder(folder)
+    remove_folder(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_jobs_remove_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that ends, and the next one, which takes for abandoned what has been renamed to be removed."""
+    folder = make_folder(str(tmp_path), "log.db")
+    for name in "abc":
+        Path(folder, name).touch()
+    unlink = os.unlink
+
+    def unlinked(path: str, **options: int) -> None:
+        monkeypatch.setattr(os, "unlink", unlink)
+        remove_folder(make_folder(str(tmp_path), "log.db"))
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", unlinked)
     remove_folder(folder)
     assert list(tmp_path.iterdir()) == []
 

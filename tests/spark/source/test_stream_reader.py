@@ -397,6 +397,32 @@ def test_a_log_that_was_rebased(make_log: MakeLog, tmp_path: Path) -> None:
     assert stream.latestOffset(latest, ReadAllAvailable()) == latest
 
 
+@pytest.mark.parametrize("cut", [8192, 4])
+def test_a_log_that_is_another_one_when_a_task_opens_it(
+    cut: int, make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The micro-batch was planned before: nothing of the other one may reach the sink."""
+    monkeypatch.setattr(module, "BATCH", cut)
+    for name, kind, reason in (
+        ("rebased", CursorOutdated, r"rebased\.db was rebased since the query read it \(generation 1"),
+        ("replica", StorageError, r"replica\.db is another log .*: the message of sequence 10 is not the one"),
+        ("shorter", StorageError, r"shorter\.db is another log .*: it has 9 messages, and 10 were read"),
+    ):
+        path = make_log(f"{name}.db", messages=10)
+        stream = reader(path)
+        (part,) = stream.partitions({}, stream.latestOffset({}, ReadAllAvailable()))
+        if name == "rebased":
+            with gossiplog.open(path) as log:
+                first, *_ = log.messages(limit=1)
+            with gossiplog.open(":memory:", first.topic) as empty:
+                gossiplog.rebase(path, empty, [first.id], signer=Signer(b"\1" * 32))
+            add(path, 5)
+        else:
+            os.replace(make_log("other.db", messages=20 if name == "replica" else 9, author=3), path)
+        with pytest.raises(kind, match=reason):
+            list(stream.read(part))
+
+
 def test_columns_of_the_log_as_a_whole(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_log()
     monkeypatch.chdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -131,6 +132,21 @@ def test_a_folder_for_staging(make_log: MakeLog, tmp_path: Path) -> None:
     assert len(names(tmp_path / "staging")) == 1
     given_up.abort([])
     assert names(tmp_path / "staging") == set()
+
+
+def test_a_relative_folder_for_staging_is_the_drivers(
+    make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks have working folders of their own."""
+    for folder in ("staging", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    path = make_log()
+    values = values_of(path)
+    monkeypatch.chdir(tmp_path)
+    relative = writer(path, staging="staging")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    staged = relative.write(iter([pa.record_batch({"value": pa.array(values, pa.binary())})]))
+    assert [os.path.dirname(run) for run in staged.runs] == [*map(str, (tmp_path / "staging").iterdir())]
 
 
 @pytest.mark.parametrize(

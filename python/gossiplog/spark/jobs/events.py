@@ -74,7 +74,9 @@ def read_events(
         SparkError: the files cannot be read.
     """
     chosen = event_format(paths, format, schema)
-    found = [read_pattern(path) for path in paths]
+    # Of alternatives with whole paths Hadoop would take the first brace for a machine's name.
+    each = [part for path in paths for part in (alternatives(path) if path.startswith("{/") else [path])]
+    found = [read_pattern(path) for path in each]
     reader = session.read.format(_FORMATS[chosen]).options(**_OPTIONS[chosen])
     if schema is not None:
         with worker_errors():

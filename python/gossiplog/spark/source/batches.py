@@ -99,7 +99,7 @@ class Columns:
             columns["size"] = pc.binary_length(columns["value"])
         sound: pa.BooleanArray | None = None
         if self._decodes or "key" not in columns:
-            sound = self._decode(columns, location, topic)
+            sound = self._decode(columns, topic)
         constants = {"log": location, "log_path": path, "log_size": size}
         for name in self._constants:
             columns[name] = pa.repeat(pa.scalar(constants[name], self._schema.field(name).type), len(stored))
@@ -114,7 +114,7 @@ class Columns:
             wanted.append(pc.invert(pc.is_in(columns["seq"], pa.array(duplicates, pa.int64()))))
         return batch.filter(reduce(pc.and_, wanted)) if wanted else batch
 
-    def _decode(self, columns: dict[str, pa.Array], location: str, topic: str) -> pa.BooleanArray | None:
+    def _decode(self, columns: dict[str, pa.Array], topic: str) -> pa.BooleanArray | None:
         """Add the decoded columns, and the key where there is none; return which rows are sound, None if all are."""
         decoded = decode(columns["value"], topic, ["key", *self._decoded])
         columns.update({name: decoded[name] for name in self._decoded})
@@ -124,7 +124,7 @@ class Columns:
         if len(damaged) == 0:
             return None
         if self._failfast:
-            raise CorruptLog(_damage(location, columns["seq"].take(damaged), keys.take(damaged)))
+            raise CorruptLog(_damage(columns["seq"].take(damaged), keys.take(damaged)))
         columns.update({name: pc.if_else(sound, columns[name], None) for name in self._decoded})
         if "id" in self._decoded:
             # What a damaged message is called is known from its key.
@@ -151,9 +151,10 @@ def _ids(keys: pa.Array) -> pa.Array:
     return pa.array([None if key is None else core.encode_id(key) for key in known], pa.string())
 
 
-def _damage(location: str, sequences: pa.Array, keys: pa.Array) -> list[str]:
+def _damage(sequences: pa.Array, keys: pa.Array) -> list[str]:
+    # Whoever opened the log says which one it is.
     named = zip(sequences.to_pylist(), _ids(keys).to_pylist(), strict=True)
     return [
-        f"{location}: what is stored of message {id or 'without an id'}, of sequence {sequence}, is not that message"
+        f"what is stored of message {id or 'without an id'}, of sequence {sequence}, is not that message"
         for sequence, id in named
     ]

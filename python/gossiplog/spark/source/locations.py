@@ -119,9 +119,16 @@ def anchored(path: str) -> str:
     Args:
         path: as `locations` takes it.
     """
-    if is_uri(path) or remote.is_remote(path) or path.startswith("{/"):
+    if remote.is_remote(path) or path.startswith(("/", "{/")):
         return path
-    return os.path.join(os.getcwd(), path)
+    if uri := _URI.fullmatch(path):
+        start, inside, query = uri.groups()
+        return path if inside.startswith(("/", "{/")) else f"{start}{quote(os.getcwd())}/{inside}{query}"
+    if is_url(path):
+        return path
+    # The folder stands for itself, also where the path is a pattern.
+    is_one = os.path.lexists(path) or not is_pattern(path)
+    return os.path.join(os.getcwd() if is_one else glob.escape(os.getcwd()), path)
 
 
 def anchored_for(session: SparkSession, paths: Iterable[str]) -> list[str]:

@@ -22,6 +22,7 @@ from gossiplog.spark.source.batches import Columns, gathered
 from gossiplog.spark.source.fleet import SMALL_LOG_BYTES, Bundle, FoundLog, KeyRange, look_at, pack, split, unopened
 from gossiplog.spark.source.locations import is_missing, opened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
+from gossiplog.storage.base import Position
 
 PARTITION_MESSAGES = 2**18
 """Messages in a partition, where nothing else is asked for: a quarter of a second to read, several seconds to verify.
@@ -152,19 +153,35 @@ def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
         with storage.reader(single=True) as reader:
             position = reader.position()
         count = position.count if log.count is None else log.count
-        if log.generation not in (None, position.generation):
-            # Its sequences, up to a count of which it is read, are other messages'.
-            raise CursorOutdated(
-                f"{log.name} was rebased while it was read: run the job again", log.generation, position.generation
-            )
+        generation = position.generation if log.generation is None else log.generation
+        _check_generation(log, generation, position)
         while True:
             with storage.reader(single=True) as reader:
                 with reader.scan(columns.scanned, start, part.end, count) as rows:
                     stored = gathered(rows, columns.scanned)
                 # In a damaged tree the last key may be smaller, and the next page would be this one.
                 last = pc.max(stored["key"]).as_py()
-                if last is None or last < start:
-                    return
-                batch = columns.batch(log.name, topic, stored, reader, path=log.location, size=log.size)
+                batch = None
+                if last is not None and last >= start:
+                    batch = columns.batch(log.name, topic, stored, reader, path=log.location, size=log.size)
+                # After the rows, since a log in Postgres may be rebased between two statements.
+                _check_generation(log, generation, reader.position())
+            if batch is None:
+                return
             yield batch
             start = last + b"\0"
+
+
+def _check_generation(log: FoundLog, generation: int, position: Position) -> None:
+    """Check that the sequences of a log, up to a count of which it is read, are not other messages' by now.
+
+    Raises:
+        CursorOutdated: they are.
+    """
+    if position.generation != generation:
+        raise CursorOutdated(
+            f"{log.name} was rebased while it was read (generation {position.generation}, the read is of {generation}):"
+            " run the job again",
+            generation,
+            position.generation,
+        )

@@ -204,8 +204,9 @@ def _copy(location: str, target: str) -> None:
     with _reading(location):
         stream = system.open_input_stream(path)
     copied = 0
-    with stream, open(target, "xb") as file:
-        tag = _tag(stream)
+    with stream, _writing(location, target), open(target, "xb") as file:
+        with _reading(location):
+            tag = _tag(stream)
         while True:
             with _reading(location):
                 chunk = stream.read(_CHUNK)
@@ -222,6 +223,17 @@ def _copy(location: str, target: str) -> None:
             f"cannot read {location}: it changed while it was copied. Run the job again, and put new states of a log"
             " there under another name, or while no job reads it"
         )
+
+
+@contextmanager
+def _writing(location: str, target: str) -> Iterator[None]:
+    """Raise what goes wrong with a copy in a block, as where a disk is full by now, as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot copy {location} to the scratch folder {os.path.dirname(target)}: {error.strerror}"
+        ) from error
 
 
 def _tag(stream: Any) -> object:

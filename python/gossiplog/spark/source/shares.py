@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
+
+from gossiplog.spark.source.offsets import Reached
 
 MOST_LOGS = 1000
 """Logs that a micro-batch with a limit is spread over, unless these have less than it may take: each is opened when it
@@ -28,12 +30,14 @@ class Stretch:
         location: of the log, wherever a task runs.
         after: the sequence after which it begins.
         last: its last sequence.
+        end: what the offset at the end of the micro-batch holds of the log, against which a task holds what it opens.
     """
 
     name: str
     location: str
     after: int
     last: int
+    end: Reached
 
     def __len__(self) -> int:
         return self.last - self.after
@@ -99,7 +103,7 @@ def partitions(stretches: Iterable[Stretch], wanted: int) -> list[StreamPartitio
         bounds.append(stretch.last)
         for part, (after, last) in enumerate(pairwise(bounds), first):
             if after < last:
-                parts[part].append(Stretch(stretch.name, stretch.location, after, last))
+                parts[part].append(replace(stretch, after=after, last=last))
         before += length
     return [StreamPartition(tuple(part)) for part in parts if part]
 

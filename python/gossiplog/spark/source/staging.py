@@ -84,7 +84,8 @@ def remove_folder(folder: str) -> None:
         os.rename(folder, leaving)
     except FileNotFoundError:
         return
-    shutil.rmtree(leaving)
+    # Another job may remove it at the same time. What stays, the next one removes.
+    shutil.rmtree(leaving, ignore_errors=True)
 
 
 def _remove_abandoned(base: str, prefix: str) -> None:

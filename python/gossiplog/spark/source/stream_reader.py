@@ -163,7 +163,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A restart repeats a micro-batch without a look at where it begins.
             location = self._locations.get(log, log)
             if self._look(log, first, last) is not None:
-                stretches.append(Stretch(location, log, first.sequence, last.sequence))
+                stretches.append(Stretch(location, log, first.sequence, last.sequence, last))
         wanted = self._options.partitions or -(-work(stretches) // PARTITION_MESSAGES)
         return partitions(stretches, wanted)
 
@@ -172,8 +172,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             CorruptLog: a message that is not there; with the mode failfast, a damaged value.
-            TopicMismatch: the log has another topic than the options want.
-            StorageError: a log that cannot be read.
+            CursorOutdated: a log has been rebased since the micro-batch was planned.
+            TopicMismatch: a log has another topic than the options want.
+            StorageError: a log that cannot be read, or is another one by now.
         """
         for stretch in partition.stretches:
             try:
@@ -188,11 +189,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             while after < stretch.last:
                 with storage.reader(single=True) as reader:
                     page = reader.arrivals(after, min(BATCH, stretch.last - after))
-                    # Sequences have no gaps: as many as these, up to this one, are all.
-                    if not page or page[-1][0] != after + len(page):
-                        raise CorruptLog([f"{stretch.name}: a message after the sequence {after} is not there"])
                     stored = gathered(iter(page), ("seq", "value"))
                     batch = self._columns.batch(stretch.name, topic, stored, reader, path=stretch.location)
+                    # Its file may be another one's since the micro-batch was planned, and a log in Postgres may be
+                    # rebased between two statements.
+                    _check(stretch.name, reader, stretch.end)
+                # Sequences have no gaps: as many as these, up to this one, are all.
+                if not page or page[-1][0] != after + len(page):
+                    raise CorruptLog([f"a message after the sequence {after} is not there"])
                 yield batch
                 after = stored["seq"][-1].as_py()
 

@@ -261,7 +261,8 @@ def staging_base(options: WriteOptions) -> str:
         OptionError: none is named, and the log is in no folder; or it is on another file system.
     """
     if options.staging is not None:
-        return local_path(options.staging, "the option staging")
+        # Executors have working folders of their own.
+        return os.path.abspath(local_path(options.staging, "the option staging"))
     if is_uri(options.path):
         raise OptionError("the option staging is missing: a database has no folder to stage values in")
     return os.path.dirname(os.path.abspath(options.path))
