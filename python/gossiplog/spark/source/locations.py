@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
-from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
+from gossiplog.errors import CorruptLog, LogReplaced, NotALog, OptionError, StorageError
 from gossiplog.spark.source import remote
 from gossiplog.spark.tasks import over_connect
 from gossiplog.storage import Storage
@@ -351,6 +351,11 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
         storage = storage_at(place, read_only=True)
         try:
             yield storage, storage.open(topic, create=False)
+        except LogReplaced as error:
+            # No damage, and nothing to repair.
+            raise StorageError(
+                f"{location} was rebased, repaired or replaced by another program while it was read: run the job again"
+            ) from error
         except CorruptLog as error:
             # A read may have many logs: its message says only what is wrong.
             problems = [f"{location}: {problem.replace(place, location)}" for problem in error.problems]
