@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 import gossiplog
@@ -36,7 +37,8 @@ def reader(*paths: Path, columns: Sequence[str] = (), **options: str) -> LogRead
 
 def rows(reader: LogReader) -> list[dict[str, Any]]:
     """All rows, the partitions travelling as they do to executors."""
-    partitions = pickle.loads(pickle.dumps(reader.partitions()))
+    # As PySpark does, also where there is none (plan_data_source_read.py).
+    partitions = pickle.loads(pickle.dumps(list(reader.partitions()) or [InputPartition(None)]))
     return [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
 
 

@@ -7,10 +7,12 @@ import os
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
@@ -132,6 +134,19 @@ def test_a_folder_for_staging(make_log: MakeLog, tmp_path: Path) -> None:
     assert len(names(tmp_path / "staging")) == 1
     given_up.abort([])
     assert names(tmp_path / "staging") == set()
+
+
+def test_relative_paths_are_those_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who starts Spark, then changes the working folder, as a notebook does, names what is in the new one."""
+    given: dict[str, str] = {}
+    (report := tmp_path / "report").mkdir()
+    (report / "summary.json").write_text('{"values": 1, "inserted": 1, "duplicates": 0, "refused": 0}')
+    calls = SimpleNamespace(save=lambda: None, format=lambda _: calls, mode=lambda _: calls)
+    calls.options = lambda **each: given.update(each) or calls
+    frame = cast(DataFrame, SimpleNamespace(write=calls))
+    monkeypatch.chdir(tmp_path)
+    assert write(frame, "b[1].db", report="report", staging="file:/staging", topic=TOPIC).inserted == 1
+    assert given == {"path": f"{tmp_path}/b[1].db", "report": str(report), "staging": "file:/staging", "topic": TOPIC}
 
 
 def test_a_relative_folder_for_staging_is_the_drivers(

@@ -41,6 +41,8 @@ MANY_MESSAGES = 250_000
 processor time with all columns, 0.5 s with the key alone."""
 OPENED_LOGS = 256
 """Logs of which all are opened to plan a read, half a second of processor time. Of more the small ones are not."""
+# In place of no partition at all, for which Spark makes one of its own.
+_NOTHING = Bundle(())
 _log = logging.getLogger("gossiplog.spark")
 
 
@@ -82,7 +84,7 @@ class LogReader(DataSourceReader):
         """
         first, last = self._options.bounds
         if last is not None and last <= first:
-            return []
+            return [_NOTHING]
         found = self._found()
         total = sum(log.messages if log.count is None else log.count for log in found)
         if self._unasked and total >= MANY_MESSAGES:
@@ -100,7 +102,7 @@ class LogReader(DataSourceReader):
         for log in found:
             with self._passing_over_missing(log.location):
                 ranges += split(log, 1 if log.count is None else round(share * log.messages), first, last)
-        return [Bundle(tuple(group)) for group in pack(ranges, wanted)]
+        return [Bundle(tuple(group)) for group in pack(ranges, wanted)] or [_NOTHING]
 
     def _found(self) -> list[FoundLog]:
         """Return the logs, of very many without opening those that are small: their tasks do that anyway."""

@@ -29,10 +29,9 @@ from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building, check_building, local_path
-from gossiplog.spark.source.locations import anchored, is_uri, opened
+from gossiplog.spark.source.locations import is_uri, opened
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, make_folder, merged, refused, remove_folder, stage
-from gossiplog.spark.tasks import over_connect
 from gossiplog.storage.postgres.url import is_postgres_url
 
 if TYPE_CHECKING:
@@ -175,9 +174,9 @@ def write(frame: DataFrame, path: str, *, report: str, **options: str) -> WriteR
     """
     summary = os.path.join(local_path(report, _REPORT), SUMMARY)
     given = {"path": path, "report": report, **options}
-    if over_connect(frame.sparkSession):
-        # The server has a working folder of its own.
-        given |= {name: anchored(place) for name, place in given.items() if name in ("path", "report", "staging")}
+    # The working folder of Java is the one in which it was started, and that of a server of Spark Connect any other.
+    places = {name: place for name, place in given.items() if name in ("path", "report", "staging")}
+    given |= {name: place if is_uri(place) else os.path.abspath(place) for name, place in places.items()}
     with worker_errors():
         frame.write.format("gossiplog").mode("append").options(**given).save()
     with open(summary, encoding="utf-8") as file:
