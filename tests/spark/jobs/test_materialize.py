@@ -73,11 +73,11 @@ def test_a_state_of_a_former_version_is_continued(spark: SparkSession, tmp_path:
     del written["rows"]
     checkpoint.write_text(json.dumps({**written, "format": 2, "state": layer["state"]}))
     for part in (folder / layer["state"]).glob("*.parquet"):
-        table_of_part = pq.read_table(part)
+        rows = pq.read_table(part)
         (part.parent / f".{part.name}.crc").unlink()
-        pq.write_table(table_of_part.select([name for name in table_of_part.column_names if name != "since"]), part)
-    for end in (50, 70, len(arriving)):
-        insert(path, TOPIC, arriving[:end])
+        pq.write_table(rows.select([name for name in rows.column_names if name != "since"]), part)
+    for start, end in itertools.pairwise((50, 50, 70, len(arriving))):
+        insert(path, TOPIC, arriving[start:end])
         done = materialize(spark, str(path), str(folder), recipe(fold))
         with gossiplog.open(path) as log:
             expected = replayed(log, fold)
