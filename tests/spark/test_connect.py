@@ -225,6 +225,13 @@ def test_a_command_needs_no_java(server: str, make_log: MakeLog, tmp_path: Path)
     assert expected.hash.hex() in done.stdout
 
 
+def test_no_server(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark would wait for ten minutes."""
+    monkeypatch.setattr(sys.modules[running.__module__], "_SERVER_SECONDS", 0.2)
+    with pytest.raises(SparkError, match=rf"no server of Spark Connect answers at sc://127\.0\.0\.1:{port} within"):
+        session(f"sc://127.0.0.1:{port}/;user_id=me")
+
+
 def test_a_server_sets_its_own_memory() -> None:
     with pytest.raises(OptionError, match="set where it is started"):
         session("sc://127.0.0.1:1", driver_memory="4g")

@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib import resources
+from importlib import import_module, resources
+from typing import Any
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -32,6 +33,7 @@ _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
 _SERVER = "SPARK_REMOTE"
 # How the URL of a server of Spark Connect begins.
 _REMOTE = "sc://"
+_SERVER_SECONDS = 15.0
 # After a shuffle Spark has 200 partitions: made for clusters, and on a few cores most of what a small job does.
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -177,12 +179,36 @@ def _connected(url: str | None, settings: Mapping[str, str], driver_memory: str 
         builder = builder.config(key, value)
     with worker_errors():
         try:
+            _check_server(url or os.environ[_SERVER])
             return builder.getOrCreate()
         except ImportError as error:
             raise SparkError(
                 "Spark Connect needs packages that are not installed: pip install 'gossiplog[spark-connect]' installs"
                 " them"
             ) from error
+
+
+def _check_server(url: str) -> None:
+    """Wait for a server's answer: PySpark would try again for ten minutes, and no signal ends that.
+
+    Raises:
+        SparkError: there is none.
+    """
+    grpc: Any = import_module("grpc")
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    builder = DefaultChannelBuilder(url)
+    channel = builder.toChannel()
+    try:
+        grpc.channel_ready_future(channel).result(_SERVER_SECONDS)
+    except grpc.FutureTimeoutError as error:
+        # The URL may have a token.
+        raise SparkError(
+            f"no server of Spark Connect answers at {_REMOTE}{builder.endpoint} within {_SERVER_SECONDS:g} seconds:"
+            " start one, or name another as --master or in SPARK_REMOTE"
+        ) from error
+    finally:
+        channel.close()
 
 
 def running() -> SparkSession | None:

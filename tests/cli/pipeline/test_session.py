@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from contextlib import suppress
@@ -13,6 +14,7 @@ import pytest
 import typer
 from py4j.protocol import Py4JError
 
+from gossiplog.cli.pipeline import session as module
 from gossiplog.cli.pipeline.session import SessionOptions, interruptible, job
 from gossiplog.errors import SparkError
 
@@ -138,6 +140,19 @@ def test_a_second_interrupt_cancels_nothing_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt_job(context, 2)
     assert len(context.called) == 2
+
+
+def test_a_later_interrupt_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left to be done may wait for a server that does not answer."""
+
+    def ended(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(os, "_exit", ended)
+    with pytest.raises(SystemExit) as found:
+        interrupt_job(Context(), 2)
+    assert found.value.code == 130
 
 
 def test_an_interrupt_that_gets_lost_in_a_callback() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import resource
 import shutil
@@ -220,6 +221,31 @@ def test_a_disk_that_is_full_amid_a_copy(bucket: Bucket, make_log: MakeLog) -> N
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, former)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_copy_whose_process_was_killed_is_removed_by_the_next(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "_copy", lambda location, target: Path(target).write_bytes(b"a log"))
+    scratch = tmp_path / "scratch"
+    child = os.fork()
+    if child == 0:
+        try:
+            with remote.copied("s3://logs/a.db"):
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = scratch.iterdir()
+    assert (left / "log.db").exists()
+    (others := scratch / "gossiplog-copy-of-mine").mkdir()
+    with remote.copied("s3://logs/a.db"):
+        (ours,) = set(scratch.iterdir()) - {others}
+        assert ours != left
+        with remote.copied("s3://logs/b.db"):
+            # One that is in use stays, and what no process of ours made.
+            assert {ours, others} < set(scratch.iterdir())
+    others.rmdir()
 
 
 def test_errors_name_the_log_and_no_copy(bucket: Bucket, make_log: MakeLog, tmp_path: Path) -> None:

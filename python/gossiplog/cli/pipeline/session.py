@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import re
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -71,6 +73,8 @@ _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LEAST_MEMORY = 450 * 2**20
 # How long Ctrl-C waits for Spark to cancel its jobs.
 _CANCELLING_SECONDS = 5.0
+# From then on another Ctrl-C ends the process at once; `timeout` and terminals send a signal twice within an instant.
+_PATIENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +229,11 @@ class Interruption:
 
     Attributes:
         session: whose jobs run; None while it is started.
-        is_received: the signal came.
+        received: when the signal came, by the monotonic clock.
     """
 
     session: SparkSession | None = None
-    is_received: bool = False
+    received: float | None = None
 
     def cancel(self) -> None:
         """Cancel all jobs, as far as there is somebody to do so: a signal to a group of processes ends Java, too."""
@@ -243,6 +247,8 @@ class Interruption:
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
     """Cancel Spark's jobs at Ctrl-C, and keep Spark and py4j from logging the stacks of their ends.
+
+    A second one, some time after the first, ends the process at once.
 
     PySpark's own handler fails: it asks Java on the connection on which this thread waits for the job. However the
     block ends after the signal, it raises KeyboardInterrupt: an exception of a handler may be lost in a callback of the
@@ -258,13 +264,16 @@ def interruptible() -> Iterator[Interruption]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         logging.disable()
-        if interruption.session is not None and not interruption.is_received:
-            interruption.is_received = True
-            # Each thread has a connection of its own.
-            thread = threading.Thread(target=interruption.cancel, name="gossiplog-cancel", daemon=True)
-            thread.start()
-            thread.join(_CANCELLING_SECONDS)
-        interruption.is_received = True
+        if interruption.received is None:
+            interruption.received = time.monotonic()
+            if interruption.session is not None:
+                # Each thread has a connection of its own.
+                thread = threading.Thread(target=interruption.cancel, name="gossiplog-cancel", daemon=True)
+                thread.start()
+                thread.join(_CANCELLING_SECONDS)
+        elif time.monotonic() - interruption.received > _PATIENCE_SECONDS:
+            # Whoever asks again does not wait for what is left, as for a server that does not answer.
+            os._exit(128 + number)
         raise KeyboardInterrupt
 
     # A shell has its background jobs ignore Ctrl-C.
@@ -276,13 +285,13 @@ def interruptible() -> Iterator[Interruption]:
     try:
         yield interruption
     except Exception as error:
-        if interruption.is_received:
+        if interruption.received is not None:
             raise KeyboardInterrupt from error
         raise
     finally:
         signal.signal(signal.SIGINT, former)
         logging.disable(logging.NOTSET)
-    if interruption.is_received:
+    if interruption.received is not None:
         raise KeyboardInterrupt
 
 

@@ -10,13 +10,14 @@ own.
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -42,6 +43,9 @@ _CHUNK = 2**23
 # A write-ahead log without a transaction (https://sqlite.org/fileformat2.html, "WAL File Format").
 _WAL_HEADER = 32
 _SHOWN = 300
+_SCRATCH = "gossiplog-copy-"
+# Whose owner is dead is known by its lock, which the system releases.
+_LOCK = ".lock"
 _FileSystem: TypeAlias = Any
 
 
@@ -170,24 +174,56 @@ def copied(location: str) -> Iterator[str]:
     """Copy a log's file to a scratch folder for a block.
 
     Yields:
-        The copy as a "file:" URI for SQLite. It is removed however the block ends; a process that is killed leaves it
-        in the executor's scratch folder, which Spark removes with the executor.
+        The copy as a "file:" URI for SQLite. It is removed however the block ends. What a process leaves that is
+        killed, the next one removes that copies a log to the same folder.
 
     Raises:
         NotALog: there is no file.
         StorageError: the file does not have all of the log, changed while it was copied, does not fit into the scratch
             folder, or cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="gossiplog-", dir=_scratch()) as folder:
+    base = _scratch()
+    _remove_abandoned(base)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=base) as folder, _owned(folder):
         target = os.path.join(folder, "log.db")
         _copy(location, target)
         yield f"{Path(target).as_uri()}?immutable=1"
 
 
-def _scratch() -> str | None:
-    """Return one of the scratch folders that Spark gives to executors; None stands for the system's."""
+def _scratch() -> str:
+    """Return one of the scratch folders that Spark gives to executors, or the system's."""
     folders = [folder for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if os.path.isdir(folder)]
-    return folders[os.getpid() % len(folders)] if folders else None
+    return folders[os.getpid() % len(folders)] if folders else tempfile.gettempdir()
+
+
+@contextmanager
+def _owned(folder: str) -> Iterator[None]:
+    """Hold the lock of a scratch folder for a block."""
+    lock = os.open(f"{folder}/{_LOCK}.new", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # A lock is there when it is held: before, nobody could tell the folder from one whose owner is dead.
+        os.rename(f"{folder}/{_LOCK}.new", f"{folder}/{_LOCK}")
+        yield
+    finally:
+        os.close(lock)
+
+
+def _remove_abandoned(base: str) -> None:
+    """Remove the copies of processes of this user that were killed."""
+    with os.scandir(base) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(_SCRATCH)]
+    for folder in found:
+        # Gone meanwhile, in use, or not ours to remove.
+        with suppress(OSError):
+            if os.lstat(folder).st_uid != os.geteuid():
+                continue
+            lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(lock)
 
 
 def _copy(location: str, target: str) -> None:
