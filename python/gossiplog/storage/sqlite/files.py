@@ -43,7 +43,7 @@ FORMER_SUFFIX = ".former"
 _BESIDE = ("", "-wal", "-shm", "-journal", "-count")
 _DESCRIPTORS = "/dev/fd"
 """Where a process finds what it has open: on Linux a link to /proc/self/fd."""
-_ALL_DESCRIPTORS = "/proc/[0-9]*/fd/*"
+_PROCESSES = "/proc"
 """Where Linux shows what all processes have open."""
 _DELETED = " (deleted)"
 # In the row of a log's schema that has this name. SQLite has the schema in the first pages, also after `VACUUM`.
@@ -227,12 +227,24 @@ def holders(path: str) -> dict[int, str]:
         By those that this user may see, the path under which Linux shows the file; empty on other systems.
     """
     deleted, found = f"{path}{_DELETED}", dict[int, str]()
-    for descriptor in glob.iglob(_ALL_DESCRIPTORS):
+    for descriptor in _all_descriptors():
         # Of other users, or closed meanwhile.
         with suppress(OSError):
             if os.readlink(descriptor) == deleted and _is_deleted_log(descriptor):
                 found[int(descriptor.split("/")[2])] = descriptor
     return dict(sorted(found.items()))
+
+
+def _all_descriptors() -> Iterator[str]:
+    """Yield the paths under which Linux shows what processes have open, of those that this user may see."""
+    # Not by `glob`, which matches each of the thousands of names, in five times the time.
+    with suppress(OSError):
+        for process in os.listdir(_PROCESSES):
+            if process.isdecimal():
+                with suppress(OSError):
+                    folder = f"{_PROCESSES}/{process}/fd"
+                    for descriptor in os.listdir(folder):
+                        yield f"{folder}/{descriptor}"
 
 
 def _is_deleted_log(descriptor: str) -> bool:
