@@ -302,7 +302,9 @@ def test_the_module_of_a_command_has_its_name() -> None:
     groups |= {"logs": {"init", "info", "verify", "recover", "backup", "rebuild"}}
     # `import` is a word of Python.
     groups |= {"messages": {"append", "export", "read", "show"}, "messages.import_values": {"import"}}
+    groups |= {f"pipeline.{name}": {f"pipeline.{name}"} for name in ("read", "reconcile", "analyze", "sweep")}
     groups |= {"pipeline.verify": {"pipeline.root", "pipeline.verify"}}
+    groups |= {"pipeline.state": {"pipeline.ingest", "pipeline.materialize"}}
     for name, command in _command().commands.items():
         if isinstance(command, typer.core.TyperGroup):
             callbacks = {f"{name}.{part}": each.callback for part, each in command.commands.items()}

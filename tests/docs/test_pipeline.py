@@ -9,6 +9,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from gossiplog.cli.pipeline.fleet import SHOWN_LOGS
+from gossiplog.cli.pipeline.verify import SHOWN_DEFECTS
+from gossiplog.spark.jobs.analyze import LIMIT, RANGES
+from gossiplog.spark.jobs.analyze_fleet import WHOLE_MESSAGES
+from gossiplog.spark.jobs.fleet_figures import DETAILED
+from gossiplog.spark.source.reader import (
+    LEAST_PARTITION_BYTES,
+    MANY_MESSAGES,
+    OPENED_LOGS,
+    PARTITION_BYTES,
+    PARTITION_MESSAGES,
+)
 from tests.readme import DOCS, README, blocks, fits, run_here, run_program, run_program_here, steps, words
 from tests.spark.shared import elsewhere
 
@@ -72,3 +84,26 @@ def test_one_job_of_the_readme_and_one_of_the_other_pages_start_spark_themselves
     others = jobs(*DOCS.glob("*.md"))
     assert len(others) > 5
     assert len([command for command in others if words(command) is None]) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "phrase"),
+    [
+        (PARTITION_MESSAGES, "there is one for each {:,} messages"),
+        (PARTITION_MESSAGES, "whose micro-batches have one for each {:,} messages"),
+        (PARTITION_BYTES // 2**20, "and each {} MiB; of smaller logs"),
+        (LEAST_PARTITION_BYTES // 2**20, "as long as each has {} MiB"),
+        (OPENED_LOGS, "Of up to {} logs a read takes the states"),
+        (MANY_MESSAGES, "From {:,} messages on, a query without either is remarked on"),
+        (WHOLE_MESSAGES, "A log above {:,} messages is analysed by all executors"),
+        (DETAILED, "a section with plots for the first {} of these"),
+        (SHOWN_LOGS, "A terminal shows {} of them"),
+        (SHOWN_DEFECTS, "shows the first {} defects"),
+        (RANGES, "{} bars at most"),
+        (LIMIT, "those above {} are listed as suspects"),
+    ],
+)
+def test_numbers_of_the_page_are_those_of_the_code(number: float, phrase: str) -> None:
+    """Each in the words around it, so that no other number of the page stands for it."""
+    text = " ".join((DOCS / "pipeline.md").read_text(encoding="utf-8").split())
+    assert text.count(phrase.format(number)) == 1, phrase.format(number)

@@ -53,6 +53,26 @@ def test_read_the_first_encodings(
     assert json.loads(capfd.readouterr().out)["messages"] == len(first)
 
 
+def test_a_broken_log_is_a_row(
+    spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_log("a.db", 30)
+    (tmp_path / "notes.db").write_text("no log")
+    folder = tmp_path / "parquet"
+    command = ["pipeline", "read", str(tmp_path / "*.db")]
+    assert main([*command, "--ignore-corrupt-files", "--output", str(folder)]) == 0
+    records = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(record["log"], record["messages"], record["damaged"]) for record in records] == [
+        (str(tmp_path / "a.db"), 30, 0),
+        (str(tmp_path / "notes.db"), 0, 0),
+    ]
+    assert records[0]["problem"] is None
+    assert records[1]["problem"].startswith("no log: ")
+    assert spark.read.parquet(str(folder)).where("log_problem IS NULL").count() == 30
+    assert main(command) == 1
+    assert "notes.db is not a log" in capfd.readouterr().err
+
+
 def test_an_error_is_one_line(spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.db"
     assert main(["pipeline", "read", str(path)]) == 1

@@ -50,5 +50,8 @@ def test_several_logs(
     assert json.loads((folder / "analysis.json").read_text())["totals"] == summary["summary"]
     authors = spark.read.parquet(str(folder / "authors")).collect()
     assert {(Path(row["log"]).name, row.messages) for row in authors} == {("a.db", 20), ("b.db", 30)}
+    page = (folder / "report.html").read_text()
+    assert f"<h1>{pattern} {tmp_path / 'gone.db'}</h1>" in page
+    assert "missing: there is no log" in page
     assert main(["pipeline", "analyze", pattern, "--hot", "author"]) == 2
     assert "--hot is for one log" in capfd.readouterr().err

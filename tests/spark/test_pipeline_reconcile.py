@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog.cli.main import main
+from gossiplog.spark.jobs.reconcile import check_replicas
 
 
 def test_reconcile(
@@ -39,3 +42,17 @@ def test_a_terminal_gets_a_table(
     lines = capfd.readouterr().out.splitlines()
     assert "of clocks" in lines[0]
     assert "401–437" in lines[3]
+
+
+def test_a_damaged_replica_of_one_log_is_a_row(
+    spark: SparkSession, replicas: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where it can be opened: nothing before the job says that it is damaged."""
+    with closing(sqlite3.connect(replicas[0])) as database, database:
+        database.execute("UPDATE gossiplog_heads SET key = 17")
+    check_replicas(map(str, replicas))
+    assert main(["pipeline", "reconcile", *map(str, replicas), "--output", str(tmp_path / "repairs"), "--json"]) == 1
+    *rows, summary = map(json.loads, capfd.readouterr().out.splitlines())
+    assert (rows[0]["log"], rows[0]["problem"]["kind"]) == (str(replicas[0]), "damaged")
+    assert {row["log"]: row["lacks"]["messages"] for row in rows[1:]} == {str(replicas[1]): 0, str(replicas[2]): 12}
+    assert summary["summary"]["problems"] == 1

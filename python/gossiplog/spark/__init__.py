@@ -29,8 +29,9 @@ except ImportError as error:
 
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.analyze import COLUMNS, AnalyzeResult, analyze
-from gossiplog.spark.jobs.analyze_fleet import FleetAnalyzeResult, analyze_fleet, write_fleet_analysis
+from gossiplog.spark.jobs.analyze_fleet import analyze_fleet, write_fleet_analysis
 from gossiplog.spark.jobs.events import Layout, read_events
+from gossiplog.spark.jobs.fleet_figures import FleetAnalyzeResult
 from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, LastWriter
 from gossiplog.spark.jobs.ingest import IngestResult, ingest
 from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata

@@ -73,6 +73,8 @@ INGEST = "pipeline ingest {0}/events.jsonl --log {0}/new.db --topic t --keys {0}
         ("pipeline verify {0}/none.db", "there is no log {0}/none.db"),
         ("pipeline verify {0}/log.db --topic other", "is a log of the topic 'org.example.test', not 'other'"),
         ("pipeline verify {0}/log.db --output {0}", "{0} is there already"),
+        ("pipeline verify {0}/log.db --output {0}/new --summary {0}/./new", "new is named twice"),
+        ("pipeline materialize {0}/log.db {0}/new --key author --output {0}/new", "new is named twice"),
         ("pipeline reconcile {0}/log.db", "there is nothing to compare {0}/log.db with"),
         ("pipeline reconcile {0}/log.db {0}/none.db", "there is no log {0}/none.db"),
         ("pipeline reconcile {0}/log.db {0}/other.db", "no replicas of one log"),

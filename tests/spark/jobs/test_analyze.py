@@ -16,7 +16,7 @@ import gossiplog
 from gossiplog import SignedMessage, Signer, core
 from gossiplog.cli.bench.stage import TOPIC as BENCH_TOPIC
 from gossiplog.cli.bench.stage import history
-from gossiplog.errors import SparkError
+from gossiplog.errors import OptionError, SparkError
 from gossiplog.spark import COLUMNS, AnalyzeResult, analyze, read
 from gossiplog.spark.jobs.analyze import LIMIT, AlternativeEncodings, Author, Width, clock_ranges
 from tests.spark.conftest import ADA, BEN, TOPIC
@@ -160,8 +160,12 @@ def test_hot_keys(spark: SparkSession, tmp_path: Path) -> None:
     found = analysed(spark, path, "get_json_object(payload, '$.key')")
     assert found.hot_keys is not None
     assert [(key.key, key.messages) for key in found.hot_keys] == [("a", 2), (None, 1), ("b", 1)]
-    with pytest.raises(SparkError, match="nothing_like_it"):
+    with pytest.raises(OptionError, match=r"the expression for hot keys, .*nothing_like_it"):
         analysed(spark, path, "nothing_like_it")
+    with pytest.raises(
+        SparkError, match=r"the expression for hot keys, 1/0, may be why Spark failed: .*DIVIDE_BY_ZERO"
+    ):
+        analysed(spark, path, "1/0")
 
 
 def test_messages_in_several_encodings_count_once(spark: SparkSession, tmp_path: Path) -> None:

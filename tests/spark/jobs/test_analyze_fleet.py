@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
-from gossiplog.spark.jobs.analyze_fleet import analyze_fleet, count_part, scores_of
-from gossiplog.spark.source.fleet import KeyRange, look_at, split
-from tests.spark.conftest import ADA, BEN
+from gossiplog.spark.jobs import analyze_fleet as module
+from gossiplog.spark.jobs.analyze_fleet import analysis_rows, analyze_fleet, scores_of, write_fleet_analysis
+from gossiplog.spark.jobs.fleet_figures import LogFigures
+from gossiplog.spark.source.fleet import FoundLog, look_at, unopened
+from gossiplog.spark.source.problems import Problem
+from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.jobs.test_fetch_values import lose
 from tests.storage.damage import damage
 
@@ -39,7 +45,7 @@ def test_each_log_and_all_together(spark: SparkSession, make_log: MakeLog, tmp_p
     }
     first = rows["0.db"]
     assert (first.messages, first.authors, first.largest_author, first.longest_chain) == (510, 2, 500, 510)
-    assert (first.first, first.merges, first.topic) == (1, 0, "t0")
+    assert (first.first, first.heads, first.merges, first.topic) == (1, 1, 0, "t0")
     assert first.score > 3.5
     with gossiplog.open(paths[0]) as log:
         assert first.bytes == sum(len(message.value) for message in log)
@@ -49,33 +55,82 @@ def test_each_log_and_all_together(spark: SparkSession, make_log: MakeLog, tmp_p
     totals = result.totals
     assert (totals.logs, totals.problems, totals.messages, totals.damaged) == (9, 3, 510 + 9 + 13 + 14 + 15, 2)
     assert (totals.authors, totals.suspects) == (2, sum(row.score > 3.5 for row in result.logs))
-    authors = {(Path(row["log"]).name, row.author): row.messages for row in result.authors.collect()}
+    authors = {(Path(row["log"]).name, row.author): row.messages for row in result.frames["authors"].collect()}
     assert authors["0.db", BEN.did] == 500
     assert authors["0.db", ADA.did] == 10
-    result.authors.unpersist()
+    assert [Path(log).name for log in result.details] == [
+        Path(row.log).name for row in result.logs if row.remarks and row.problem is None
+    ]
+    assert result.details[str(paths[0])].totals.messages == 510
+    folder = tmp_path / "report"
+    write_fleet_analysis(result, str(folder), "hubs")
+    assert {path.name for path in folder.iterdir()} == {"report.html", "analysis.json", *result.frames}
+    assert json.loads((folder / "analysis.json").read_text())["logs"][0]["log"] == str(paths[2])
+    assert str(paths[0]) in (folder / "report.html").read_text()
+    result.unpersist()
 
 
-@pytest.mark.parametrize("parts", [1, 3, 9])
-def test_ranges_add_up(several: tuple[Path, list[int]], parts: int) -> None:
-    """Of a message in several encodings the first one counts, wherever the others are."""
-    path, first = several
-    ranges = split(look_at(str(path)), parts)
-    rows = [row for part in ranges for row in count_part(3, part).to_pylist()]
-    assert sum(row["messages"] for row in rows) == len(first)
-    assert {row["number"] for row in rows} == {3}
+def test_large_logs_are_analysed_on_all_cores(
+    spark: SparkSession, several: tuple[Path, list[int]], make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And come to the same as in a task."""
+    paths = [str(several[0]), str(make_log("plain.db", 70)), str(make_log("forked.db", 3))]
+    with gossiplog.open(paths[2]) as one, gossiplog.open(make_log("other.db", 0)) as two:
+        two.pull(one)
+        # The same payload would be the same message.
+        one.append_many(["a", "b"], signer=ADA)
+        two.append_many(["x", "y"], signer=ADA)
+        one.pull(two)
+    expected = analyze_fleet(spark, *paths)
+    assert {row.log: row.forked for row in expected.logs} == {paths[0]: 0, paths[1]: 0, paths[2]: 1}
+    monkeypatch.setattr(module, "analysis_rows", _large)
+    found = analyze_fleet(spark, *paths)
+    assert (found.logs, found.totals) == (expected.logs, expected.totals)
+    assert found.details.keys() == expected.details.keys() == {paths[0], paths[2]}
+    for name in found.frames:
+        one, other = (sorted(map(tuple, each.frames[name].collect()), key=str) for each in (found, expected))
+        assert one == other
+    for result in (found, expected):
+        result.unpersist()
 
 
-def test_a_log_that_cannot_be_read(make_log: MakeLog) -> None:
+def _large(log: FoundLog) -> Iterator[pa.RecordBatch]:
+    """What a task says of a log that is too large for it."""
+    yield from module._rows(log.name, "large", [{"content": pickle.dumps(look_at(log.location).topic)}])
+
+
+# Without Spark
+
+
+def test_a_task_leaves_large_logs_alone(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WHOLE_MESSAGES", 9)
+    (row,) = [row for batch in analysis_rows(unopened(str(make_log()))) for row in batch.to_pylist()]
+    assert (row["kind"], pickle.loads(row["content"])) == ("large", TOPIC)
+
+
+def test_a_log_that_cannot_be_read_is_its_problem_alone(make_log: MakeLog) -> None:
     path = make_log()
-    (part,) = split(look_at(str(path)), 1)
+    found = unopened(str(path))
     path.unlink()
-    (row,) = count_part(0, part).to_pylist()
-    assert (row["kind"], row["messages"]) == ("missing", None)
+    (row,) = [row for batch in analysis_rows(found) for row in batch.to_pylist()]
+    assert row["kind"] == "problem"
+    assert pickle.loads(row["content"]).kind == "missing"
 
 
-def test_an_empty_range(make_log: MakeLog) -> None:
-    log = look_at(str(make_log()))
-    assert count_part(0, KeyRange(log, b"\xff", None, 1)).num_rows == 0
+def test_the_worst_first() -> None:
+    rows = [
+        LogFigures("usual", "t", messages=10, bytes=100),
+        LogFigures("other", "t", messages=11, bytes=110),
+        LogFigures("reencoded", "t", messages=10, bytes=100, reencoded=1, not_canonical=2),
+        LogFigures("forked", "u", messages=10, bytes=100, forked=1),
+        LogFigures("damaged", "u", messages=10, bytes=100, damaged=1),
+        LogFigures("huge", "u", messages=10**6, bytes=10**8),
+    ]
+    logs, totals = module._compared(rows, {"gone": Problem("missing", "there is no log gone")}, 3)
+    assert [row.log for row in logs] == ["gone", "damaged", "forked", "reencoded", "huge", "other", "usual"]
+    assert [bool(row.remarks) for row in logs] == [True] * 5 + [False] * 2
+    assert (totals.logs, totals.conspicuous, totals.problems, totals.topics) == (7, 5, 1, 2)
+    assert (totals.damaged, totals.forked, totals.reencoded, totals.suspects) == (1, 1, 1, 1)
 
 
 def test_scores() -> None:

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -151,6 +152,7 @@ def test_every_log_that_cannot_be_read_is_a_row(
         "differing": 3,
         "alone": 0,
         "lacking": 3,
+        "damaged": 0,
         "messages": 9,
         "unreadable": 0,
     }
@@ -158,8 +160,13 @@ def test_every_log_that_cannot_be_read_is_a_row(
 
 
 def test_repaired_fleets_agree(
-    spark: SparkSession, fleet: dict[str, dict[Path, int]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    fleet: dict[str, dict[Path, int]],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(module, "TASK_MESSAGES", 7)
     folder = tmp_path / "repairs"
     hubs = str(tmp_path / "hubs")
     assert main(["pipeline", "reconcile", hubs, "--recursive-file-lookup", "--output", str(folder), "--json"]) == 0
@@ -167,8 +174,10 @@ def test_repaired_fleets_agree(
     repairs = {row["log"]: row["repair"] for row in rows if row["repair"]}
     assert len({*repairs.values()}) == len(repairs) == 9
     for log, repair in repairs.items():
-        keys = [bytes(row.key) for row in spark.read.parquet(repair).collect()]
-        assert keys == sorted(keys)
+        # Several tasks wrote what one replica lacks: its files follow one another.
+        files = [pq.read_table(path).column("key").to_pylist() for path in sorted(Path(repair).glob("*.parquet"))]
+        keys = [key for file in files for key in file]
+        assert keys == sorted({*keys})
         assert main(["import", log, repair]) == 0
     capfd.readouterr()
     assert main(["pipeline", "reconcile", hubs, "--recursive-file-lookup", "--json"]) == 0
@@ -189,7 +198,7 @@ def test_a_terminal_gets_the_worst_and_a_summary(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr("gossiplog.cli.pipeline.fleet.SHOWN_LOGS", 3)
+    monkeypatch.setattr("gossiplog.cli.pipeline.reconcile.SHOWN_LOGS", 3)
     command = ["pipeline", "reconcile", str(tmp_path / "hubs"), "--recursive-file-lookup", "--path-glob-filter", "t5*"]
     (tmp_path / "hubs" / "t5-notes").write_text("no log")
     assert main(command) == 1
@@ -265,7 +274,12 @@ def test_a_message_that_is_whole_nowhere(
     found = {row["log"]: (row["lacks"]["messages"], row["lacks"]["unreadable"], row["repair"]) for row in rows}
     assert found[str(third)][:2] == (8, 1)
     assert summary["summary"]["unreadable"] == 2
-    assert "2 replicas lack messages that are whole in none of the logs that have them" in written.err
+    # Whose they are is said, and comes first; what lacks nothing else is not called lacking.
+    assert f"{first} has 1 message that is whole in none of the logs that have it" in written.err
+    assert f"gossiplog repair {first} --from SOURCE" in written.err
+    assert (rows[0]["log"], rows[0]["damaged"]) == (str(first), 1)
+    assert [row["damaged"] for row in rows[1:]] == [0] * (len(rows) - 1)
+    assert (summary["summary"]["damaged"], summary["summary"]["lacking"]) == (1, 9)
     assert spark.read.parquet(found[str(third)][2]).count() == 7
 
 
@@ -322,8 +336,10 @@ def test_fewer_keys_than_messages_is_damage(make_log: MakeLog) -> None:
     path = make_log(messages=30)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("DELETE FROM gossiplog_leaves WHERE seq = 17")
-    with pytest.raises(CorruptLog, match="it has 29 keys and says that it has 30 messages"):
+    with pytest.raises(CorruptLog) as caught:
         look(path)
+    # It is named once.
+    assert caught.value.problems == (f"{path}: it has 29 keys and says that it has 30 messages",)
 
 
 def test_names_of_repairs_are_names_of_folders(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:

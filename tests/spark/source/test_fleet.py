@@ -108,9 +108,8 @@ def test_an_unopened_log_counts_by_its_files(make_log: MakeLog, tmp_path: Path) 
 
 @pytest.fixture
 def many(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """More small logs than a plan opens, and a large one."""
+    """More logs than a plan opens: small ones, and a large one."""
     monkeypatch.setattr(reader_module, "OPENED_LOGS", 4)
-    monkeypatch.setattr(reader_module, "SMALL_LOG_BYTES", 200_000)
     first = make_log("0.db", 7)
     return [
         first,
@@ -119,7 +118,7 @@ def many(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
-def test_many_small_logs_are_opened_by_their_tasks_alone(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_logs_a_plan_opens_those_that_it_splits(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
 
     def look(location: str, topic: str | None = None) -> object:

@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pyspark.sql.types import StructType
 
 import gossiplog
 from gossiplog import CorruptLog, Signer, core
-from gossiplog.errors import NotALog, StorageError
+from gossiplog.errors import CursorOutdated, NotALog, OptionError, StorageError, TopicMismatch
 from gossiplog.spark.source import fleet
 from gossiplog.spark.source import reader as reader_module
 from gossiplog.spark.source.data_source import GossipLogSource
@@ -25,6 +26,7 @@ from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, pruned, read_options
 from gossiplog.spark.source.reader import LogReader, number_of_partitions
 from tests.rot.cells import Cell
+from tests.storage.damage import damage
 from tests.strategies import longer_author
 
 MakeLog = Callable[..., Path]
@@ -143,6 +145,78 @@ def test_damage_is_no_missing_file(make_log: MakeLog) -> None:
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(StorageError):
         [*reader(path, ignoreMissingFiles="true").read(planned[0])]
+
+
+@pytest.fixture
+def broken(make_log: MakeLog, tmp_path: Path) -> tuple[list[Path], dict[Path, str]]:
+    """Two sound logs, and four that cannot be read, with the kinds of their problems."""
+    sound = [make_log("a.db", 20), make_log("z.db", 30)]
+    kinds = {tmp_path / "notes.db": "no log", make_log("leaves.db"): "damaged", make_log("newer.db"): "unreadable"}
+    (tmp_path / "notes.db").write_text("no log")
+    damage(tmp_path / "leaves.db", "gossiplog_leaves")
+    change(tmp_path / "newer.db", "UPDATE gossiplog_meta SET value = 99 WHERE name = 'schema'")
+    kinds[make_log("cut.db", 500)] = "damaged"
+    (tmp_path / "cut.db").write_bytes((tmp_path / "cut.db").read_bytes()[:4096])
+    return sound, kinds
+
+
+@pytest.mark.parametrize("opened_logs", [2, 256])
+@pytest.mark.parametrize("partitions", ["1", "9"])
+def test_what_cannot_be_read_is_passed_over(
+    broken: tuple[list[Path], dict[Path, str]],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: str,
+    opened_logs: int,
+) -> None:
+    """Whether its plan opens it or its task: a warning each, and a row where its column is named."""
+    monkeypatch.setattr(reader_module, "OPENED_LOGS", opened_logs)
+    sound, kinds = broken
+    paths = [sound[0], *kinds, sound[1]]
+    options = {"ignoreCorruptFiles": "true", "partitions": partitions}
+    found = rows(reader(*paths, columns=["log", "seq"], **options))
+    assert [(row["log"], row["seq"]) for row in found] == [
+        (str(path), number) for path, last in zip(sound, (20, 30), strict=True) for number in range(1, last + 1)
+    ]
+    for path, kind in kinds.items():
+        assert f"ignoreCorruptFiles passes over the rest of {path}: {kind}: " in caplog.text
+    named = rows(reader(*paths, columns=["log_problem", "log", "seq"], **options))
+    problems = {row["log"]: row["log_problem"] for row in named if row["log_problem"] is not None}
+    assert {Path(log): problem.partition(":")[0] for log, problem in problems.items()} == kinds
+    assert [row for row in named if row["log_problem"] is not None and row["seq"] is not None] == []
+    assert len(named) == 50 + len(kinds)
+    with pytest.raises(StorageError):
+        rows(reader(*paths, columns=["seq"], partitions=partitions))
+
+
+def test_what_is_no_damage_is_an_error_all_the_same(broken: tuple[list[Path], dict[Path, str]]) -> None:
+    (path, _), _ = broken
+    lenient = {"ignoreCorruptFiles": "true"}
+    with pytest.raises(TopicMismatch):
+        rows(reader(path, topic="other", **lenient))
+    planned = reader(path, **lenient)
+    partitions = planned.partitions()
+    log = partitions[0].ranges[0].log
+    rebased = replace(partitions[0].ranges[0], log=replace(log, generation=7))
+    with pytest.raises(CursorOutdated):
+        [*planned.read(fleet.Bundle((rebased,)))]
+    path.unlink()
+    with pytest.raises(NotALog):
+        [*planned.read(partitions[0])]
+    with pytest.raises(OptionError, match="the mode failfast ends a read at what ignoreCorruptFiles"):
+        reader(path, mode="failfast", **lenient)
+
+
+def test_what_was_read_before_the_damage_stays(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Spark, whose files give what was read of them."""
+    path = make_log(messages=30)
+    monkeypatch.setattr("gossiplog.spark.source.batches.BATCH", 10)
+    read = reader(path, columns=["seq", "log_problem"], ignoreCorruptFiles="true")
+    batches = read.read(read.partitions()[0])
+    assert len(next(batches)) == 10
+    damage(path, "gossiplog_leaves")
+    (last,) = [row for batch in batches for row in batch.to_pylist() if row["log_problem"] is not None]
+    assert last["log_problem"].partition(": ")[0] in ("damaged", "unreadable")
 
 
 @pytest.mark.parametrize("partitions", [1, 4, 16])

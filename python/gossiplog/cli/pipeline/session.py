@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gossiplog.cli.output import Output, headed_table, printable, spinner, watching
-from gossiplog.errors import SparkError
+from gossiplog.errors import OptionError, SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +44,10 @@ NameFilter = Annotated[
 ]
 IgnoreMissing = Annotated[
     bool, typer.Option("--ignore-missing-files", help="Pass over logs that are removed while the job runs.")
+]
+IgnoreCorrupt = Annotated[
+    bool,
+    typer.Option("--ignore-corrupt-files", help="Pass over logs that cannot be read: damaged, locked, or no logs."),
 ]
 Master = Annotated[
     str | None,
@@ -120,17 +124,24 @@ class SessionOptions:
             _check_memory(f"--conf {_DRIVER_MEMORY}=", properties[_DRIVER_MEMORY])
 
 
-def check_output(folder: str | None) -> None:
+def check_output(folder: str | None, *others: str | None) -> None:
     """Check that a folder for Parquet can be made, if it is to be on this machine.
 
+    Args:
+        folder: as the command line has it; None is none.
+        others: what else the command writes to.
+
     Raises:
-        OptionError: something is there already, or it cannot be made there.
+        OptionError: something is there already, or it cannot be made there; or something else is to be there.
         StorageError: so is the folder with ".partial" after it, and no process that was killed has left it.
     """
     from gossiplog.spark.folders import PARQUET_FILES, check_building
 
-    if folder is not None:
-        check_building(folder, PARQUET_FILES)
+    if folder is None:
+        return
+    check_building(folder, PARQUET_FILES)
+    if os.path.abspath(folder) in (os.path.abspath(other) for other in others if other is not None):
+        raise OptionError(f"{folder} is named twice: what the command writes needs a folder each")
 
 
 def _check_memory(option: str, text: str) -> None:

@@ -91,7 +91,7 @@ def verify(
     result = Output(json)
     locations = _locations(logs, topic, recursive, name_filter)
     check_output(output)
-    check_output(summary)
+    check_output(summary, output)
     with spark_session(options, "verify") as running:
         found = spark.verify_logs(running, locations, topic)
         report = found.report if output is None else write_parquet(found.report, output)

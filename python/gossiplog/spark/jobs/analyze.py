@@ -30,10 +30,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from gossiplog.errors import SparkError
 from gossiplog.log.results import Fork
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.forks import forked_authors
-from gossiplog.spark.jobs.summary import AuthorShare, author_figures
+from gossiplog.spark.jobs.summary import AuthorShare, author_figures, expression
 
 COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canonical", "content_id")
 """The columns of the data source that an analysis looks at; `payload` only for hot keys."""
@@ -223,43 +224,57 @@ def analyze(messages: DataFrame, hot: str | None = None, *, location: str | None
 
     Raises:
         GossipLogError: as reading the log raises it.
-        SparkError: an expression that Spark refuses.
+        OptionError: an expression that Spark refuses.
+        SparkError: Spark gave up, as where the expression fails for a message.
     """
-    with worker_errors():
-        named: Column = F.lit(None) if hot is None else F.expr(hot)
-        stored = messages.select(
-            "seq",
-            "id",
-            "clock",
-            "author",
-            "size",
-            F.when(~F.col("canonical"), F.col("content_id")).alias("alternative_of"),
-            F.array_distinct("parents").alias("parents"),
-            named.cast("string").alias("hot"),
-        ).persist(StorageLevel.DISK_ONLY)
-        found = counted = _whole(stored)
-        first_damaged = found.pop("first_damaged")
-        encodings = _encodings(stored)
-        rows = stored.where("clock IS NOT NULL")
-        damaged = stored.where("clock IS NULL").select(F.col("id").alias("damaged"))
-        if found["not_canonical"]:
-            encodings = encodings.persist(StorageLevel.DISK_ONLY)
-            rows = _counted(rows, encodings).persist(StorageLevel.DISK_ONLY)
-            counted = _whole(rows)
-            del counted["first_damaged"]
-            damaged = damaged.join(encodings, F.col("damaged") == F.col("content_id"), "left_anti")
-        else:
-            # Where every message is canonical, nothing needs to be read for it.
-            encodings = encodings.limit(0)
-        authors = _scored(rows)
-        frames = {"authors": authors, "alternative_encodings": encodings}
-        if hot is not None:
-            frames["hot_keys"] = _hot_keys(rows)
-        if location is not None:
-            frames["forks"] = _forks(rows, encodings, location, first_damaged).persist(StorageLevel.DISK_ONLY)
-        # Damaged and alternative encodings are of the log as it is stored, the others of what counts.
-        stored_only = {name: found[name] for name in ("damaged", "not_canonical")}
-        return _collect(rows, _children(rows, damaged), frames, counted | stored_only)
+    try:
+        with worker_errors():
+            return _analyze(messages, hot, location)
+    except SparkError as error:
+        if hot is None:
+            raise
+        said = str(error).strip().splitlines()[0]
+        raise SparkError(
+            f"the expression for hot keys, {hot}, may be why Spark failed: {said} An expression that is to give null"
+            " where a payload does not fit has try_cast and try_divide"
+        ) from error
+
+
+def _analyze(messages: DataFrame, hot: str | None, location: str | None) -> AnalyzeResult:
+    named: Column = F.lit(None) if hot is None else expression(messages, "hot keys", hot)
+    stored = messages.select(
+        "seq",
+        "id",
+        "clock",
+        "author",
+        "size",
+        F.when(~F.col("canonical"), F.col("content_id")).alias("alternative_of"),
+        F.array_distinct("parents").alias("parents"),
+        named.cast("string").alias("hot"),
+    ).persist(StorageLevel.DISK_ONLY)
+    found = counted = _whole(stored)
+    first_damaged = found.pop("first_damaged")
+    encodings = _encodings(stored)
+    rows = stored.where("clock IS NOT NULL")
+    damaged = stored.where("clock IS NULL").select(F.col("id").alias("damaged"))
+    if found["not_canonical"]:
+        encodings = encodings.persist(StorageLevel.DISK_ONLY)
+        rows = _counted(rows, encodings).persist(StorageLevel.DISK_ONLY)
+        counted = _whole(rows)
+        del counted["first_damaged"]
+        damaged = damaged.join(encodings, F.col("damaged") == F.col("content_id"), "left_anti")
+    else:
+        # Where every message is canonical, nothing needs to be read for it.
+        encodings = encodings.limit(0)
+    authors = _scored(rows)
+    frames = {"authors": authors, "alternative_encodings": encodings}
+    if hot is not None:
+        frames["hot_keys"] = _hot_keys(rows)
+    if location is not None:
+        frames["forks"] = _forks(rows, encodings, location, first_damaged).persist(StorageLevel.DISK_ONLY)
+    # Damaged and alternative encodings are of the log as it is stored, the others of what counts.
+    stored_only = {name: found[name] for name in ("damaged", "not_canonical")}
+    return _collect(rows, _children(rows, damaged), frames, counted | stored_only)
 
 
 def _forks(rows: DataFrame, encodings: DataFrame, location: str, first_damaged: int | None) -> DataFrame:

@@ -1,21 +1,24 @@
 """Many logs in figures, in one job: each log's own, all of them together, and the most conspicuous first.
 
-A task counts the messages of its logs by author, so that what is shuffled has a row for each author of a log and of a
-task. Of a message with several encodings, the one that arrived first counts. A log that cannot be read is a row.
+A task has many logs, and analyses each whole, in its own process (`log_analysis`). A log that is too large for that is
+analysed by `analyze`, on all cores, after the others. What reaches the driver is figures and, of the logs that
+stand out, what plots and tables of a page show. A log that cannot be read is a row.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain
-from statistics import fmean, median
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
+from functools import reduce
+from math import log as ln
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,122 +26,51 @@ from pyspark.sql import functions as F
 from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
-from gossiplog.spark.jobs.analyze import LIMIT, MAD, MEAN_AD
-from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, KeyRange, look_at, pack, split
-from gossiplog.spark.source.locations import anchored_for, identity
-from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.jobs.analyze import COLUMNS, LIMIT, AnalyzeResult, Totals, analyze
+from gossiplog.spark.jobs.fleet_figures import DETAILED, FleetAnalyzeResult, FleetTotals, LogFigures
+from gossiplog.spark.jobs.fleet_page import fleet_page
+from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified_scores
+from gossiplog.spark.jobs.report import PAGE, TABLES
+from gossiplog.spark.source import remote
+from gossiplog.spark.source.data_source import read
+from gossiplog.spark.source.fleet import FoundLog, look_at, packed, unopened
+from gossiplog.spark.source.locations import anchored_for
 from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
-from gossiplog.spark.source.reader import PARTITION_MESSAGES, read_range
-from gossiplog.spark.tasks import spread
+from gossiplog.spark.source.remote import is_remote
+from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
-_TASK_WEIGHT = 2**17
-_LEAST_TASKS = 4
-_READ = ("clock", "author", "size", "parents")
-_COUNTED = pa.schema(
+WHOLE_MESSAGES = 2**18
+"""Messages of a log up to which a task has room for it: some 80 MB."""
+# What tasks report: a row for each log, with its figures, its problem or that it is large, and one with the rest; and
+# rows of authors, forks and encodings.
+_ROWS = pa.schema(
     [
-        ("number", pa.int32()),
+        ("log", pa.string()),
+        ("kind", pa.string()),
         ("author", pa.string()),
         ("messages", pa.int64()),
-        ("damaged", pa.int64()),
         ("bytes", pa.int64()),
         ("first_clock", pa.int64()),
         ("last_clock", pa.int64()),
-        ("first", pa.int64()),
-        ("merges", pa.int64()),
-        ("kind", pa.string()),
-        ("problem", pa.string()),
+        ("first", pa.list_(pa.string())),
+        ("content_id", pa.string()),
+        ("number", pa.int64()),
+        ("id", pa.string()),
+        ("seq", pa.int64()),
+        ("size", pa.int64()),
+        ("content", pa.binary()),
     ]
 )
 _COLUMNS = (
-    "number int, author string, messages long, damaged long, bytes long, first_clock long, last_clock long, first long,"
-    " merges long, kind string, problem string"
+    "log string, kind string, author string, messages long, bytes long, first_clock long, last_clock long, first"
+    " array<string>, content_id string, number long, id string, seq long, size long, content binary"
 )
-_SUMS = ("messages", "damaged", "bytes", "first", "merges")
-TABLES = "analysis.json"
-
-
-@dataclass(frozen=True, slots=True)
-class LogFigures:
-    """One log of a fleet.
-
-    Attributes:
-        log: its location.
-        topic: None where it was left out.
-        problem: why it was left out; None where it was read.
-        messages: how many it has, without damaged ones.
-        damaged: how many have a stored value that is not theirs; nothing else covers them.
-        bytes: of stored values.
-        authors: how many there are.
-        largest_author: messages of the author with the most.
-        longest_chain: messages in the longest chain.
-        first: messages without parents.
-        merges: messages with several parents.
-        messages_score: how unusual the number of its messages is in the fleet: the modified z-score, as that of authors
-            in a log. None where all logs are alike.
-        bytes_score: the same by bytes.
-    """
-
-    log: str
-    topic: str | None = None
-    problem: Problem | None = None
-    messages: int = 0
-    damaged: int = 0
-    bytes: int = 0
-    authors: int = 0
-    largest_author: int = 0
-    longest_chain: int = 0
-    first: int = 0
-    merges: int = 0
-    messages_score: float | None = None
-    bytes_score: float | None = None
-
-    @property
-    def score(self) -> float:
-        """The larger of both scores."""
-        return max(self.messages_score or 0.0, self.bytes_score or 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class FleetTotals:
-    """All logs of a fleet.
-
-    Attributes:
-        logs: how many there are, those that were left out included.
-        problems: how many of them were left out.
-        topics: how many the others have.
-        messages: of all logs; a message counts once for each replica.
-        damaged: likewise.
-        bytes: of stored values.
-        authors: how many different ones there are.
-        suspects: logs with far more messages or bytes than the others.
-    """
-
-    logs: int
-    problems: int
-    topics: int
-    messages: int
-    damaged: int
-    bytes: int
-    authors: int
-    suspects: int
-
-
-@dataclass(frozen=True, slots=True)
-class FleetAnalyzeResult:
-    """Many logs in figures.
-
-    Attributes:
-        totals: of all of them.
-        logs: the most conspicuous first: those that were left out, then those with the most damaged messages, then
-            those with the highest score, then by location.
-        authors: a row for each author of each log, with the columns log, author, messages, bytes, first_clock and
-            last_clock; kept on disk.
-    """
-
-    totals: FleetTotals
-    logs: tuple[LogFigures, ...]
-    authors: DataFrame
+_FIGURES, _PROBLEM, _LARGE, _DETAILS = "figures", "problem", "large", "details"
+_FRAMES: Mapping[str, tuple[str, ...]] = {
+    "authors": ("author", "messages", "bytes", "first_clock", "last_clock"),
+    "forks": ("author", "messages", "first"),
+    "alternative_encodings": ("content_id", "number", "id", "seq", "size"),
+}
 
 
 def analyze_fleet(
@@ -160,53 +92,76 @@ def analyze_fleet(
     anchors = anchored_for(spark, paths)
     found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        named = [_Named(location, identity(location)) for location in found]
-        plans: list[list[KeyRange]] = []
-        for plan in chain.from_iterable(spread(spark, pack(named, _tasks(named)), _plans)):
-            if isinstance(plan, list):
-                plans.append(plan)
+        logs = [unopened(location) for location in found]
+        counted = placed(spark, packed(logs, parallelism(spark))).mapInArrow(_analyzed, _COLUMNS)
+        counted = counted.persist(StorageLevel.DISK_ONLY)
+        figures: dict[str, LogFigures] = {}
+        large: dict[str, str] = {}
+        for row in (
+            counted.where(F.col("kind").isin(_FIGURES, _PROBLEM, _LARGE)).select("log", "kind", "content").collect()
+        ):
+            if row.kind == _LARGE:
+                large[row.log] = pickle.loads(row.content)
+            elif row.kind == _PROBLEM:
+                problems[row.log] = pickle.loads(row.content)
             else:
-                problems[plan[0]] = plan[1]
-        parts = [_Part(number, part, part.weight) for number, plan in enumerate(plans) for part in plan]
-        groups = pack(parts, _tasks(parts))
-        numbers = spark.range(0, len(groups), 1, max(len(groups), 1))
-        counted = numbers.mapInArrow(_Count(groups), _COLUMNS).persist(StorageLevel.DISK_ONLY)
-        logs = [plan[0].log for plan in plans]
-        broken = counted.where("problem IS NOT NULL").select("number", "kind", "problem").collect()
-        problems |= {logs[row.number].name: Problem(row.kind, row.problem) for row in broken}
-        left = sorted({row.number for row in broken})
-        by_author = (
-            counted.where(~F.col("number").isin(left) & F.col("problem").isNull())
-            .groupBy("number", "author")
-            .agg(
-                *(F.sum(name).alias(name) for name in _SUMS),
-                F.min("first_clock").alias("first_clock"),
-                F.max("last_clock").alias("last_clock"),
-            )
-            .persist(StorageLevel.DISK_ONLY)
-        )
-        figures = _figures(by_author)
-        different = by_author.where("author IS NOT NULL").select("author").distinct().count()
-        names = spark.createDataFrame([(number, log.name) for number, log in enumerate(logs)], "number int, log string")
-        authors = (
-            by_author.where("author IS NOT NULL")
-            .join(F.broadcast(names), "number")
-            .select("log", "author", "messages", "bytes", "first_clock", "last_clock")
-        )
-        counted.unpersist()
+                figures[row.log] = pickle.loads(row.content)
+        frames = {name: [_frame(counted, name)] for name in _FRAMES}
+        details: dict[str, AnalyzeResult] = {}
+        for name, topic in sorted(large.items()):
+            try:
+                result = _analyze_large(spark, name)
+            except GossipLogError as error:
+                problems[name] = problem_of(name, error)
+                continue
+            largest = result.authors[0].messages if result.authors else 0
+            figures[name] = _figures_of(name, topic, result.totals, largest)
+            for kind, columns in _FRAMES.items():
+                frames[kind].append(result.frames[kind].select(F.lit(name).alias("log"), *columns))
+            details[name] = replace(result, frames={})
+        whole = {kind: reduce(DataFrame.union, several) for kind, several in frames.items()}
+        authors = whole["authors"].select("author").distinct().count()
+        rows, totals = _compared([*figures.values()], problems, authors)
+        kept = _kept_details(counted, [row for row in rows if row.remarks and row.problem is None][:DETAILED], details)
+    return FleetAnalyzeResult(totals, rows, kept, whole, (counted,))
+
+
+def _frame(counted: DataFrame, name: str) -> DataFrame:
+    return counted.where(F.col("kind") == name).select("log", *_FRAMES[name])
+
+
+def _kept_details(
+    counted: DataFrame, logs: Sequence[LogFigures], details: Mapping[str, AnalyzeResult]
+) -> dict[str, AnalyzeResult]:
+    """Return the analyses of some logs, in their order."""
+    names = [row.log for row in logs]
+    wanted = F.col("log").isin(names) & (F.col("kind") == _DETAILS)
+    found = {row.log: pickle.loads(row.content) for row in counted.where(wanted).select("log", "content").collect()}
+    found |= details
+    return {name: found[name] for name in names}
+
+
+def _analyze_large(spark: SparkSession, name: str) -> AnalyzeResult:
+    columns = ",".join(column for column in COLUMNS if column != "payload")
+    return analyze(read(spark, name, columns=columns), location=name)
+
+
+def _figures_of(log: str, topic: str, totals: Totals, largest: int) -> LogFigures:
+    own = {each.name for each in fields(LogFigures)}
+    counts: dict[str, Any] = {name: value or 0 for name, value in asdict(totals).items() if name in own}
+    return LogFigures(log, topic, largest_author=largest, **counts)
+
+
+def _compared(
+    figures: Sequence[LogFigures], problems: Mapping[str, Problem], authors: int
+) -> tuple[tuple[LogFigures, ...], FleetTotals]:
+    """Return the logs in their order, with their scores, and all of them together."""
+    scores = zip(*(scores_of([getattr(row, name) for row in figures]) for name in ("messages", "bytes")), strict=True)
     rows = [
-        replace(LogFigures(log.name, log.topic), **figures.get(number, {}))
-        for number, log in enumerate(logs)
-        if log.name not in problems
+        replace(row, messages_score=one, bytes_score=other) for row, (one, other) in zip(figures, scores, strict=True)
     ]
-    return _result(rows, problems, different, authors)
-
-
-def _result(rows: list[LogFigures], problems: dict[str, Problem], authors: int, frame: DataFrame) -> FleetAnalyzeResult:
-    scores = zip(scores_of([row.messages for row in rows]), scores_of([row.bytes for row in rows]), strict=True)
-    rows = [replace(row, messages_score=one, bytes_score=other) for row, (one, other) in zip(rows, scores, strict=True)]
     every = [LogFigures(log, problem=problem) for log, problem in problems.items()] + rows
-    every.sort(key=lambda row: (row.problem is None, -row.damaged, -row.score, row.log))
+    every.sort(key=lambda row: (row.problem is None, -row.damaged, -row.forked, -row.reencoded, -row.score, row.log))
     totals = FleetTotals(
         logs=len(every),
         problems=len(problems),
@@ -215,9 +170,12 @@ def _result(rows: list[LogFigures], problems: dict[str, Problem], authors: int, 
         damaged=sum(row.damaged for row in rows),
         bytes=sum(row.bytes for row in rows),
         authors=authors,
+        forked=sum(row.forked > 0 for row in rows),
+        reencoded=sum(row.reencoded > 0 for row in rows),
         suspects=sum(row.score > LIMIT for row in rows),
+        conspicuous=sum(bool(row.remarks) for row in every),
     )
-    return FleetAnalyzeResult(totals, tuple(every), frame)
+    return tuple(every), totals
 
 
 def scores_of(values: Sequence[int]) -> list[float | None]:
@@ -225,135 +183,70 @@ def scores_of(values: Sequence[int]) -> list[float | None]:
 
     Nothing has the logarithm of one: an empty log is as usual as one with a single message.
     """
-    logarithms = [math.log(max(value, 1)) for value in values]
-    if not logarithms:
-        return []
-    middle = median(logarithms)
-    distances = [each - middle for each in logarithms]
-    if spread_of := median(map(abs, distances)):
-        return [MAD * distance / spread_of for distance in distances]
-    if mean := fmean(map(abs, distances)):
-        return [distance / (MEAN_AD * mean) for distance in distances]
-    return [None] * len(distances)
+    logarithms = np.array([ln(max(value, 1)) for value in values])
+    return modified_scores(logarithms - np.median(logarithms)) if len(values) else []
 
 
-def write_fleet_analysis(result: FleetAnalyzeResult, folder: str) -> None:
-    """Write an analysis: `analysis.json` has the totals and the logs, the folder `authors` their authors as Parquet.
+def write_fleet_analysis(result: FleetAnalyzeResult, folder: str, title: str = "Logs") -> None:
+    """Write an analysis to a folder: `report.html`, `analysis.json`, and the frames as Parquet, a folder each.
 
     Args:
         result: of many logs.
         folder: to be made; it is there when all in it is complete.
+        title: of the page: which logs it is about.
 
     Raises:
         OptionError: something is there already.
         StorageError: as `gossiplog.spark.folders.building`.
         OSError: the folder cannot be written.
     """
-    with filling(folder, "the report", result.authors.sparkSession) as new:
-        new.write_parquet(result.authors, "authors")
-        new.write_text(TABLES, json.dumps(fleet_tables(result), indent=2))
+    now = datetime.now(UTC)
+    with filling(folder, "the report", result.frames["authors"].sparkSession) as new:
+        for name, frame in result.frames.items():
+            new.write_parquet(frame, name)
+        new.write_text(PAGE, fleet_page(result, title, now))
+        facts = {"title": title, "date": now.isoformat(timespec="seconds")}
+        new.write_text(TABLES, json.dumps({**facts, **fleet_tables(result)}, indent=2))
 
 
 def fleet_tables(result: FleetAnalyzeResult) -> dict[str, Any]:
-    """Return everything but the frame, as JSON has it."""
+    """Return everything but frames and details, as JSON has it."""
     return {"totals": asdict(result.totals), "logs": list(map(asdict, result.logs))}
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    name: str
-    location: str
-    weight: int = OPEN_WEIGHT
+def _analyzed(batches: Bundles) -> Iterator[pa.RecordBatch]:
+    for log in unpacked(batches):
+        yield from analysis_rows(log)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A range of the log with a number."""
-
-    number: int
-    part: KeyRange
-    weight: int
-
-
-def _tasks(items: Sequence[_Named] | Sequence[_Part]) -> int:
-    return max(1, min(len(items), max(_LEAST_TASKS, sum(item.weight for item in items) // _TASK_WEIGHT)))
-
-
-def _plans(logs: Sequence[_Named]) -> list[list[KeyRange] | tuple[str, Problem]]:
-    """Return the ranges of each log; of one that cannot be read, why."""
-    found: list[list[KeyRange] | tuple[str, Problem]] = []
-    for log in logs:
-        try:
-            seen = replace(look_at(log.location), name=log.name)
-            found.append(split(seen, -(-(seen.count or 0) // PARTITION_MESSAGES)))
-        except GossipLogError as error:
-            found.append((log.name, problem_of(log.location, error)))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """Counts the messages of those of the groups of parts whose numbers come in."""
-
-    groups: list[list[_Part]]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for part in self.groups[number]:
-                    yield count_part(part.number, part.part)
-
-
-def count_part(number: int, part: KeyRange) -> pa.RecordBatch:
-    """Return a row for each author in a range, damaged messages having none; one with a problem where it is unreadable.
-
-    Args:
-        number: of the log.
-        part: of the log.
-    """
-    options = ReadOptions((part.log.location,), encodings="first", columns=pruned(_READ))
-    columns = Columns(options, options.columns)
+def analysis_rows(log: FoundLog) -> Iterator[pa.RecordBatch]:
+    """Yield what is reported of a log, in one piece: nothing of one that cannot be read but its problem."""
+    place = log.location
     try:
-        counts = [_count(batch) for batch in read_range(columns, part)]
-    except GossipLogError as error:
-        problem = problem_of(part.log.location, error)
-        return pa.RecordBatch.from_pylist([{"number": number, "kind": problem.kind, "problem": problem.text}], _COUNTED)
-    if not counts:
-        return pa.RecordBatch.from_pylist([], _COUNTED)
-    rows = _sums(pa.concat_tables(counts))
-    return pa.RecordBatch.from_pylist([{"number": number, **row} for row in rows.to_pylist()], _COUNTED)
+        with remote.copied(place) if is_remote(place) else nullcontext(place) as place:
+            seen = look_at(place, log.topic)
+            if (seen.count or 0) > WHOLE_MESSAGES:
+                yield from _rows(log.name, _LARGE, [{"content": pickle.dumps(seen.topic)}])
+                return
+            found = analyze_log(seen)
+    except (GossipLogError, OSError) as error:
+        problem = problem_of(log.location, error)
+        problem = replace(problem, text=problem.text.replace(place, log.name))
+        yield from _rows(log.name, _PROBLEM, [{"content": pickle.dumps(problem)}])
+        return
+    largest = found.result.authors[0].messages if found.result.authors else 0
+    figures = _figures_of(log.name, str(seen.topic), found.result.totals, largest)
+    yield from _rows(log.name, _FIGURES, [{"content": pickle.dumps(figures)}])
+    yield from _rows(log.name, _DETAILS, [{"content": pickle.dumps(found.result)}])
+    yield from _tables(log.name, found)
 
 
-def _count(batch: pa.RecordBatch) -> pa.Table:
-    clock = batch["clock"]
-    sound = pc.is_valid(clock)
-    parents = pc.list_value_length(batch["parents"])
-    columns = {
-        "author": batch["author"],
-        "messages": sound.cast(pa.int64()),
-        "damaged": pc.invert(sound).cast(pa.int64()),
-        "bytes": pc.if_else(sound, batch["size"], 0),
-        "first_clock": clock,
-        "last_clock": clock,
-        "first": pc.fill_null(pc.equal(parents, 0), False).cast(pa.int64()),
-        "merges": pc.fill_null(pc.greater(parents, 1), False).cast(pa.int64()),
-    }
-    return _sums(pa.table(columns))
+def _tables(log: str, found: LogAnalysis) -> Iterator[pa.RecordBatch]:
+    yield from _rows(log, "authors", found.authors.to_pylist())
+    yield from _rows(log, "forks", [asdict(fork) for fork in found.forks])
+    yield from _rows(log, "alternative_encodings", found.encodings.to_pylist())
 
 
-def _sums(table: pa.Table) -> pa.Table:
-    kinds = [*((name, "sum") for name in _SUMS), ("first_clock", "min"), ("last_clock", "max")]
-    found = table.group_by("author").aggregate(kinds)
-    return found.rename_columns({f"{name}_{kind}": name for name, kind in kinds})
-
-
-def _figures(by_author: DataFrame) -> dict[int, dict[str, Any]]:
-    """Return the figures of each log that has a message, by its number."""
-    figures = by_author.groupBy("number").agg(
-        *(F.sum(name).alias(name) for name in _SUMS),
-        F.count("author").alias("authors"),
-        F.max("messages").alias("largest_author"),
-        F.coalesce(F.max("last_clock"), F.lit(0)).alias("longest_chain"),
-    )
-    found = {row.number: row.asDict() for row in figures.collect()}
-    return {number: {name: value for name, value in row.items() if name != "number"} for number, row in found.items()}
+def _rows(log: str, kind: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    if whole := [{"log": log, "kind": kind, **row} for row in rows]:
+        yield pa.RecordBatch.from_pylist(whole, _ROWS)

@@ -190,7 +190,7 @@ def _look(log: tuple[str, str]) -> Replica:
     with opened(location) as (storage, topic):
         own = log_metadata(storage.place if is_remote(location) else location, topic)
     if own.root is None:
-        raise CorruptLog([f"{name}: {own.problem}"])
+        raise CorruptLog([str(own.problem)], advice="")
     return Replica(name, own.topic, own.count, own.root.level, own.root.hash.hex())
 
 
@@ -246,6 +246,16 @@ def missing_by_replica(missing: DataFrame) -> dict[int, MissingMessages]:
         messages = readable.pop("messages") + lost
         lacks[replica] = MissingMessages(messages, lost, **readable, most=tuple(most.get(replica, ())))
     return lacks
+
+
+def broken_by_replica(missing: DataFrame) -> dict[int, int]:
+    """Return how many messages each replica has that none has whole, by its number; 0 is left out.
+
+    Args:
+        missing: as `ReconcileResult` has it.
+    """
+    held = missing.where("error IS NOT NULL").select(F.explode("holders").alias("replica"))
+    return {row.replica: row["count"] for row in held.groupBy("replica").count().collect()}
 
 
 SUMMARY = "summary.json"

@@ -29,9 +29,16 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
-from gossiplog.spark.jobs.reconcile import SUMMARY, MissingMessages, differences, missing_by_replica, set_names
+from gossiplog.spark.jobs.reconcile import (
+    SUMMARY,
+    MissingMessages,
+    broken_by_replica,
+    differences,
+    missing_by_replica,
+    set_names,
+)
 from gossiplog.spark.source.batches import gathered
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, packed, unopened
+from gossiplog.spark.source.fleet import OPEN_WEIGHT, TASK_MESSAGES, FoundLog, packed, unopened
 from gossiplog.spark.source.locations import anchored_for, opened
 from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
@@ -54,6 +61,7 @@ class FleetReplica:
         shared: how many messages all of these have.
         union: how many messages one or another of them has.
         lacks: what it lacks of these.
+        damaged: how many messages it has that no replica has whole.
         problem: why it was left out; None where it was compared.
     """
 
@@ -63,6 +71,7 @@ class FleetReplica:
     shared: int = 0
     union: int = 0
     lacks: MissingMessages = field(default_factory=MissingMessages)
+    damaged: int = 0
     problem: Problem | None = None
 
 
@@ -76,7 +85,8 @@ class FleetSummary:
         topics: how many topics the others have.
         differing: topics whose replicas do not all have the same messages.
         alone: topics of which there is one replica.
-        lacking: replicas that lack something.
+        lacking: replicas that lack something that can be read.
+        damaged: replicas that have messages that no replica has whole.
         messages: how many messages they lack, a message once for each replica.
         unreadable: how many of these no replica has whole.
     """
@@ -87,6 +97,7 @@ class FleetSummary:
     differing: int
     alone: int
     lacking: int
+    damaged: int
     messages: int
     unreadable: int
 
@@ -97,7 +108,8 @@ class FleetReconcileResult:
 
     Attributes:
         summary: in figures.
-        logs: the worst first: those that were left out, then those that lack the most messages, then by location.
+        logs: the worst first: those that were left out, then those with the most damaged messages, then those that lack
+            the most, then by location.
         missing: the messages that some replica lacks, kept on disk: as `ReconcileResult.missing`, where a replica's
             number is its place in `numbered`.
         numbered: the locations by these numbers.
@@ -191,7 +203,7 @@ def _look(log: FoundLog) -> _Look | tuple[str, Problem]:
     """Look at a log; of one that cannot be read, say why."""
     try:
         return _look_at(log.name, log.location)
-    except GossipLogError as error:
+    except (GossipLogError, OSError) as error:
         return log.name, problem_of(log.location, error)
 
 
@@ -200,12 +212,12 @@ def _look_at(name: str, location: str) -> _Look:
         # A copy is not copied again.
         own = log_metadata(storage.place if is_remote(location) else location, topic)
         if own.root is None:
-            raise CorruptLog([f"{name}: {own.problem}"])
+            raise CorruptLog([str(own.problem)], advice="")
         with storage.reader(single=True) as reader:
             keys = reader.number(None, None, own.count)
             if keys != own.count:
                 has = counted(keys, "key")
-                raise CorruptLog([f"{name}: it has {has} and says that it has {counted(own.count, 'message')}"])
+                raise CorruptLog([f"it has {has} and says that it has {counted(own.count, 'message')}"])
             parts = -(-own.count // PARTITION_MESSAGES)
             between = () if is_remote(location) or parts < 2 else tuple(reader.split_keys(b"", None, parts))
             generation = reader.position().generation
@@ -250,10 +262,10 @@ def _compare(spark: SparkSession, looks: Sequence[_Look], problems: dict[str, Pr
     )
     lacks = missing_by_replica(missing)
     held = missing.groupBy(F.element_at("holders", 1).alias("first_holder")).count().collect()
+    damaged = broken_by_replica(missing) if any(lack.unreadable for lack in lacks.values()) else {}
     keys.unpersist()
-    return _result(
-        numbered, compared, lacks, Counter({row.first_holder: row["count"] for row in held}), problems, missing
-    )
+    by_holder = Counter({row.first_holder: row["count"] for row in held})
+    return _result(numbered, compared, lacks, by_holder, damaged, problems, missing)
 
 
 def _result(
@@ -261,6 +273,7 @@ def _result(
     compared: Mapping[str, Sequence[int]],
     lacks: Mapping[int, MissingMessages],
     held: Mapping[int, int],
+    damaged: Mapping[int, int],
     problems: Mapping[str, Problem],
     missing: DataFrame,
 ) -> FleetReconcileResult:
@@ -274,8 +287,9 @@ def _result(
             lack = lacks.get(number, MissingMessages())
             # What a replica has besides is not among those that it lacks, so each gives the same sum.
             union = numbered[number].messages + lack.messages
-            rows.append(FleetReplica(numbered[number].log, numbered[number], len(numbers), union - lost, union, lack))
-    rows.sort(key=lambda row: (row.problem is None, -row.lacks.messages, row.log))
+            replica, broken = numbered[number], damaged.get(number, 0)
+            rows.append(FleetReplica(replica.log, replica, len(numbers), union - lost, union, lack, broken))
+    rows.sort(key=lambda row: (row.problem is None, -row.damaged, -row.lacks.messages, row.log))
     sizes = [len(numbers) for numbers in compared.values() if numbers]
     summary = FleetSummary(
         logs=len(rows),
@@ -283,7 +297,8 @@ def _result(
         topics=len(sizes),
         differing=differing,
         alone=sizes.count(1),
-        lacking=sum(row.lacks.messages > 0 for row in rows),
+        lacking=sum(row.lacks.messages > row.lacks.unreadable for row in rows),
+        damaged=sum(row.damaged > 0 for row in rows),
         messages=sum(row.lacks.messages for row in rows),
         unreadable=sum(row.lacks.unreadable for row in rows),
     )
@@ -320,7 +335,8 @@ def write_fleet_repairs(result: FleetReconcileResult, folder: str) -> dict[str, 
         .select("key", "clock", "author", "value", F.explode("lacking").alias("number"))
         .join(F.broadcast(names), "number")
         .drop("number")
-        .repartition(_REPLICA)
+        # In ranges of keys: one replica may lack most of all messages, and the files of each ascend.
+        .repartitionByRange(max(-(-result.summary.messages // TASK_MESSAGES), 1), _REPLICA, "key")
         .sortWithinPartitions(_REPLICA, "key")
     )
     with filling(folder, "the repair sets", spark) as new:
@@ -346,6 +362,7 @@ def fleet_rows(result: FleetReconcileResult, repairs: Mapping[str, str]) -> list
                 "replicas": row.replicas,
                 "shared": row.shared,
                 "lacks": asdict(row.lacks),
+                "damaged": row.damaged,
                 "repair": repairs.get(row.log),
             }
         )
@@ -384,7 +401,7 @@ def keys_of(part: _Part) -> Iterator[pa.RecordBatch]:
                     return
                 yield _key_rows(part.number, found)
                 start = max(found) + b"\0"
-    except GossipLogError as error:
+    except (GossipLogError, OSError) as error:
         problem = problem_of(look.location, error)
         row = {"replica": part.number, "key": None, "kind": problem.kind, "problem": problem.text}
         yield pa.RecordBatch.from_pylist([row], _KEYS)

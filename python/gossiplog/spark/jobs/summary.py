@@ -73,6 +73,7 @@ class LogSummary:
         bytes: of all stored values together.
         first_clock: the least clock, None where no message is sound.
         last_clock: the largest clock, None where no message is sound.
+        problem: why it was not read to its end, None where it was.
     """
 
     log: str
@@ -82,21 +83,29 @@ class LogSummary:
     bytes: int
     first_clock: int | None
     last_clock: int | None
+    problem: str | None = None
 
 
 def summarize(frame: DataFrame) -> list[LogSummary]:
     """Return the logs of a frame, ascending by location; a log without a message is not among them.
 
     Args:
-        frame: with the columns log, clock, author and size of the data source.
+        frame: with the columns log, clock, author and size of the data source; with `log_problem`, logs that were
+            passed over have one.
 
     Raises:
         GossipLogError: as reading the logs raises it.
     """
+    problem = F.col("log_problem") if "log_problem" in frame.columns else F.lit(None).cast("string")
+    is_message = problem.isNull()
     figures = frame.groupBy("log").agg(
-        *author_figures(),
-        F.sum(F.col("clock").isNull().cast("long")).alias("damaged"),
+        F.count_if(is_message).alias("messages"),
+        F.count_if(is_message & F.col("clock").isNull()).alias("damaged"),
         F.countDistinct("author").alias("authors"),
+        F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
+        F.min("clock").alias("first_clock"),
+        F.max("clock").alias("last_clock"),
+        F.max(problem).alias("problem"),
     )
     with worker_errors():
         return [LogSummary(**row.asDict()) for row in figures.orderBy("log").collect()]

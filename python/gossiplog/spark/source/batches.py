@@ -47,6 +47,7 @@ class Columns:
 
     Attributes:
         scanned: what has to be read of the stored messages, the key always.
+        has_problems: whether a log that cannot be read has a row that says why.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -60,6 +61,7 @@ class Columns:
         # What is the same in every row of a log.
         self._constants = [name for name in ("log", *METADATA.fieldNames()) if name in wanted]
         self._wants_size = "size" in wanted
+        self.has_problems = "log_problem" in wanted
         self._decodes = bool(self._decoded) or options.mode != "permissive"
         values = self._decodes or not {"value", "size"}.isdisjoint(wanted)
         self.scanned: list[ScanColumn] = ["key"]
@@ -100,7 +102,7 @@ class Columns:
         sound: pa.BooleanArray | None = None
         if self._decodes or "key" not in columns:
             sound = self._decode(columns, topic)
-        constants = {"log": location, "log_path": path, "log_size": size}
+        constants = {"log": location, "log_path": path, "log_size": size, "log_problem": None}
         for name in self._constants:
             columns[name] = pa.repeat(pa.scalar(constants[name], self._schema.field(name).type), len(stored))
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
@@ -113,6 +115,18 @@ class Columns:
         if self._first_alone and (duplicates := _duplicates(reader, columns["seq"], columns["key"])):
             wanted.append(pc.invert(pc.is_in(columns["seq"], pa.array(duplicates, pa.int64()))))
         return batch.filter(reduce(pc.and_, wanted)) if wanted else batch
+
+    def problem(self, location: str, text: str, *, path: str | None = None, size: int | None = None) -> pa.RecordBatch:
+        """Return the row of a log that cannot be read.
+
+        Args:
+            location: of the log.
+            text: why.
+            path: as `batch` takes it.
+            size: likewise.
+        """
+        row = {"log": location, "log_path": path, "log_size": size, "log_problem": text}
+        return pa.RecordBatch.from_pylist([row], self._schema)
 
     def _decode(self, columns: dict[str, pa.Array], topic: str) -> pa.BooleanArray | None:
         """Add the decoded columns, and the key where there is none; return which rows are sound, None if all are."""

@@ -22,8 +22,6 @@ OPEN_WEIGHT = 1000
 """Of opening a log. It takes 1.5 ms of processor time, as the messages of three batches or the signatures of 50."""
 BYTES_OF_A_MESSAGE = 512
 """Of a log, for each message that it counts for at least: Spark's 128 MiB are as many messages as a partition has."""
-SMALL_LOG_BYTES = 4 * 2**20
-"""Bytes of a log below which it is nowhere worth a task of its own."""
 
 TASK_MESSAGES = 2**17
 """Messages in a task of a job over logs, at most about: some seconds of verifying."""

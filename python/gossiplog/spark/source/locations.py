@@ -357,8 +357,9 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
                 f"{location} was rebased, repaired or replaced by another program while it was read: run the job again"
             ) from error
         except CorruptLog as error:
-            # A read may have many logs: its message says only what is wrong.
-            problems = [f"{location}: {problem.replace(place, location)}" for problem in error.problems]
+            # A read may have many logs: its message says only what is wrong. Some name the log themselves.
+            named = (problem.replace(place, location) for problem in error.problems)
+            problems = [problem if location in problem else f"{location}: {problem}" for problem in named]
             raise CorruptLog(problems) from error
         except StorageError as error:
             # Nobody knows a copy, which is gone when the error is read.

@@ -45,10 +45,17 @@ the value's bytes. The others are decoded from the value: `payload` is dag-json,
 All encodings of a message have one `content_id`, the id of the canonical one; `canonical` says whether the row is it.
 """
 
-METADATA = StructType([StructField("log_path", StringType()), StructField("log_size", LongType())])
+METADATA = StructType(
+    [
+        StructField("log_path", StringType()),
+        StructField("log_size", LongType()),
+        StructField("log_problem", StringType()),
+    ]
+)
 """Columns that a read has only where they are named, as those of Spark's `_metadata`: they say the same in every row of
 a log. `log_path` is the location that depends on no working folder and no link, `log_size` the bytes of the log when
-the read was planned. `path` is the name of an option, and `size` that of a value's column.
+the read was planned. `path` is the name of an option, and `size` that of a value's column. `log_problem` is null but in
+a row that has nothing else than columns of the log: one for each part of a log that `ignore_corrupt_files` passes over.
 """
 
 STORED = frozenset({"log", "seq", "key", "value", "size"})
@@ -125,6 +132,9 @@ class ReadOptions:
         path_glob_filter: a pattern that the names of files must fit, as "*.db"; None takes all.
         ignore_missing_files: whether a read goes on where the file of a log has been removed since it was listed, with
             the rows that were read. A path that names no file is an error all the same.
+        ignore_corrupt_files: whether a read goes on where a log cannot be read or not to its end, because it is none,
+            damaged, locked or of a newer version, with the rows that were read. What was wrong is logged, and the
+            column `log_problem` has it where it is named. Another topic than `topic` is an error all the same.
     """
 
     paths: tuple[str, ...]
@@ -143,6 +153,7 @@ class ReadOptions:
     recursive_file_lookup: bool = False
     path_glob_filter: str | None = None
     ignore_missing_files: bool = False
+    ignore_corrupt_files: bool = False
 
     def locations(self) -> list[str]:
         """Return the locations of the logs, each once.
@@ -177,6 +188,8 @@ def read_options(options: Mapping[str, str], kinds: Mapping[str, Parser]) -> Rea
         raise OptionError(f"the option minClock is {found.min_clock}, above maxClock, which is {found.max_clock}")
     if found.max_id is not None and found.min_id > found.max_id:
         raise OptionError(f"the option minId is {given['minid']}, above maxId, which is {given['maxid']}")
+    if found.ignore_corrupt_files and found.mode == "failfast":
+        raise OptionError("the mode failfast ends a read at what ignoreCorruptFiles passes over: give one of them")
     return found
 
 
@@ -367,6 +380,7 @@ BATCH_OPTIONS: dict[str, Parser] = {
     "max_clock": _clock,
     "min_id": _id,
     "max_id": _id,
+    "ignore_corrupt_files": _boolean,
 }
 STREAM_OPTIONS: dict[str, Parser] = {**_COMMON, "max_rows": _rows, "starting_offsets": _offset}
 READ_OPTIONS: dict[str, Parser] = {**BATCH_OPTIONS, **STREAM_OPTIONS}

@@ -2,7 +2,7 @@
 
 A partition opens its logs for itself, wherever it runs. Their states are pinned when the partitions are made: messages
 that arrive later have larger sequences and are passed over, so no transaction stays open for as long as a job takes. Of
-very many logs the small ones are opened where they are read alone, each in the state that it has then.
+very many logs those that are not split are opened where they are read alone, each in the state that it has then.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CursorOutdated, StorageError
+from gossiplog.errors import CursorOutdated, StorageError, TopicMismatch
 from gossiplog.spark.source.batches import Columns, gathered
-from gossiplog.spark.source.fleet import SMALL_LOG_BYTES, Bundle, FoundLog, KeyRange, look_at, pack, split, unopened
-from gossiplog.spark.source.locations import is_missing, opened
+from gossiplog.spark.source.fleet import Bundle, FoundLog, KeyRange, look_at, pack, split, unopened
+from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
+from gossiplog.spark.source.problems import Problem, problem_of
+from gossiplog.spark.source.remote import is_remote
 from gossiplog.storage.base import Position
 
 PARTITION_MESSAGES = 2**18
@@ -40,7 +41,7 @@ MANY_MESSAGES = 250_000
 """Messages from which a read of all columns is remarked on. A count of 100,000 messages of 300 bytes takes 1.3 s of
 processor time with all columns, 0.5 s with the key alone."""
 OPENED_LOGS = 256
-"""Logs of which all are opened to plan a read, half a second of processor time. Of more the small ones are not."""
+"""Logs of which all are opened to plan a read, half a second of processor time. Of more those alone that are split."""
 # In place of no partition at all, for which Spark makes one of its own.
 _NOTHING = Bundle(())
 _log = logging.getLogger("gossiplog.spark")
@@ -100,32 +101,42 @@ class LogReader(DataSourceReader):
         share = wanted / max(sum(log.messages for log in found), 1)
         ranges: list[KeyRange] = []
         for log in found:
-            with self._passing_over_missing(log.location):
-                ranges += split(log, 1 if log.count is None else round(share * log.messages), first, last)
+            ranges += self._split(log, round(share * log.messages), first, last)
         return [Bundle(tuple(group)) for group in pack(ranges, wanted)] or [_NOTHING]
 
     def _found(self) -> list[FoundLog]:
-        """Return the logs, of very many without opening those that are small: their tasks do that anyway."""
+        """Return the logs, of very many without opening those of which the size is known: their tasks do that."""
         locations = self._options.locations()
-        found: list[FoundLog] = []
-        for location in locations:
-            with self._passing_over_missing(location):
-                log = unopened(location, self._options.topic) if len(locations) > OPENED_LOGS else None
-                small = log is not None and 0 < log.size < SMALL_LOG_BYTES
-                found.append(log if log is not None and small else look_at(location, self._options.topic))
-        return found
+        if len(locations) <= OPENED_LOGS:
+            return list(map(self._looked_at, locations))
+        logs = [unopened(location, self._options.topic) for location in locations]
+        return [log if log.size or is_remote(log.name) else self._looked_at(log.name) for log in logs]
 
-    @contextmanager
-    def _passing_over_missing(self, location: str) -> Iterator[None]:
-        """End a block without an error where the file of its log is missing, and such logs are to be ignored."""
+    def _looked_at(self, location: str) -> FoundLog:
+        """Return a log in the state that it has; as it is found where the task that reads it may pass over it."""
         try:
-            yield
-        except StorageError:
-            if not (self._options.ignore_missing_files and is_missing(location)):
-                raise
-            _log.warning(
-                "gossiplog: ignoreMissingFiles passes over %s, which was removed since it was listed", location
-            )
+            return look_at(location, self._options.topic)
+        except StorageError as error:
+            self._check_passes_over(location, error)
+            return unopened(location, self._options.topic)
+
+    def _split(self, log: FoundLog, parts: int, first: bytes, last: bytes | None) -> list[KeyRange]:
+        """Return the ranges of a log. One that is to be split is opened if it was not, but for one that is copied."""
+        if parts < 2 or is_remote(log.name):
+            return split(log, 1, first, last)
+        try:
+            return split(log if log.count is not None else look_at(log.name, log.topic), parts, first, last)
+        except StorageError as error:
+            self._check_passes_over(log.location, error)
+            return split(unopened(log.name, log.topic), 1, first, last)
+
+    def _check_passes_over(self, location: str, error: StorageError) -> Problem:
+        """Return what is wrong with a log that is to be passed over; raise the error where it is not."""
+        problem = problem_of(location, error)
+        ignored = self._options.ignore_corrupt_files and not isinstance(error, (TopicMismatch, CursorOutdated))
+        if not (self._options.ignore_missing_files if problem.kind == "missing" else ignored):
+            raise error
+        return problem
 
     def read(self, partition: Bundle) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Yield the messages of a partition, of each log ascending by key.
@@ -137,8 +148,19 @@ class LogReader(DataSourceReader):
             StorageError: a log that cannot be read.
         """
         for part in partition.ranges:
-            with self._passing_over_missing(part.log.location):
+            log = part.log
+            try:
                 yield from read_range(self._columns, part)
+            except StorageError as error:
+                problem = self._check_passes_over(log.location, error)
+                if problem.kind == "missing":
+                    why = "ignoreMissingFiles passes over %s, which was removed since it was listed"
+                    _log.warning(f"gossiplog: {why}", log.name)
+                    continue
+                # In a worker: Python writes this to stderr, which is the executor's.
+                _log.warning("gossiplog: ignoreCorruptFiles passes over the rest of %s: %s", log.name, problem)
+                if self._columns.has_problems:
+                    yield self._columns.problem(log.name, str(problem), path=log.location, size=log.size)
 
 
 def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
@@ -152,6 +174,8 @@ def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
     """
     log, start = part.log, part.start
     with opened(log.location, log.topic) as (storage, topic):
+        # Of a log that is copied it may not be known before.
+        size = log.size or storage.size()
         with storage.reader(single=True) as reader:
             position = reader.position()
         count = position.count if log.count is None else log.count
@@ -165,7 +189,7 @@ def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
                 last = pc.max(stored["key"]).as_py()
                 batch = None
                 if last is not None and last >= start:
-                    batch = columns.batch(log.name, topic, stored, reader, path=log.location, size=log.size)
+                    batch = columns.batch(log.name, topic, stored, reader, path=log.location, size=size)
                 # After the rows, since a log in Postgres may be rebased between two statements.
                 _check_generation(log, generation, reader.position())
             if batch is None:
