@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from types import SimpleNamespace
@@ -14,8 +15,9 @@ import pytest
 import typer
 from py4j.protocol import Py4JError
 
+import gossiplog.spark
 from gossiplog.cli.pipeline import session as module
-from gossiplog.cli.pipeline.session import SessionOptions, interruptible, job
+from gossiplog.cli.pipeline.session import SessionOptions, interruptible, job, spark_session
 from gossiplog.errors import SparkError
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ def interrupted() -> None:
 
 def interrupt_job(context: Context, times: int = 1) -> None:
     with interruptible() as interruption:
-        interruption.session = cast("SparkSession", SimpleNamespace(sparkContext=context))
+        interruption.watch(cast("SparkSession", SimpleNamespace(sparkContext=context)))
         for _ in range(times - 1):
             with suppress(KeyboardInterrupt):
                 interrupted()
@@ -140,6 +142,24 @@ def test_a_second_interrupt_cancels_nothing_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt_job(context, 2)
     assert len(context.called) == 2
+
+
+def test_the_handler_that_pyspark_sets_as_a_session_starts_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks Java on the connection on which the main thread waits for the job."""
+    context, stopped, former = Context(), list[bool](), signal.getsignal(signal.SIGINT)
+
+    def start(*_: object, **options: object) -> SparkSession:
+        signal.signal(signal.SIGINT, lambda number, frame: pytest.fail("PySpark's handler was called"))
+        session = SimpleNamespace(sparkContext=context, stop=lambda: stopped.append(True))
+        return cast("SparkSession", session)
+
+    monkeypatch.setattr(gossiplog.spark, "session", start)
+    monkeypatch.setattr(sys.modules["gossiplog.spark.session"], "running", lambda: None)
+    with pytest.raises(KeyboardInterrupt), spark_session(SessionOptions(), "test"):
+        interrupted()
+    assert context.called == [("setLogLevel", "OFF"), ("cancelAllJobs",)]
+    assert stopped == [True]
+    assert signal.getsignal(signal.SIGINT) is former
 
 
 def test_a_later_interrupt_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
                 )
         else:
             started = running
-        interruption.session = started
+        interruption.watch(started)
         try:
             with spark.worker_errors(), followed(started) as look, watching(name.capitalize(), look):
                 yield started
@@ -241,10 +241,22 @@ class Interruption:
     Attributes:
         session: whose jobs run; None while it is started.
         received: when the signal came, by the monotonic clock.
+        handler: of the signal; None where it is ignored, or this is no main thread.
     """
 
     session: SparkSession | None = None
     received: float | None = None
+    handler: Callable[[int, FrameType | None], None] | None = None
+
+    def watch(self, session: SparkSession) -> None:
+        """Have the signal end the jobs of a session: PySpark sets a handler of its own as it starts one.
+
+        Args:
+            session: that runs.
+        """
+        self.session = session
+        if self.handler is not None:
+            signal.signal(signal.SIGINT, self.handler)
 
     def cancel(self) -> None:
         """Cancel all jobs, as far as there is somebody to do so: a signal to a group of processes ends Java, too."""
@@ -292,6 +304,7 @@ def interruptible() -> Iterator[Interruption]:
     if ignored or threading.current_thread() is not threading.main_thread():
         yield interruption
         return
+    interruption.handler = interrupt
     former = signal.signal(signal.SIGINT, interrupt)
     try:
         yield interruption
