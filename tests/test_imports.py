@@ -60,7 +60,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("set_aside",),
         ("commit_count",),
         ("tables",),
-        ("backup", "replacement", "transactions", "upgrades"),
+        ("backup", "names", "replacement", "transactions", "upgrades"),
         ("opening", "write_ahead_log"),
         ("checkpoints", "salvage"),
         ("open_files",),
@@ -115,7 +115,8 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "sim": (("kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
-        ("failures", "java_process", "payload"),
+        ("java_process", "payload", "url_secrets"),
+        ("failures",),
         ("folders", "session", "tasks"),
         ("source",),
         ("jobs",),

@@ -36,6 +36,7 @@ from gossiplog.reprs import frozen, listed
 from gossiplog.signer import Signer
 from gossiplog.storage.base import Progress
 from gossiplog.storage.location import Location, replacement_at
+from gossiplog.storage.sqlite.files import GENERATION_SUFFIX, REBASING_SUFFIX
 from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 _BATCH = 1024
@@ -316,7 +317,7 @@ def rebase_file(
         progress: `progress(done, total)` is called with numbers of these messages.
     """
     drop = list(drop)
-    replacement = replacement_at(location, ".rebasing")
+    replacement = replacement_at(location, REBASING_SUFFIX)
     # Before its write-ahead log is moved into the file: a damaged one is what `gossiplog repair` starts from.
     open(replacement.path, read_only=True).close()
     with replacement, open(replacement.path, read_only=True) as log:
@@ -353,7 +354,7 @@ def rebase_file(
         former = None
         if changes and not dry_run:
             meta = {"generation": position.generation + 1, "apply_version": position.apply_version}
-            former = replacement.publish(f".generation-{position.generation}", meta)
+            former = replacement.publish(f"{GENERATION_SUFFIX}{position.generation}", meta)
     return RebaseResult(
         signed=MappingProxyType(mapping),
         dropped=counts[RebaseOutcome.DROPPED],

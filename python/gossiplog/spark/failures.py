@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from gossiplog import errors
 from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, SparkError
+from gossiplog.spark.url_secrets import redacted
 
 # How a traceback ends that a worker sent, which is all that comes of its exception.
 _OURS = re.compile(r"^gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -63,7 +64,8 @@ def raising(kind: type[GossipLogError], text: Column) -> Column:
 
 def unwrapped(error: Exception) -> GossipLogError:
     """Return the error behind an exception of Spark."""
-    text = str(error)
+    # Java's errors name paths as they were given.
+    text = redacted(str(error))
     ours = _OURS.findall(text) or _RAISED.findall(text)
     if ours:
         name, message = ours[-1]

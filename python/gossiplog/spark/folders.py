@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from gossiplog.errors import OptionError, StorageError
 from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.url_secrets import check_no_secret
+from gossiplog.storage.sqlite import names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,13 +37,32 @@ _SPECIAL = re.compile(r"[\\*?\[\]{}]")
 _COMPLETE = "_SUCCESS"
 _PARQUET = ".parquet"
 _LOCK = ".lock"
+PARTIAL_SUFFIX = ".partial"
+"""How the name of a folder ends while it is filled."""
+INGEST_SUFFIX = ".ingest"
+"""How the name of the folder ends in which a log is made."""
+STAGING = ".staging-"
+"""What stands after a log's name in that of a folder for values that are verified and not merged yet."""
 # A mode: the process's own mask says who may enter.
 _ANYBODY = 0o777
 
 
 def is_local(path: str) -> bool:
-    """Return whether a path is one of this machine, and no URI of another file system."""
-    return _FILE.match(path) is not None or _SCHEME.match(path) is None
+    """Return whether a path is one of this machine, and no URI of another file system.
+
+    Raises:
+        OptionError: it is a URI with a secret, as a password.
+    """
+    if _FILE.match(path) is not None or _SCHEME.match(path) is None:
+        return True
+    check_no_secret(path)
+    return False
+
+
+def is_working_folder(name: str) -> bool:
+    """Return whether a folder has the name of one that a job, a repair or a recovery works in, or was killed in."""
+    is_job = name.endswith((PARTIAL_SUFFIX, INGEST_SUFFIX)) or STAGING in name
+    return is_job or names.is_working_folder(name)
 
 
 def local_path(path: str, purpose: str) -> str:
@@ -373,7 +394,7 @@ def check_building(folder: str, purpose: str) -> None:
 
 
 def _partial(folder: str) -> str:
-    return f"{folder.rstrip('/')}.partial"
+    return f"{folder.rstrip('/')}{PARTIAL_SUFFIX}"
 
 
 def _clear(folder: str) -> None:

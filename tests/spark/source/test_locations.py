@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
+from gossiplog.spark.failures import unwrapped
 from gossiplog.spark.source.locations import alternatives, anchored, identity, is_missing, locations, opened
+from gossiplog.spark.source.problems import fleet_locations
 from tests.storage.damage import damage
 
 
@@ -165,6 +171,128 @@ def test_each_log_once(folder: Path) -> None:
         str(folder / "a.db"),
         str(folder / "c[1].db"),
     ]
+
+
+def test_what_is_kept_beside_a_log_is_no_log_of_its_folder(nested: Path) -> None:
+    kept = ("a.db.generation-0", "b.db.damaged", "b.db.damaged-2", "gone.db.saved", "a.db-wal.former", "a.db.copy")
+    inside = ("d.db/x.partial", "d.db/x.db.ingest", "d.db/x.db.staging-0a", "d.db/x.db.repair-ab12_xyz")
+    for name in (*kept, *(f"{folder}/y.db" for folder in inside)):
+        (nested / name).parent.mkdir(exist_ok=True)
+        (nested / name).touch()
+    logs = ["a.db", "b.db", "c[1].db"]
+    assert locations(["."]) == [f"./{name}" for name in logs]
+    assert locations(["*"]) == locations(["{a,b,c}*"]) == logs
+    assert locations(["*.db*", "a*"]) == logs
+    assert locations(["*/*", "**/inside.db"]) == ["d.db/inside.db"]
+    assert locations(["."], recursive=True) == [
+        *(f"./{name}" for name in logs),
+        "./d.db/deep/er.db",
+        "./d.db/inside.db",
+    ]
+    assert locations(["**"]) == [*logs, "d.db/_tmp/no.db", "d.db/deep/er.db", "d.db/inside.db"]
+    # Its own path names it, and a folder that a job works in.
+    assert locations(["a.db.generation-0", "d.db/x.partial"]) == ["a.db.generation-0", "d.db/x.partial/y.db"]
+    assert locations(["{a.db.copy,b.db}"]) == ["a.db.copy", "b.db"]
+    with pytest.raises(NotALog, match=r"no log, but what is kept beside one, fits the pattern b\.db\.\*"):
+        locations(["b.db.*"])
+    (nested / "e").mkdir()
+    (nested / "e" / "x.db.damaged").touch()
+    with pytest.raises(NotALog, match="the folder e has no log, but what is kept beside one"):
+        locations(["e"])
+
+
+def test_what_sqlite_keeps_is_no_log_where_the_log_does_not_fit(folder: Path) -> None:
+    (folder / "a.db-wal").touch()
+    (folder / "xl").touch()
+    assert locations(["*l"]) == ["xl"]
+
+
+def test_patterns_through_folders_end_where_links_lead_back(nested: Path) -> None:
+    for name in ("here", "back"):
+        os.symlink("..", nested / "d.db" / name)
+        os.symlink(".", nested / name)
+    assert locations(["**/er.db"]) == locations(["**/**/er.db"]) == ["d.db/deep/er.db"]
+    assert locations(["**/d.db/**/[ei]*.db"]) == ["d.db/deep/er.db", "d.db/inside.db"]
+    assert locations([f"{nested}/**/deep/*"]) == [f"{nested}/d.db/deep/er.db"]
+    assert locations(["file:**/er.db"]) == ["file:d.db/deep/er.db"]
+    # A link that is named is gone through.
+    assert locations(["here/d.db/**/er.db"]) == ["here/d.db/deep/er.db"]
+
+
+@given(st.lists(st.sampled_from(["**", "*", "d.db", "deep", "*.db", "er*", "?"]), min_size=1, max_size=5))
+def test_patterns_fit_as_those_of_glob_where_there_are_no_links(tree: Path, parts: list[str]) -> None:
+    pattern = "/".join([str(tree), *parts])
+    assume(glob.has_magic(pattern))
+    expected = {match for match in glob.glob(pattern, recursive=True) if os.path.isfile(match)}
+    try:
+        found = locations([pattern])
+    except NotALog:
+        found = []
+    assert {*found} == expected
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tree")
+    for name in (
+        "a.db",
+        "d.db/inside.db",
+        "d.db/deep/er.db",
+        "d.db/deep/deep/er.db",
+        "d.db/.git/no.db",
+        ".x/deep/er.db",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def test_a_file_with_two_names_is_one_log(folder: Path) -> None:
+    os.link("b.db", "z.db")
+    assert locations(["."]) == ["./a.db", "./b.db", "./c[1].db"]
+    assert locations(["z.db", "b.db", f"file:{folder}/b.db?mode=ro"]) == ["z.db"]
+    # Without its write-ahead log a part of it would be missing.
+    (folder / "z.db-wal").write_bytes(bytes(33))
+    assert locations(["."]) == ["./a.db", "./c[1].db", "./z.db"]
+    assert locations(["b.db", "./b.db", "z.db", "./z.db"]) == ["z.db"]
+    assert fleet_locations(["a.db", "z.db", "b.db"]) == (["a.db", "z.db"], {})
+
+
+@pytest.mark.parametrize("path", [".", "*.db", "**/*.db", os.fsdecode(b"bad\xff.db"), os.fsdecode(b"file:bad\xff.db")])
+def test_names_that_spark_cannot_carry_are_refused_by_name(folder: Path, path: str) -> None:
+    (folder / os.fsdecode(b"bad\xff.db")).touch()
+    for function in (locations, fleet_locations):
+        with pytest.raises(StorageError, match=r"bad\\xff\.db is not UTF-8, which Spark needs") as caught:
+            function([path])
+        str(caught.value).encode()
+
+
+def test_a_folder_that_spark_cannot_carry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (inside := folder / os.fsdecode(b"bad\xff")).mkdir()
+    (inside / "a.db").touch()
+    monkeypatch.chdir(inside)
+    with pytest.raises(StorageError, match=r"bad\\xff/a\.db is not UTF-8"):
+        locations(["a.db"])
+
+
+@pytest.mark.parametrize("name", ["a\nb.db", "a\rb\x1b[0m.db", "a\u2028b.db"])
+def test_errors_name_a_log_in_one_line(make_log: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    sound = make_log()
+    damage(sound, "gossiplog_meta")
+    os.rename(sound, path := tmp_path / name)
+    with pytest.raises(CorruptLog) as caught, opened(str(path)):
+        pass
+    error = unwrapped(PySparkException(f"Traceback\ngossiplog.errors.CorruptLog: {caught.value}\n\n\tat java"))
+    assert isinstance(error, CorruptLog)
+    assert error.problems == caught.value.problems
+    assert all(text.isprintable() for text in error.problems)
+    path.write_text("no log" * 1000)
+    with pytest.raises(NotALog) as second, opened(str(path)):
+        pass
+    assert str(unwrapped(PySparkException(f"gossiplog.errors.NotALog: {second.value}\nat"))) == str(second.value)
+    with pytest.raises(NotALog) as third:
+        locations([f"{path}x"])
+    assert str(third.value).isprintable()
 
 
 def test_urls_are_left_to_the_storage(folder: Path) -> None:

@@ -31,7 +31,16 @@ from gossiplog.log.log import replica_of
 from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import check_staging, is_local, local_path, locked, read_path, remove_locked, write_path
+from gossiplog.spark.folders import (
+    INGEST_SUFFIX,
+    check_staging,
+    is_local,
+    local_path,
+    locked,
+    read_path,
+    remove_locked,
+    write_path,
+)
 from gossiplog.spark.jobs.components import components
 from gossiplog.spark.jobs.events import Layout, events, problems
 from gossiplog.spark.jobs.sign import SIGNED, KeyStore, Merging, Signing
@@ -140,7 +149,7 @@ def check_new_log(log: str, topic: str) -> None:
 
 
 def _staging_folder(log: str) -> str:
-    return f"{log}.ingest"
+    return f"{log}{INGEST_SUFFIX}"
 
 
 def _works(folder: str) -> list[str]:

@@ -6,19 +6,22 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from gossiplog.errors import CorruptLog, LogReplaced, NotALog, OptionError, StorageError
+from gossiplog.spark.folders import is_working_folder
 from gossiplog.spark.source import remote
 from gossiplog.spark.tasks import over_connect
+from gossiplog.spark.url_secrets import check_no_secret
 from gossiplog.storage import Storage
 from gossiplog.storage.location import is_url, storage_at
 from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
-from gossiplog.storage.sqlite.files import file_of
+from gossiplog.storage.sqlite.files import file_of, has_content, wal_of
+from gossiplog.storage.sqlite.names import log_names
 from gossiplog.storage.sqlite.tables import BESIDE
 
 if TYPE_CHECKING:
@@ -32,9 +35,14 @@ _ALTERNATIVES = 10_000
 def locations(paths: Iterable[str], *, recursive: bool = False, name_filter: str | None = None) -> list[str]:
     """Return the locations of logs, each once, in the order of the paths; those of a pattern ascend by name.
 
+    Folders and patterns do not stand for what is kept beside a log: SQLite's own files, the former one after a rebase
+    (`a.db.generation-0`), the damaged one after a repair (`a.db.damaged`), what advice sets aside (`.saved`, `.former`,
+    `a.db.copy` where there is `a.db`), and what jobs work in (`.partial`, `.staging-…`). Their own paths name them.
+
     Args:
         paths: of files; folders, which stand for the files in them, as in Spark without those whose names begin with a
-            dot or an underscore; patterns as `glob` has them, also with alternatives as in "{a,b}.db", for files;
+            dot or an underscore; patterns as `glob` has them, also with alternatives as in "{a,b}.db", for files, in
+            which "**" goes through no links;
             "file:" URIs of any of these (https://sqlite.org/uri.html, as file:///data/*.db?immutable=1); URLs of any of
             these on file systems that are not mounted, as s3://bucket/*.db (`gossiplog.spark.source.remote`); or URLs
             of logs in Postgres.
@@ -47,17 +55,91 @@ def locations(paths: Iterable[str], *, recursive: bool = False, name_filter: str
         NotALog: a file that is not there, a folder without files, or a pattern of which an alternative fits no file;
             a path of which no file fits the filter.
         OptionError: a pattern with more than 10,000 alternatives, or a URL with a password.
-        StorageError: a folder that cannot be read.
+        StorageError: a folder that cannot be read, or a path that is not UTF-8, which Spark cannot carry.
     """
     fits = _filter(name_filter)
-    found: dict[str, str] = {}
+    found: list[str] = []
     for path in paths:
+        check_text(path)
         fitting = [location for location in _matching(path, recursive) if fits(location)]
         if not fitting:
-            raise NotALog(f"no file of {path} has a name that fits pathGlobFilter, which is {name_filter}")
-        for location in fitting:
-            found.setdefault(identity(location), location)
-    return list(found.values())
+            raise NotALog(f"no file of {shown(path)} has a name that fits pathGlobFilter, which is {name_filter}")
+        found += fitting
+    return [*distinct(found).values()]
+
+
+def distinct(found: Iterable[str]) -> dict[str, str]:
+    """Return each log once, by its identity, in the order in which they come.
+
+    A file with several names, as hard links give it, is one log. It has the first of them, unless a write-ahead log
+    stands beside another one: without that a part of the log is missing.
+
+    Raises:
+        StorageError: a location that is not UTF-8.
+    """
+    logs: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    files: dict[tuple[int, int], str] = {}
+    for location in found:
+        log = _identity(location, folders)
+        for text in (location, log):
+            check_text(text)
+        if log in logs:
+            continue
+        file = _file_id(location)
+        if file is not None and (former := files.setdefault(file, log)) != log:
+            if not _has_wal(location) or _has_wal(logs[former]):
+                continue
+            del logs[former]
+            files[file] = log
+        logs[log] = location
+    return logs
+
+
+def _identity(location: str, folders: dict[str, str]) -> str:
+    """Return the identity of a location, with the folders that were looked up already."""
+    if is_uri(location) or os.path.islink(location):
+        return identity(location)
+    folder, name = os.path.split(without_password(location))
+    if name in ("", ".", ".."):
+        return os.path.realpath(location)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name)
+
+
+def _file_id(location: str) -> tuple[int, int] | None:
+    if is_url(location):
+        return None
+    try:
+        status = os.stat(file_of(location))
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _has_wal(location: str) -> bool:
+    return has_content(wal_of(file_of(location)))
+
+
+def check_text(location: str) -> None:
+    """Refuse a path that is not UTF-8: Spark has no place for it, and ends a job over all logs in its midst.
+
+    Raises:
+        StorageError: it is not.
+    """
+    try:
+        location.encode()
+    except UnicodeEncodeError as error:
+        raise StorageError(
+            f"the path {shown(location)} is not UTF-8, which Spark needs: rename it, or leave it out by a pattern"
+        ) from error
+
+
+def shown(location: str) -> str:
+    """Return a location in one line, as errors name it: what ends a line, or is not UTF-8, stands there escaped."""
+    text = os.fsencode(location).decode("utf-8", "backslashreplace")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def _filter(pattern: str | None) -> Callable[[str], bool]:
@@ -145,11 +227,13 @@ def without_password(location: str) -> str:
     Raises:
         OptionError: it is a URL with a password. Spark shows the options of a read in its plans and on its pages, and
             keeps both in its history.
+        StorageError: it is nearly a URL of Postgres.
     """
     if remote.is_remote(location):
         return remote.canonical(location)
     check_nearly(location)
     if not is_postgres_url(location):
+        check_no_secret(location)
         return location
     url = PostgresURL.parse(location)
     if url.has_secret:
@@ -191,7 +275,7 @@ def _matching(path: str, recursive: bool) -> list[str]:
     if os.path.exists(path):
         return [path]
     if not is_pattern(path):
-        raise NotALog(f"there is no log {path}")
+        raise NotALog(f"there is no log {shown(path)}")
     return _files(path, path, recursive)
 
 
@@ -201,19 +285,34 @@ def _remote_files(location: str, recursive: bool) -> list[str]:
     patterns = alternatives(path) if is_pattern(path) else [path]
     found: set[str] = set()
     for pattern, files in remote.expand(location, patterns, recursive).items():
+        # Files are asked for by the paths that they have without escapes.
+        files = [file for file in files if file == unquote(pattern)] or _logs_among(files)
         if not files:
             which = f"{pattern}, an alternative of {location}" if len(patterns) > 1 else location
             raise NotALog(
                 f"no file fits the pattern {which}" if is_pattern(path) else f"the folder {which} has no file"
             )
         found.update(files)
-    return [remote.url_of(location, file) for file in _without_companions(found)]
+    return [remote.url_of(location, file) for file in sorted(found)]
 
 
-def _without_companions(files: Iterable[str]) -> list[str]:
-    """Return files, ascending, without those that SQLite keeps beside others of them."""
-    among = {*files}
-    return sorted(among - {f"{file}{companion}" for file in among for companion in BESIDE})
+def _logs_among(files: Iterable[str], start: str = "") -> list[str]:
+    """Return those of files that may be logs, ascending.
+
+    Args:
+        files: paths.
+        start: with which all of them begin, and which is not looked at.
+    """
+    by_folder: dict[str, list[str]] = {}
+    for file in files:
+        folder, name = os.path.split(file)
+        by_folder.setdefault(folder, []).append(name)
+    return sorted(
+        os.path.join(folder, name)
+        for folder, found in by_folder.items()
+        if not any(map(is_working_folder, folder.removeprefix(start).split("/")))
+        for name in log_names(found)
+    )
 
 
 def is_pattern(text: str) -> bool:
@@ -229,21 +328,18 @@ def _in_folder(folder: str, recursive: bool) -> list[str]:
         StorageError: it, or a folder in it, cannot be read.
     """
     logs: list[str] = []
+    has_others = False
     for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
-        folders[:] = sorted(filter(_is_shown, folders)) if recursive else ()
-        logs += [os.path.join(parent, name) for name in log_names(files)]
+        folders[:] = sorted(name for name in folders if _is_shown(name) and not is_working_folder(name))
+        has_others = has_others or any(map(_is_shown, files))
+        logs += [os.path.join(parent, name) for name in log_names(filter(_is_shown, files))]
+        if not recursive:
+            break
     if not logs:
         hint = "" if recursive else ": folders in it are not looked into without recursiveFileLookup"
-        raise NotALog(f"the folder {folder} has no file{hint}")
+        what = "no log, but what is kept beside one" if has_others else "no file"
+        raise NotALog(f"the folder {shown(folder)} has {what}{hint}")
     return sorted(logs)
-
-
-def log_names(files: Iterable[str]) -> list[str]:
-    """Return those of the names of a folder's files that may be logs.
-
-    Hidden ones are none, nor is what SQLite keeps beside a log.
-    """
-    return _without_companions(filter(_is_shown, files))
 
 
 def _files_in(folder: str) -> list[str]:
@@ -258,7 +354,7 @@ def _is_shown(name: str) -> bool:
 
 
 def _refuse_folder(error: OSError) -> None:
-    raise StorageError(f"the folder {error.filename} cannot be read: {error.strerror}") from error
+    raise StorageError(f"the folder {shown(error.filename)} cannot be read: {error.strerror}") from error
 
 
 def _files(pattern: str, path: str, recursive: bool, *, escaped: bool = False) -> list[str]:
@@ -276,17 +372,72 @@ def _files(pattern: str, path: str, recursive: bool, *, escaped: bool = False) -
         if escaped:
             # What is escaped in a URI stands for itself.
             alternative = _ESCAPED.sub(lambda match: glob.escape(unquote(match[0])), alternative)
-        matches = glob.glob(alternative, recursive=True)
+        matches = _globbed(alternative)
         fitting = [match for match in matches if os.path.isfile(match)]
+        is_empty = not fitting
+        if glob.has_magic(alternative):
+            start = re.split(r"[^/]*[*?\[]", alternative, maxsplit=1)[0]
+            fitting = _logs_among(_without_companions(fitting), start)
         if recursive:
             fitting += [file for match in matches if os.path.isdir(match) for file in _files_in(match)]
         if not fitting:
             has_options = not escaped and re.search(r"\?\w+=", path) is not None
             advice = f": options of SQLite need a URI, as file:{path}" if has_options else ""
-            which = f"{alternative}, an alternative of {path}" if len(patterns) > 1 else path
-            raise NotALog(f"no file fits the pattern {which}{advice}")
+            which = shown(f"{alternative}, an alternative of {path}" if len(patterns) > 1 else path)
+            what = "file" if is_empty else "log, but what is kept beside one,"
+            raise NotALog(f"no {what} fits the pattern {which}{advice}")
         found.update(fitting)
-    return _without_companions(found)
+    return sorted(found)
+
+
+def _without_companions(files: Iterable[str]) -> list[str]:
+    """Return files without those that SQLite keeps beside others, whether these fit or not."""
+    return [
+        file
+        for file in files
+        if not any(file.endswith(end) and os.path.isfile(file.removesuffix(end)) for end in BESIDE)
+    ]
+
+
+def _globbed(pattern: str) -> list[str]:
+    """Return what fits a pattern as `glob` has it, but that "**" goes through no links: those may lead back."""
+    found: dict[str, None] = {}
+    waiting = [pattern]
+    seen = {pattern}
+    while waiting:
+        parts = waiting.pop().split("/")
+        if "**" not in parts:
+            found.update(dict.fromkeys(glob.glob("/".join(parts))))
+            continue
+        at = parts.index("**")
+        rest = parts[at + 1 :]
+        while rest[:1] == ["**"]:
+            rest = rest[1:]
+        head = "/".join(parts[:at])
+        for folder in _folders_below([head + "/"] if at and not head else glob.glob(head + "/") if head else [""]):
+            if rest:
+                inside = "/".join([glob.escape(folder) + rest[0], *rest[1:]])
+                if inside not in seen:
+                    seen.add(inside)
+                    waiting.append(inside)
+                continue
+            with suppress(OSError), os.scandir(folder or ".") as entries:
+                found.update({folder + entry.name: None for entry in entries if not entry.name.startswith(".")})
+    return [*found]
+
+
+def _folders_below(folders: Iterable[str]) -> Iterator[str]:
+    """Yield folders and those in them, with a slash at their ends, but for hidden ones; "" is the working folder."""
+    waiting = [*folders]
+    while waiting:
+        yield (folder := waiting.pop())
+        # What cannot be read fits nothing, as in `glob`.
+        with suppress(OSError), os.scandir(folder or ".") as entries:
+            waiting += [
+                f"{folder}{entry.name}/"
+                for entry in entries
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+            ]
 
 
 def alternatives(pattern: str) -> list[str]:
@@ -348,22 +499,28 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
     location = without_password(location)
     copied = remote.copied(location) if remote.is_remote(location) else nullcontext(location)
     with copied as place:
+
+        def named(text: str) -> str:
+            # In one line: no more comes of an error that a worker raised.
+            return text.replace(place, shown(location))
+
         storage = storage_at(place, read_only=True)
         try:
             yield storage, storage.open(topic, create=False)
         except LogReplaced as error:
             # No damage, and nothing to repair.
             raise StorageError(
-                f"{location} was rebased, repaired or replaced by another program while it was read: run the job again"
+                f"{shown(location)} was rebased, repaired or replaced by another program while it was read: run the job"
+                " again"
             ) from error
         except CorruptLog as error:
             # A read may have many logs: its message says only what is wrong. Some name the log themselves.
-            named = (problem.replace(place, location) for problem in error.problems)
-            problems = [problem if location in problem else f"{location}: {problem}" for problem in named]
+            problems = [named(problem) for problem in error.problems]
+            problems = [text if shown(location) in text else f"{shown(location)}: {text}" for text in problems]
             raise CorruptLog(problems) from error
         except StorageError as error:
             # Nobody knows a copy, which is gone when the error is read.
-            error.args = tuple(part.replace(place, location) if isinstance(part, str) else part for part in error.args)
+            error.args = tuple(named(part) if isinstance(part, str) else part for part in error.args)
             raise
         finally:
             storage.close()

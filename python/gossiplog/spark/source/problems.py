@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.spark.source.locations import identity, is_missing, is_pattern, locations
+from gossiplog.spark.source.locations import distinct, is_missing, is_pattern, locations
 
 # What the error of a log may take in a report: an error names a few places.
 _LONGEST_PROBLEM = 1000
@@ -63,15 +63,14 @@ def fleet_locations(
         OptionError: a path that no location can be.
         NotALog: a pattern that no file fits.
     """
-    found: dict[str, str] = {}
+    found: list[str] = []
     problems: dict[str, Problem] = {}
     for path in paths:
         try:
-            for location in locations([path], recursive=recursive, name_filter=name_filter):
-                found.setdefault(identity(location), location)
+            found += locations([path], recursive=recursive, name_filter=name_filter)
         except NotALog as error:
             # A pattern is a mistake of who wrote it; a path may come from a list that is older than the file's end.
             if is_pattern(path) or not is_missing(path):
                 raise
             problems[path] = Problem("missing", str(error))
-    return list(found.values()), problems
+    return [*distinct(found).values()], problems

@@ -23,13 +23,14 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from pyarrow import fs
 
 from gossiplog.errors import NotALog, OptionError, StorageError
 from gossiplog.reprs import counted
+from gossiplog.spark.url_secrets import check_no_secret
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """Of the file systems that Arrow knows; of those of fsspec it is fsspec+NAME. Hadoop calls S3 s3a."""
@@ -37,7 +38,6 @@ FSSPEC = "fsspec+"
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"(?:%[0-9a-fA-F]{2})+")
-_SECRET = re.compile(r"secret|password|passwd|token|key|sas", re.IGNORECASE)
 _MOST_FILES = 1_000_000
 _CHUNK = 2**23
 # A write-ahead log without a transaction (https://sqlite.org/fileformat2.html, "WAL File Format").
@@ -79,13 +79,7 @@ class _Place:
         found = _URL.fullmatch(location)
         assert found is not None, location
         scheme, authority, path, query = found.groups()
-        names = [name for name, _ in parse_qsl(query.lstrip("?"), keep_blank_values=True)]
-        if ":" in authority.rpartition("@")[0] or any(map(_SECRET.search, names)):
-            raise OptionError(
-                f"the URL {scheme}://{authority.rpartition('@')[2]}{path} has a key or a password, which Spark would"
-                " show in plans and on its pages: leave it out, and give it to the driver and the executors in the way"
-                " that the file system has for it, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            )
+        check_no_secret(location)
         scheme = scheme.lower()
         return cls("s3" if scheme == "s3a" else scheme, authority, path, query)
 

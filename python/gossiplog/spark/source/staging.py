@@ -27,6 +27,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from gossiplog import core
 from gossiplog.columns import verify
+from gossiplog.spark.folders import STAGING
 
 # Of a run: it is sorted in memory.
 _RUN_MESSAGES = 2**17
@@ -68,7 +69,7 @@ def make_folder(base: str, name: str) -> str:
     Raises:
         OSError: it cannot be made.
     """
-    prefix = f"{name}.staging-"
+    prefix = f"{name}{STAGING}"
     _remove_abandoned(base, prefix)
     folder = tempfile.mkdtemp(prefix=prefix, dir=base)
     with open(os.path.join(folder, _OWNER), "w", encoding="utf-8") as file:

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from gossiplog.errors import StorageError
+from gossiplog.spark.folders import STAGING
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, stage
 from gossiplog.spark.source.writer import add, check_values, report_folder, staging_base, topic_of
@@ -72,7 +73,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         self._path = options.path
         self._topic = topic_of(options)
         self._report = report_folder(options)
-        self._prefix = os.path.join(staging_base(options), f"{os.path.basename(options.path)}.staging-")
+        self._prefix = os.path.join(staging_base(options), f"{os.path.basename(options.path)}{STAGING}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Verify the values of a task, and leave them for the commit.

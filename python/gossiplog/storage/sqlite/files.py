@@ -40,6 +40,12 @@ DAMAGED_SUFFIX = ".damaged"
 """How the name ends under which a repair keeps the former file."""
 FORMER_SUFFIX = ".former"
 """How the name ends under which they, and writers, set aside what stands beside a database."""
+GENERATION_SUFFIX = ".generation-"
+"""What stands before the generation in the name under which a rebase keeps the former file."""
+REBASING_SUFFIX = ".rebasing"
+"""How the name ends under which a rebase makes the new file."""
+WORKING_KINDS = ("repair", "recover")
+"""What stands in the names of folders in which a repair and a recovery work beside a log."""
 _BESIDE = ("", "-wal", "-shm", "-journal", "-count")
 _DESCRIPTORS = "/dev/fd"
 """Where a process finds what it has open: on Linux a link to /proc/self/fd."""
