@@ -16,7 +16,6 @@ from gossiplog.spark import session
 from tests.spark import java, s3_server
 
 ROOT = Path(__file__).parent.parent.parent
-SITE = Path(__file__).parent / "site"
 
 
 def start(folder: Path) -> SparkSession:
@@ -54,8 +53,8 @@ def start(folder: Path) -> SparkSession:
     }
     _remember_names()
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
-        # Workers import functions of the tests by name, and their daemons what is in `site`.
-        folders = [str(SITE), str(ROOT), os.environ.get("PYTHONPATH")]
+        # Workers import functions of the tests by name.
+        folders = [str(ROOT), os.environ.get("PYTHONPATH")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
         for name, value in s3_server.ENVIRONMENT.items():
             patch.setenv(name, value)

@@ -10,7 +10,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from gossiplog.errors import SparkError
-from gossiplog.spark.session import check_java, complete, has_settings, running, session
+from gossiplog.spark.session import brief_settings, check_java, complete, has_settings, running, session
 from tests.spark.shared import isolated
 
 
@@ -78,9 +78,33 @@ def test_a_local_session_of_ours_is_quiet() -> None:
 
 
 def test_what_is_set_stays() -> None:
-    given = {"master": "local[3]", "app_name": "mine", "ui_enabled": "true", "sql_shuffle_partitions": "50"}
+    given = {
+        "master": "local[3]",
+        "app_name": "mine",
+        "ui_enabled": "true",
+        "sql_shuffle_partitions": "50",
+        "python_daemon_module": "pyspark.daemon",
+    }
     found = completed(**given)
     assert {name: found[f"spark.{name.replace('_', '.')}"] for name in given} == given
+
+
+def test_workers_of_another_python_have_its_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lack this package."""
+    assert completed()["spark.python.daemon.module"] == "pyspark_gossiplog.daemon"
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/another-python")
+    assert "spark.python.daemon.module" not in completed()
+
+
+def test_a_brief_session_gives_way_to_settings_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert "TieredStopAtLevel" in brief_settings()["spark.driver.extraJavaOptions"]
+    assert brief_settings("local[3]") == brief_settings()
+    for master in ("yarn", "spark://host:7077", "sc://host"):
+        assert brief_settings(master) == {}
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert brief_settings() == {}
 
 
 def test_a_cluster_has_its_own_settings() -> None:

@@ -113,6 +113,21 @@ def test_what_is_written_is_read(storage: Storage) -> None:
         assert core.Tree.open(reader.level1(), 100).root == core.Tree().insert(zip(keys, values, strict=True)).root
 
 
+def test_ranges_of_the_tree_and_the_heads(storage: Storage) -> None:
+    keys = [key for key, _, _ in fill(storage, roots(*range(400))).leaves]
+    with storage.reader() as reader:
+        nodes, heads = list(reader.level1()), list(reader.heads())
+        assert len(nodes) > 4
+        bounds = (b"", nodes[1][0], keys[100], keys[101], nodes[-1][0], keys[-1], b"\xff" * 20)
+        for start in bounds:
+            for end in (*bounds, None):
+                expected = [row for row in nodes if start <= row[0] and (end is None or row[0] < end)]
+                assert list(reader.level1(start, end)) == expected
+                found = [row for row in heads if start <= row[0] and (end is None or row[0] < end)]
+                assert list(reader.heads(start, end)) == found
+                assert list(reader.heads(start, end, 3)) == found[:3]
+
+
 def test_pages(storage: Storage) -> None:
     values = roots(*range(20))
     leaves = fill(storage, values).leaves

@@ -411,15 +411,26 @@ def stored_state(reader: Reader, position: Position) -> State:
     if wrong:
         found = counted(len(wrong), "head is", "heads are")
         raise CorruptLog([f"{found} stored wrongly: the index covers no such message"])
+    tree = stored_tree(reader, position)
+    contents = {sequence: key for key, sequence in heads}
+    contents |= reader.contents([*contents]) if position.alternative else {}
+    duplicates = encodings.stored_duplicates(reader, contents)
+    return State(position.indexed, tree, split(heads, duplicates))
+
+
+def stored_tree(reader: Reader, position: Position) -> Tree:
+    """Return the tree that the index has: that of the first `position.indexed` messages, without leaves in memory.
+
+    Raises:
+        CorruptLog: keys that no message has.
+        TreeError: rows that no tree has.
+    """
     level1 = reader.level1()
     # The first is the anchor's.
     for key, _ in level1[1:]:
         if len(key) != core.KEY_LENGTH:
             raise CorruptLog([f"the tree has the damaged key {key.hex()}"])
-    contents = {sequence: key for key, sequence in heads}
-    contents |= reader.contents([*contents]) if position.alternative else {}
-    duplicates = encodings.stored_duplicates(reader, contents)
-    return State(position.indexed, Tree.open(level1, position.indexed), split(heads, duplicates))
+    return Tree.open(level1, position.indexed)
 
 
 def replayed(reader: Reader, state: State, count: int, topic: str) -> State:

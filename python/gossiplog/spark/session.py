@@ -41,6 +41,21 @@ _LOCAL = {
     "spark.driver.bindAddress": _LOOPBACK,
     "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
 }
+_DAEMON = "spark.python.daemon.module"
+_OUR_DAEMON = "pyspark_gossiplog.daemon"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Most of the processor time of a start of Spark, and of jobs below a minute, is of Java's second compiler. It compiles
+# what has run ten times as often as it otherwise would, so that loops over rows are compiled still.
+_PATIENT = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
+    " -XX:Tier4BackEdgeThreshold=400000 -XX:MetaspaceSize=192m"
+)
+# Java has little to do: the second compiler has nothing to compile that would pay, and one thread collects garbage.
+_BRIEF = {
+    _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=192m",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 def session(
@@ -94,6 +109,8 @@ def session(
         settings.setdefault("spark.ui.showConsoleProgress", "false")
         if settings.get("spark.master", _ALL_CORES).startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+            # Not there either: it holds from the start of Java.
+            settings.setdefault(_JAVA_OPTIONS, _PATIENT)
     check_java()
     with worker_errors():
         _start_java(settings)
@@ -150,6 +167,23 @@ def complete(conf: SparkConf) -> None:
     if str(conf.get("spark.master")).startswith("local"):
         for key, value in _LOCAL.items():
             conf.setIfMissing(key, value)
+        # Another Python may lack this package, and be for tasks that do not need it.
+        if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
+            conf.setIfMissing(_DAEMON, _OUR_DAEMON)
+
+
+def brief_settings(master: str | None = None) -> dict[str, str]:
+    """Return settings for a local session with one job, whose work is that of Python's tasks.
+
+    They are none where the user has settings, or Spark runs elsewhere.
+
+    Args:
+        master: as `session` takes it.
+    """
+    local = master is None or master.startswith("local")
+    if names_server(master) or not local or "PYSPARK_GATEWAY_PORT" in os.environ or has_settings(os.environ):
+        return {}
+    return dict(_BRIEF)
 
 
 def _conf_folder() -> str:

@@ -122,8 +122,10 @@ class _Each(Generic[Part, Found]):
 def parallelism(session: SparkSession) -> int:
     """Return how many tasks the session runs at a time, about: Spark's default parallelism.
 
-    It costs a job of as many empty tasks.
+    Under Spark Connect it costs a job of as many empty tasks.
     """
+    if not over_connect(session):
+        return session.sparkContext.defaultParallelism
     spans = session.range(_WIDE).select(F.spark_partition_id().alias("part")).agg(F.max("part").alias("last"))
     row = spans.first()
     assert row is not None

@@ -191,8 +191,13 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def level1(self) -> Sequence[tuple[bytes, bytes]]:
-        """Return the tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes."""
+    def level1(self, start: bytes = b"", end: bytes | None = None) -> Sequence[tuple[bytes, bytes]]:
+        """Return the tree's rows (key, hash), ascending, the anchor's with the key b"", as far as the index goes.
+
+        Args:
+            start: the least key; b"" is the start of the log.
+            end: the key before which they end; None is the end of the log.
+        """
 
     @abstractmethod
     def index_fingerprint(self) -> str | None:
@@ -304,10 +309,17 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def heads(self) -> Sequence[tuple[bytes, int]]:
+    def heads(
+        self, start: bytes = b"", end: bytes | None = None, limit: int | None = None
+    ) -> Sequence[tuple[bytes, int]]:
         """Return the messages that no other names as a parent, as far as the index goes.
 
-        They are rows (key, sequence), ascending.
+        They are rows (key, sequence), ascending. A log may have as many of them as messages.
+
+        Args:
+            start: the least key; b"" is the start of the log.
+            end: the key before which they end; None is the end of the log.
+            limit: of more than so many these are the first.
         """
 
     @abstractmethod

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from gossiplog.core import WritePlan
 from gossiplog.errors import CorruptLog, LogClosed, NotALog, StorageError
@@ -28,6 +28,8 @@ from gossiplog.storage.base import (
     closing,
     divisions,
 )
+
+Value = TypeVar("Value")
 
 
 class _Tables:
@@ -92,8 +94,8 @@ class _MemoryReader(Reader):
     def position(self) -> Position:
         return self._tables.position
 
-    def level1(self) -> Sequence[tuple[bytes, bytes]]:
-        return sorted(self._tables.tree.items())
+    def level1(self, start: bytes = b"", end: bytes | None = None) -> Sequence[tuple[bytes, bytes]]:
+        return sorted(_within(self._tables.tree, start, end))
 
     def index_fingerprint(self) -> str | None:
         return self._tables.index_fingerprint
@@ -210,8 +212,10 @@ class _MemoryReader(Reader):
         alternatives = self._tables.alternatives
         return {content: alternatives[content] for content in contents if content in alternatives}
 
-    def heads(self) -> Sequence[tuple[bytes, int]]:
-        return sorted(self._tables.heads.items())
+    def heads(
+        self, start: bytes = b"", end: bytes | None = None, limit: int | None = None
+    ) -> Sequence[tuple[bytes, int]]:
+        return sorted(_within(self._tables.heads, start, end))[:limit]
 
     def application_tables(self) -> ApplicationTables:
         return ApplicationTables(self._tables.has_setup)
@@ -382,3 +386,8 @@ class MemoryStorage(Storage):
         if self._tables is None or not self._opened:
             raise LogClosed("the log is closed: open it again")
         return self._tables
+
+
+def _within(rows: Mapping[bytes, Value], start: bytes, end: bytes | None) -> Iterator[tuple[bytes, Value]]:
+    """Yield the rows of a range of keys."""
+    return ((key, value) for key, value in rows.items() if start <= key and (end is None or key < end))

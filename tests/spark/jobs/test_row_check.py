@@ -1,15 +1,24 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import gossiplog
 from gossiplog.errors import CorruptLog
+from gossiplog.log import arrival_check
 from gossiplog.spark import verify_log
+from gossiplog.spark.jobs import log_metadata
+from gossiplog.spark.jobs.over_logs import LogPart
+from gossiplog.spark.jobs.row_check import check_heads
 from gossiplog.spark.jobs.verify import VerifyWork
-from tests.damage import DAMAGE, Damage, make_damage, make_log
+from gossiplog.storage.sqlite.tables import SQLiteReader
+from tests.damage import DAMAGE, TOPIC, Damage, make_damage, make_log
 from tests.spark.inline import InlineSession
 from tests.spark.jobs.inline_logs import inline
 
@@ -57,3 +66,62 @@ def test_damage_is_named(damaged: str, damage: Damage) -> None:
 def test_a_log_that_does_not_open_is_an_error(damaged: str, damage: Damage) -> None:
     with pytest.raises(CorruptLog):
         verify_log(InlineSession(), damaged)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", [7, "a text"])
+def test_keys_of_other_types_are_in_the_first_range(intact: Path, tmp_path: Path, key: object) -> None:
+    """In a damaged file: they come before all bytes, and a range of bytes would leave them out."""
+    path = tmp_path / "log.db"
+    shutil.copy(intact, path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("INSERT INTO gossiplog_tree SELECT ?, hash FROM gossiplog_tree LIMIT 1", (key,))
+        database.execute("INSERT INTO gossiplog_heads SELECT ?, seq FROM gossiplog_heads LIMIT 1", (key,))
+    for most in (2**17, 10):
+        outcomes, _ = inline(VerifyWork(None), [str(path)], most)
+        # What the log says of its tree, and the head.
+        assert outcomes[str(path)].kinds == {"tree": 1, "index": 2}
+
+
+@pytest.mark.parametrize("most", [2**17, 10])
+def test_as_many_heads_as_messages(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of messages without parents is sound; they are read in pages."""
+    path = tmp_path / "log.db"
+    signer = gossiplog.Signer(bytes(32))
+    with gossiplog.open(path, TOPIC) as log:
+        log.insert_many([signer.sign(TOPIC, 1, [], n)[1] for n in range(300)])
+    largest = 0
+    read = SQLiteReader.heads
+
+    def counted(self: SQLiteReader, start: bytes = b"", end: bytes | None = None, limit: int | None = None) -> object:
+        nonlocal largest
+        rows = read(self, start, end, limit)
+        largest = max(largest, len(rows))
+        return rows
+
+    monkeypatch.setattr(log_metadata, "_PAGE", 16)
+    monkeypatch.setattr(SQLiteReader, "heads", counted)
+    outcomes, report = inline(VerifyWork(None), [str(path)], most)
+    assert (report, largest) == ([], 16)
+    messages, _ = outcomes[str(path)].result
+    assert messages == 300
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        lost, wrong = database.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT 1 OFFSET 150").fetchone(), 3
+        database.execute("DELETE FROM gossiplog_heads WHERE key = ?", lost)
+        database.executemany("INSERT INTO gossiplog_heads VALUES (?, 1)", [(bytes([n]) * 20,) for n in range(wrong)])
+    outcomes, report = inline(VerifyWork(None), [str(path)], most)
+    assert [(row["kind"], row["key"]) for row in report if row["kind"] == "head"] == [("head", lost[0])]
+    assert {row["kind"] for row in report} == {"head", "index"}
+
+
+def test_a_file_with_more_wrong_heads_than_are_reported(intact: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    shutil.copy(intact, path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("INSERT OR IGNORE INTO gossiplog_heads SELECT key, seq FROM gossiplog_leaves")
+    storage = gossiplog.SQLiteStorage(str(path))
+    own = log_metadata.log_figures(str(path))
+    storage.open(None, create=False)
+    with closing(storage), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrival_check, "MOST_PROBLEMS", 5)
+        problems, lost = check_heads(storage, own, LogPart(1, own.count, b"", None), pa.chunked_array([], pa.binary()))
+    assert (len(problems), lost) == (5, [])

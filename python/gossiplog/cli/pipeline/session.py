@@ -188,7 +188,7 @@ def job(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
+def spark_session(options: SessionOptions, name: str, *, brief: bool = False) -> Iterator[SparkSession]:
     """Open a Spark session for a block, and show its progress; what fails in Spark is raised as an error of ours.
 
     A session that this process has already is used, and left as it is.
@@ -196,17 +196,20 @@ def spark_session(options: SessionOptions, name: str) -> Iterator[SparkSession]:
     Args:
         options: of the session.
         name: of the job.
+        brief: the work is that of Python's tasks, and Java is to start as fast as it can.
 
     Raises:
         SparkError: Java is missing, or Spark fails.
         GossipLogError: what was raised in a worker.
     """
     from gossiplog import spark
-    from gossiplog.spark.session import names_server
+    from gossiplog.spark.session import brief_settings, names_server
     from gossiplog.spark.session import running as running_session
     from gossiplog.spark.tasks import followed
 
     properties = options.properties()
+    if brief:
+        properties = brief_settings(options.master) | properties
     if not names_server(options.master):
         # The command draws its own; of a server it is not this process's to set.
         properties = {"spark.ui.showConsoleProgress": "false"} | properties

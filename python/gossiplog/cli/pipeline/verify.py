@@ -53,7 +53,7 @@ def root(
 
     result = Output(json)
     found_logs = _locations(logs, None, recursive, name_filter)
-    with spark_session(options, "root") as running:
+    with spark_session(options, "root", brief=True) as running:
         found = spark.roots(running, found_logs)
     rows = [
         {
@@ -92,7 +92,7 @@ def verify(
     locations = _locations(logs, topic, recursive, name_filter)
     check_output(output)
     check_output(summary, output)
-    with spark_session(options, "verify") as running:
+    with spark_session(options, "verify", brief=True) as running:
         found = spark.verify_logs(running, locations, topic)
         report = found.report if output is None else write_parquet(found.report, output)
         if summary is not None:
@@ -150,20 +150,27 @@ def _locations(logs: Sequence[str], topic: str | None, recursive: bool, name_fil
 
 
 def _summary(session: SparkSession, logs: Sequence[LogVerifyResult]) -> DataFrame:
+    import pyarrow as pa
+
     rows = [
-        (
-            each.log,
-            each.messages,
-            None if each.root is None else each.root.hash.hex(),
-            sum(each.defects.values()),
-            dict(each.defects),
-            each.problem or None,
-            each.seconds,
-        )
+        {
+            "log": each.log,
+            "messages": each.messages,
+            "root": None if each.root is None else each.root.hash.hex(),
+            "defects": sum(each.defects.values()),
+            "kinds": list(each.defects.items()),
+            "problem": each.problem or None,
+            "seconds": each.seconds,
+        }
         for each in logs
     ]
-    kinds = "map<string, bigint>"
-    return session.createDataFrame(
-        rows,
-        f"log string, messages bigint, root string, defects bigint, kinds {kinds}, problem string, seconds double",
-    )
+    columns = {
+        "log": pa.string(),
+        "messages": pa.int64(),
+        "root": pa.string(),
+        "defects": pa.int64(),
+        "kinds": pa.map_(pa.string(), pa.int64()),
+        "problem": pa.string(),
+        "seconds": pa.float64(),
+    }
+    return session.createDataFrame(pa.Table.from_pylist(rows, pa.schema(columns)))

@@ -12,7 +12,7 @@ from gossiplog.spark.jobs.root import entries_fragment
 
 FOUND = "kind string, key binary, other binary, detail string"
 """What a range reports: defects, of which `key` is the message and `other` a parent, and rows of the kinds below."""
-_FOUND_ARROW = pa.schema([("kind", pa.string()), ("key", pa.binary()), ("other", pa.binary()), ("detail", pa.string())])
+FOUND_ARROW = pa.schema([("kind", pa.string()), ("key", pa.binary()), ("other", pa.binary()), ("detail", pa.string())])
 # Its fragment (in `other`); parents that it lacks, each with the child there; messages that none there names.
 FRAGMENT, OUTER, CHILDLESS = "fragment", "outer", "childless"
 
@@ -62,5 +62,5 @@ def _found(kind: str, keys: pa.Array, other: pa.Array | None = None, detail: pa.
             pa.nulls(rows, pa.binary()) if other is None else other,
             pa.nulls(rows, pa.string()) if detail is None else detail,
         ],
-        schema=_FOUND_ARROW,
+        schema=FOUND_ARROW,
     )

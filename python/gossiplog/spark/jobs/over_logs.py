@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from gossiplog import core
 from gossiplog.errors import GossipLogError
@@ -156,10 +157,12 @@ def over_logs(
                 frames.append(placed(session, placed_parts(large, logs)).mapInArrow(LogParts(work), ROWS).persist())
                 known.take(_internal_rows(frames[1]))
             rows = known.conclude(work, large)
-            report = shaped(_report(session, frames, rows, known.defects)).persist()
+            report = shaped(_report(session, frames, rows))
             if known.defects:
                 # While what it is made of is still there.
-                report.count()
+                report.persist().count()
+            else:
+                report = _empty(report)
         finally:
             for frame in frames:
                 frame.unpersist()
@@ -389,12 +392,15 @@ def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _report(session: SparkSession, frames: Sequence[DataFrame], rows: Sequence[_Row], defects: int) -> DataFrame:
-    local = session.createDataFrame(
-        [(log, kind, None if key is None else bytearray(key), None, detail) for log, kind, key, detail in rows], ROWS
-    )
-    if not defects:
-        return local
+def _report(session: SparkSession, frames: Sequence[DataFrame], rows: Sequence[_Row]) -> DataFrame:
+    found = [{"log": log, "kind": kind, "key": key, "detail": detail} for log, kind, key, detail in rows]
+    local = session.createDataFrame(pa.Table.from_pylist(found, ROWS_ARROW))
     for frame in frames:
         local = local.union(frame.where(~F.col("kind").isin(_INTERNAL)))
     return local
+
+
+def _empty(frame: DataFrame) -> DataFrame:
+    """Return a frame with these columns, whose rows no task has to look for."""
+    columns = to_arrow_schema(frame.schema)
+    return frame.sparkSession.createDataFrame(columns.empty_table(), frame.schema)

@@ -8,7 +8,10 @@ sequences.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gossiplog import core
 from gossiplog.log.arrival_check import (
@@ -20,7 +23,7 @@ from gossiplog.log.arrival_check import (
     TooManyProblems,
     reporting,
 )
-from gossiplog.spark.jobs.log_metadata import LogMetadata
+from gossiplog.spark.jobs.log_metadata import LogMetadata, head_pages, wrong_heads
 from gossiplog.spark.jobs.over_logs import LogPart
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Reader
@@ -58,7 +61,7 @@ def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[
         with storage.reader() as reader, reporting(report, "tree", "the tree"):
             # The index may have been written since: it is that of the leaves of the same moment.
             leaves = reader.leaves(part.start, part.end, reader.position().indexed)
-            stored = [row for row in reader.level1() if _within(row[0], part)]
+            stored = reader.level1(part.start, part.end)
             for problem in _tree_problems(leaves, stored, part):
                 report(problem)
     except TooManyProblems:
@@ -67,12 +70,13 @@ def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[
 
 
 def check_heads(
-    storage: Storage, own: LogMetadata, part: LogPart, childless: Collection[bytes]
+    storage: Storage, own: LogMetadata, part: LogPart, childless: pa.ChunkedArray
 ) -> tuple[list[Problem], list[bytes]]:
     """Return what is wrong with the heads that a log stores in a range of keys, and heads that it lacks there.
 
     They are those of the messages that the index covers, which may have been written since the log was looked at. Of
-    those that are lacking these are the first; they are none where the index of the children is damaged.
+    each kind these are the first; those that are lacking are none where the index of the children is damaged. Heads
+    are read in pages: a file may have any number of them, whatever its messages.
 
     Args:
         storage: of the log.
@@ -83,32 +87,56 @@ def check_heads(
     Raises:
         StorageError: the log cannot be read.
     """
-    problems: list[Problem] = []
+    problems = Problems()
     lost: list[bytes] = []
-    with storage.reader() as reader, reporting(problems.append, "head", "the heads"):
-        indexed = reader.position().indexed
-        stored = {key for key, seq in reader.heads() if _within(key, part) and seq <= own.count}
-        actual = _without_children(reader, sorted(stored.union(childless)), indexed)
-        text = "it is stored as a head, and is none"
-        problems += [Problem("head", text, key) for key in sorted(stored - actual)]
-        lost += sorted(actual - stored)[:MOST_PROBLEMS]
-    return problems, lost
+    try:
+        with storage.reader() as reader, reporting(problems.report, "head", "the heads"):
+            indexed = reader.position().indexed
+            sound = _check_stored_heads(reader, own, part, indexed, problems)
+            for keys in _pages(childless.filter(pc.invert(pc.is_in(childless, sound)))):
+                actual = _without_children(reader, keys, indexed)
+                lost += sorted(actual)[: MOST_PROBLEMS - len(lost)]
+    except TooManyProblems:
+        lost.clear()
+    return problems.found, lost
+
+
+def _check_stored_heads(
+    reader: Reader, own: LogMetadata, part: LogPart, indexed: int, problems: Problems
+) -> pa.ChunkedArray:
+    """Return the keys of the messages that are stored as heads in a range, and report those that are none.
+
+    Raises:
+        TooManyProblems: there are so many of these.
+    """
+    kept: list[pa.Array] = []
+    strangers = 0
+    for rows in head_pages(reader, part.start, part.end):
+        numbers = reader.sequences([key for key, _ in rows])
+        stored = [key for key, sequence in rows if numbers.get(key) == sequence <= indexed]
+        strangers += len(rows) - len(stored)
+        # Of what came later another look may judge.
+        stored = [key for key in stored if numbers[key] <= own.count]
+        actual = _without_children(reader, stored, indexed)
+        for key in stored:
+            if key not in actual:
+                problems.report(Problem("head", "it is stored as a head, and is none", key))
+        kept.append(pa.array([key for key, _ in rows if key in numbers], pa.binary()))
+    if strangers:
+        problems.report(Problem("index", wrong_heads(strangers)))
+    return pa.chunked_array(kept, pa.binary())
+
+
+def _pages(keys: pa.ChunkedArray) -> Iterator[list[bytes]]:
+    for at in range(0, len(keys), _PAGE):
+        yield keys.slice(at, _PAGE).to_pylist()
 
 
 def _without_children(reader: Reader, keys: Sequence[bytes], indexed: int) -> set[bytes]:
     """Return those of the keys whose messages the index covers, and no child of them."""
-    found: set[bytes] = set()
-    for at in range(0, len(keys), _PAGE):
-        sequences = {
-            key: number for key, number in reader.sequences(keys[at : at + _PAGE]).items() if number <= indexed
-        }
-        parents = {parent for parent, _ in reader.children(sorted(sequences.values()), 1, indexed)}
-        found.update(key for key, number in sequences.items() if number not in parents)
-    return found
-
-
-def _within(key: bytes, part: LogPart) -> bool:
-    return part.start <= key and (part.end is None or key < part.end)
+    sequences = {key: number for key, number in reader.sequences(keys).items() if number <= indexed}
+    parents = {parent for parent, _ in reader.children(sorted(sequences.values()), 1, indexed)}
+    return {key for key, number in sequences.items() if number not in parents}
 
 
 def _tree_problems(

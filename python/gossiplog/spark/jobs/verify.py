@@ -24,8 +24,8 @@ from gossiplog.errors import ColumnError, CorruptLog, StorageError
 from gossiplog.log.arrival_check import ChildCounts, Problem
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
-from gossiplog.spark.jobs.message_check import CHILDLESS, FOUND, FRAGMENT, OUTER, check_partition
+from gossiplog.spark.jobs.log_metadata import LogMetadata, log_figures
+from gossiplog.spark.jobs.message_check import CHILDLESS, FOUND, FOUND_ARROW, FRAGMENT, OUTER, check_partition
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs, rows_batch
 from gossiplog.spark.jobs.root import in_order, joined
 from gossiplog.spark.jobs.row_check import check_heads, check_rows
@@ -193,9 +193,8 @@ class VerifyWork:
     topic: str | None
 
     def look(self, location: str) -> LogMetadata:
-        """Return what a log says of itself, but for its heads, which are as many as there are."""
-        own = log_metadata(location, self.topic)
-        return own if own.heads is None else replace(own, heads=())
+        """Return what a log says of itself, but for its heads, which its parts look at."""
+        return log_figures(location, self.topic)
 
     def part(self, log: FoundLog, own: LogMetadata, part: LogPart) -> Iterator[pa.RecordBatch | tuple[_Figures]]:
         """Yield defects, and the figures of the part."""
@@ -212,11 +211,9 @@ class VerifyWork:
             for outer in kinds[OUTER]:
                 yield _missing(storage, outer)
             problems, children = check_rows(storage, own, part)
-            lost: Sequence[bytes] = ()
-            if own.heads is not None:
-                childless = {key for found in kinds[CHILDLESS] for key in found.column("key").to_pylist()}
-                wrong, lost = check_heads(storage, own, part, childless)
-                problems += wrong
+            childless = pa.chunked_array([found.column("key") for found in kinds[CHILDLESS]], pa.binary())
+            wrong, lost = check_heads(storage, own, part, childless)
+            problems += wrong
         if problems:
             yield rows_batch([(problem.kind, problem.key, problem.text) for problem in problems])
         (fragment,) = kinds[FRAGMENT]
@@ -343,7 +340,7 @@ def _missing_parents(missing: DataFrame) -> DataFrame:
 
 
 def _wrong_heads(found: DataFrame, heads: tuple[bytes, ...]) -> list[DataFrame]:
-    own = found.sparkSession.createDataFrame([(bytearray(key),) for key in heads], "key binary")
+    own = found.sparkSession.createDataFrame(pa.table({"key": pa.array(heads, pa.binary())}))
     named = found.where(F.col("kind") == OUTER).select("key")
     actual = found.where(F.col("kind") == CHILDLESS).select("key").join(named, "key", "left_anti")
     # The largest key of which a child may be lost.
@@ -380,11 +377,10 @@ def _text(node: core.Node) -> str:
     return f"{node.hash.hex()} at level {node.level}"
 
 
-def _local(session: SparkSession, defects: list[_Row]) -> DataFrame:
-    return session.createDataFrame(
-        [(kind, None if key is None else bytearray(key), other, detail) for kind, key, other, detail in defects],
-        FOUND,
-    )
+def _local(session: SparkSession, defects: Sequence[_Row]) -> DataFrame:
+    names = FOUND_ARROW.names
+    rows = [dict(zip(names, row, strict=True)) for row in defects]
+    return session.createDataFrame(pa.Table.from_pylist(rows, FOUND_ARROW))
 
 
 def _named_of_logs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -161,8 +161,9 @@ class PostgresReader(Reader):
     def position(self) -> Position:
         return read_position(self._position_rows(), SCHEMA, self._identity)
 
-    def level1(self) -> Sequence[tuple[bytes, bytes]]:
-        return self._rows(f"SELECT {_KEY}, {_HASH} FROM @.gossiplog_tree ORDER BY key")
+    def level1(self, start: bytes = b"", end: bytes | None = None) -> Sequence[tuple[bytes, bytes]]:
+        condition, bounds = _from_to(start, end)
+        return self._rows(f"SELECT {_KEY}, {_HASH} FROM @.gossiplog_tree AS l WHERE {condition} ORDER BY key", bounds)
 
     def index_fingerprint(self) -> str | None:
         return self._meta("index_fingerprint")
@@ -376,8 +377,14 @@ class PostgresReader(Reader):
             raise CorruptLog(["the index of the alternative encodings has one without a sequence"])
         return found
 
-    def heads(self) -> Sequence[tuple[bytes, int]]:
-        return self._rows(f"SELECT {_KEY}, {_SEQUENCE} FROM @.gossiplog_heads AS l ORDER BY key")
+    def heads(
+        self, start: bytes = b"", end: bytes | None = None, limit: int | None = None
+    ) -> Sequence[tuple[bytes, int]]:
+        condition, bounds = _from_to(start, end)
+        return self._rows(
+            f"SELECT {_KEY}, {_SEQUENCE} FROM @.gossiplog_heads AS l WHERE {condition} ORDER BY key LIMIT %(limit)b",
+            bounds | {"limit": limit},
+        )
 
     def application_tables(self) -> ApplicationTables:
         has_setup = self._meta("setup")

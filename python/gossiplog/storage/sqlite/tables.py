@@ -278,8 +278,11 @@ class SQLiteReader(Reader):
         (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
         return int(last)
 
-    def level1(self) -> Sequence[tuple[bytes, bytes]]:
-        return self._connection.execute(f"SELECT {_KEY_HASH} FROM gossiplog_tree ORDER BY key").fetchall()
+    def level1(self, start: bytes = b"", end: bytes | None = None) -> Sequence[tuple[bytes, bytes]]:
+        condition, bounds = _all_from_to(start, end)
+        return self._connection.execute(
+            f"SELECT {_KEY_HASH} FROM gossiplog_tree WHERE {condition} ORDER BY key", bounds
+        ).fetchall()
 
     def index_fingerprint(self) -> str | None:
         # Versions before this one do not write it.
@@ -455,8 +458,14 @@ class SQLiteReader(Reader):
             raise CorruptLog(["the index of the alternative encodings has one without a sequence"])
         return found
 
-    def heads(self) -> Sequence[tuple[bytes, int]]:
-        return self._connection.execute(f"SELECT {_KEY}, {_SEQUENCE} FROM gossiplog_heads ORDER BY key").fetchall()
+    def heads(
+        self, start: bytes = b"", end: bytes | None = None, limit: int | None = None
+    ) -> Sequence[tuple[bytes, int]]:
+        condition, bounds = _all_from_to(start, end)
+        return self._connection.execute(
+            f"SELECT {_KEY}, {_SEQUENCE} FROM gossiplog_heads WHERE {condition} ORDER BY key LIMIT ?",
+            (*bounds, -1 if limit is None else limit),
+        ).fetchall()
 
     def application_tables(self) -> ApplicationTables:
         missing = missing_tables(self._connection, read_tables(self._connection))
@@ -530,6 +539,16 @@ def _between(after: bytes | None, before: bytes | None) -> tuple[str, list[bytes
 def _from_to(start: bytes, end: bytes | None) -> tuple[str, list[bytes]]:
     """Return the condition of a half-open range of keys, and its parameters."""
     return ("key >= ?", [start]) if end is None else ("key >= ? AND key < ?", [start, end])
+
+
+def _all_from_to(start: bytes, end: bytes | None) -> tuple[str, list[bytes]]:
+    """Return the condition of a half-open range of keys, and its parameters, of which b"" leaves no row out.
+
+    A damaged key may be null, or of a type that comes before all bytes.
+    """
+    if start:
+        return _from_to(start, end)
+    return ("TRUE", []) if end is None else ("(key < ? OR key IS NULL)", [end])
 
 
 def _take(rows: Iterable[Any]) -> list[Any]:
