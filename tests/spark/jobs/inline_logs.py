@@ -24,20 +24,22 @@ def inline(
     """
     logs = [unopened(location) for location in locations]
     known = KnownLogs()
-    first = _rows(WholeLogs(work, most), [logs])
-    large = known.take(_internal(first))
-    second = _rows(LogParts(work), placed_parts(large, logs)) if large else []
-    known.take(_internal(second))
+    first = task_rows(WholeLogs(work, most), [logs])
+    large = known.take(internal(first))
+    second = task_rows(LogParts(work), placed_parts(large, logs)) if large else []
+    known.take(internal(second))
     local = [dict(zip(("log", "kind", "key", "detail"), row, strict=True)) for row in known.conclude(work, large)]
     report = [row for row in (*first, *second, *local) if not row["kind"].startswith("=")]
     return {log.name: known.outcome(log.name) for log in logs}, report
 
 
-def _rows(task: WholeLogs | LogParts, groups: Sequence[Sequence[FoundLog] | Sequence[Any]]) -> list[dict[str, Any]]:
+def task_rows(task: WholeLogs | LogParts, groups: Sequence[Sequence[FoundLog] | Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return what a stage's tasks report, one for each group; they travel as to an executor."""
     copied = pickle.loads(pickle.dumps(task))
     bundles = [pa.record_batch({"bundle": [pickle.dumps(group)]}) for group in groups]
     return [row for bundle in bundles for batch in copied([bundle]) for row in batch.to_pylist()]
 
 
-def _internal(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, bytes]]:
+def internal(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, bytes]]:
+    """Return what `KnownLogs.take` is given of them."""
     return [(row["log"], row["kind"], row["other"]) for row in rows]

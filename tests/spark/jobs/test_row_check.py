@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,13 +15,15 @@ from gossiplog.errors import CorruptLog
 from gossiplog.log import arrival_check
 from gossiplog.spark import verify_log
 from gossiplog.spark.jobs import log_metadata
-from gossiplog.spark.jobs.over_logs import LogPart
+from gossiplog.spark.jobs.over_logs import KnownLogs, LogPart, LogParts, WholeLogs, placed_parts
 from gossiplog.spark.jobs.row_check import check_heads
 from gossiplog.spark.jobs.verify import VerifyWork
+from gossiplog.spark.source import locations
+from gossiplog.spark.source.fleet import unopened
 from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.damage import DAMAGE, TOPIC, Damage, make_damage, make_log
 from tests.spark.inline import InlineSession
-from tests.spark.jobs.inline_logs import inline
+from tests.spark.jobs.inline_logs import inline, internal, task_rows
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +128,45 @@ def test_a_file_with_more_wrong_heads_than_are_reported(intact: Path, tmp_path: 
         patch.setattr(arrival_check, "MOST_PROBLEMS", 5)
         problems, lost = check_heads(storage, own, LogPart(1, own.count, b"", None), pa.chunked_array([], pa.binary()))
     assert (len(problems), lost) == (5, [])
+
+
+@pytest.mark.parametrize("when", ["between the stages", "amid a part"])
+def test_a_log_that_is_rebased_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """It is sound, before and after: no defect may be made of two states of it."""
+    path = str(tmp_path / "log.db")
+    signer = gossiplog.Signer(bytes(32))
+    with gossiplog.open(path, TOPIC, signer=signer) as log:
+        first, *_ = log.append_many(range(600))
+    rebased: list[bool] = []
+
+    def rebase() -> None:
+        if not rebased:
+            rebased.append(True)
+            with gossiplog.open(":memory:", TOPIC) as empty:
+                gossiplog.rebase(path, empty, [first.id], signer=signer)
+            with gossiplog.open(path, signer=signer) as log:
+                log.append_many(range(60))
+
+    work = VerifyWork(None)
+    known = KnownLogs()
+    logs = [unopened(path)]
+    large = known.take(internal(task_rows(WholeLogs(work, 300), [logs])))
+    if when == "between the stages":
+        rebase()
+    else:
+        # A part opens the log anew once it has read the messages.
+        opened = locations.opened
+
+        def late(*arguments: Any) -> Any:
+            rebase()
+            return opened(*arguments)
+
+        monkeypatch.setattr("gossiplog.spark.jobs.verify.opened", late)
+    second = task_rows(LogParts(work), placed_parts(large, logs))
+    known.take(internal(second))
+    known.conclude(work, large)
+    outcome = known.outcome(path)
+    assert outcome.problem == f"{path} was rebased while it was read: run the job again"
+    assert outcome.kinds == {"log": 1}
+    assert outcome.seconds > 0
+    assert [row for row in second if not row["kind"].startswith("=")] == []

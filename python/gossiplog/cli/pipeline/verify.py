@@ -18,7 +18,8 @@ from gossiplog.cli.pipeline.session import (
     show_rows,
     spark_session,
 )
-from gossiplog.errors import CorruptLog
+from gossiplog.errors import StorageError
+from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,8 @@ def root(
     ]
     show_rows(result, rows)
     if problems := [each.problem for each in found if each.problem]:
-        raise CorruptLog(problems[:SHOWN_LOGS])
+        shown = "\n".join(problems[:SHOWN_LOGS])
+        raise StorageError(f"{counted(len(problems), 'log', 'logs')} of {len(found):,} cannot be read:\n{shown}")
 
 
 def verify(

@@ -33,6 +33,7 @@ class LogMetadata:
         problem: why these cannot be read, if so.
         indexed: the sequence up to which the index goes.
         stray: what else is wrong with the log as a whole.
+        generation: how many times the log was rebased.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class LogMetadata:
     problem: str | None = None
     indexed: int = 0
     stray: tuple[Problem, ...] = ()
+    generation: int = 0
 
 
 def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
@@ -79,7 +81,7 @@ def log_figures(location: str, topic: str | None = None) -> LogMetadata:
 def _read(location: str, topic: str | None, *, with_heads: bool) -> LogMetadata:
     with opened(location, topic) as (storage, own), storage.reader() as reader:
         position = reader.position()
-        whole = position.indexed, tuple(log_problems(reader, position))
+        whole = position.indexed, tuple(log_problems(reader, position)), position.generation
         try:
             with raising_corrupt_log:
                 heads = set(_indexed_heads(reader, position)) if with_heads else set[bytes]()

@@ -248,7 +248,7 @@ class WholeLogs:
                         figures.append(found)
                 done = self.work.conclude(own, figures)
         except (GossipLogError, OSError) as error:
-            yield _unreadable(log, error, place, kinds)
+            yield _unreadable(log, error, place, kinds, time.perf_counter() - started)
             return
         if done.rows:
             yield _counted(log.name, rows_batch(done.rows), kinds)
@@ -276,7 +276,7 @@ class LogParts:
                 else:
                     figures = found
         except (GossipLogError, OSError) as error:
-            yield _unreadable(log, error, log.location, kinds)
+            yield _unreadable(log, error, log.location, kinds, time.perf_counter() - started)
             return
         yield _internal(log.name, _FIGURES, (figures, kinds, time.perf_counter() - started))
 
@@ -291,9 +291,11 @@ def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], ROWS_ARROW)
 
 
-def _unreadable(log: FoundLog, error: Exception, place: str, kinds: Mapping[str, int]) -> pa.RecordBatch:
+def _unreadable(
+    log: FoundLog, error: Exception, place: str, kinds: Mapping[str, int], seconds: float
+) -> pa.RecordBatch:
     text = str(error).replace(place, log.name)
-    return _internal(log.name, _UNREADABLE, (text or type(error).__name__, dict(kinds)))
+    return _internal(log.name, _UNREADABLE, (text or type(error).__name__, dict(kinds), seconds))
 
 
 def rows_batch(rows: Sequence[tuple[str, bytes | None, str]]) -> pa.RecordBatch:
@@ -334,7 +336,7 @@ class KnownLogs:
     def __init__(self) -> None:
         self._outcomes: dict[str, LogOutcome] = {}
         self._figures: dict[str, list[tuple[Any, Mapping[str, int], float]]] = {}
-        self._problems: dict[str, tuple[str, dict[str, int]]] = {}
+        self._problems: dict[str, tuple[str, dict[str, int], float]] = {}
         self.defects = 0
 
     def take(self, rows: Iterable[tuple[str, str, bytes]]) -> dict[str, tuple[Any, Sequence[LogPart]]]:
@@ -352,9 +354,9 @@ class KnownLogs:
             elif kind == _FIGURES:
                 self._figures.setdefault(name, []).append(pickle.loads(other))
             elif kind == _UNREADABLE:
-                text, kinds = pickle.loads(other)
-                before = self._problems.get(name, (text, {}))
-                self._problems[name] = before[0], _sum([before[1], kinds])
+                text, kinds, seconds = pickle.loads(other)
+                first, before, spent = self._problems.get(name, (text, {}, 0.0))
+                self._problems[name] = first, _sum([before, kinds]), spent + seconds
         return large
 
     def conclude(self, work: Work, large: Mapping[str, tuple[Any, Sequence[LogPart]]]) -> list[_Row]:
@@ -363,16 +365,18 @@ class KnownLogs:
         for name, (own, _) in large.items():
             parts = self._figures.get(name, [])
             kinds = _sum([kinds for _, kinds, _ in parts])
+            seconds = sum(seconds for _, _, seconds in parts)
             if name in self._problems:
-                self._problems[name] = self._problems[name][0], _sum([self._problems[name][1], kinds])
+                text, others, spent = self._problems[name]
+                self._problems[name] = text, _sum([others, kinds]), spent + seconds
                 continue
             done = work.conclude(own, [figures for figures, _, _ in parts])
             kinds = _sum([kinds, *({kind: 1} for kind, _, _ in done.rows)])
             rows += [(name, kind, key, detail) for kind, key, detail in done.rows]
-            self._outcomes[name] = LogOutcome(done.result, "", kinds, sum(seconds for _, _, seconds in parts))
-        for name, (text, kinds) in self._problems.items():
+            self._outcomes[name] = LogOutcome(done.result, "", kinds, seconds)
+        for name, (text, kinds, seconds) in self._problems.items():
             rows.append((name, "log", None, text))
-            self._outcomes[name] = LogOutcome(None, text, _sum([kinds, {"log": 1}]), 0.0)
+            self._outcomes[name] = LogOutcome(None, text, _sum([kinds, {"log": 1}]), seconds)
         self.defects = sum(sum(outcome.kinds.values()) for outcome in self._outcomes.values())
         return rows
 

@@ -28,7 +28,7 @@ from gossiplog.spark.jobs.log_metadata import LogMetadata, log_figures
 from gossiplog.spark.jobs.message_check import CHILDLESS, FOUND, FOUND_ARROW, FRAGMENT, OUTER, check_partition
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs, rows_batch
 from gossiplog.spark.jobs.root import in_order, joined
-from gossiplog.spark.jobs.row_check import check_heads, check_rows
+from gossiplog.spark.jobs.row_check import check_heads, check_not_rebased, check_rows
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
 from gossiplog.spark.source.locations import opened
@@ -198,7 +198,7 @@ class VerifyWork:
 
     def part(self, log: FoundLog, own: LogMetadata, part: LogPart) -> Iterator[pa.RecordBatch | tuple[_Figures]]:
         """Yield defects, and the figures of the part."""
-        state = replace(log, topic=own.topic, count=own.count, generation=None)
+        state = replace(log, topic=own.topic, count=own.count, generation=own.generation)
         messages = read_range(_READ, KeyRange(state, part.start, part.end, 1))
         kinds: dict[str, list[pa.RecordBatch]] = {FRAGMENT: [], OUTER: [], CHILDLESS: []}
         for found in check_partition(own.topic, own.count, messages):
@@ -208,12 +208,13 @@ class VerifyWork:
             elif kind:
                 yield found
         with opened(log.location, own.topic) as (storage, _):
-            for outer in kinds[OUTER]:
-                yield _missing(storage, outer)
+            missing = [_missing(storage, outer) for outer in kinds[OUTER]]
             problems, children = check_rows(storage, own, part)
             childless = pa.chunked_array([found.column("key") for found in kinds[CHILDLESS]], pa.binary())
             wrong, lost = check_heads(storage, own, part, childless)
             problems += wrong
+            check_not_rebased(storage, own)
+        yield from missing
         if problems:
             yield rows_batch([(problem.kind, problem.key, problem.text) for problem in problems])
         (fragment,) = kinds[FRAGMENT]

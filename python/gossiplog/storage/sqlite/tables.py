@@ -544,9 +544,9 @@ def _from_to(start: bytes, end: bytes | None) -> tuple[str, list[bytes]]:
 def _all_from_to(start: bytes, end: bytes | None) -> tuple[str, list[bytes]]:
     """Return the condition of a half-open range of keys, and its parameters, of which b"" leaves no row out.
 
-    A damaged key may be null, or of a type that comes before all bytes.
+    A damaged key may be null, or of a type that comes before all bytes. A range up to b"" is empty.
     """
-    if start:
+    if start or end == b"":
         return _from_to(start, end)
     return ("TRUE", []) if end is None else ("(key < ? OR key IS NULL)", [end])
 
