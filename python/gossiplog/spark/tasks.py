@@ -82,7 +82,8 @@ def placed(session: SparkSession, groups: Sequence[Sequence[Any]]) -> DataFrame:
     rows = pa.table(
         {"task": pa.array(range(len(groups)), pa.int32()), "bundle": list(map(pickle.dumps, groups))}, _BUNDLES
     )
-    return session.createDataFrame(rows).repartitionById(max(len(groups), 1), "task")
+    # Of a table without rows Spark Connect wants to be told the columns.
+    return session.createDataFrame(rows, "task int, bundle binary").repartitionById(max(len(groups), 1), "task")
 
 
 def unpacked(batches: Bundles) -> Iterator[Any]:

@@ -398,7 +398,7 @@ def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _report(session: SparkSession, frames: Sequence[DataFrame], rows: Sequence[_Row]) -> DataFrame:
     found = [{"log": log, "kind": kind, "key": key, "detail": detail} for log, kind, key, detail in rows]
-    local = session.createDataFrame(pa.Table.from_pylist(found, ROWS_ARROW))
+    local = session.createDataFrame(pa.Table.from_pylist(found, ROWS_ARROW), ROWS)
     for frame in frames:
         local = local.union(frame.where(~F.col("kind").isin(_INTERNAL)))
     return local

@@ -341,7 +341,7 @@ def _missing_parents(missing: DataFrame) -> DataFrame:
 
 
 def _wrong_heads(found: DataFrame, heads: tuple[bytes, ...]) -> list[DataFrame]:
-    own = found.sparkSession.createDataFrame(pa.table({"key": pa.array(heads, pa.binary())}))
+    own = found.sparkSession.createDataFrame(pa.table({"key": pa.array(heads, pa.binary())}), "key binary")
     named = found.where(F.col("kind") == OUTER).select("key")
     actual = found.where(F.col("kind") == CHILDLESS).select("key").join(named, "key", "left_anti")
     # The largest key of which a child may be lost.
@@ -381,7 +381,7 @@ def _text(node: core.Node) -> str:
 def _local(session: SparkSession, defects: Sequence[_Row]) -> DataFrame:
     names = FOUND_ARROW.names
     rows = [dict(zip(names, row, strict=True)) for row in defects]
-    return session.createDataFrame(pa.Table.from_pylist(rows, FOUND_ARROW))
+    return session.createDataFrame(pa.Table.from_pylist(rows, FOUND_ARROW), FOUND)
 
 
 def _named_of_logs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
