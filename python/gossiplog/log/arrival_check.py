@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count as count_up
 from typing import Literal, TypeAlias
 
 from gossiplog import core
@@ -144,12 +143,10 @@ class ArrivalCheck:
                 rows = [row for row in reader.arrivals(checked, _PAGE) if row[0] <= last]
                 if not rows:
                     break
-                for sequence, row in zip(count_up(checked + 1), rows, strict=False):
-                    if row[0] != sequence:
-                        self._forks = None
-                        self.children.unknown = True
-                        self._say("order", f"there is no message with the sequence {sequence}")
-                        break
+                for before, after in _gaps(checked, rows):
+                    self._forks = None
+                    self.children.unknown = True
+                    self._say("order", _missing(before + 1, after - 1))
                 parsed = core.read_batch([value for _, value in rows], self._topic)
                 for run in _runs(rows, parsed.keys):
                     with reporting(self._report, "order", f"sequences {run[0][0]} to {run[-1][0]}"):
@@ -318,6 +315,20 @@ def _runs(rows: Sequence[_Row], keys: Sequence[bytes]) -> Iterator[Sequence[_Row
             yield rows[start:index]
             start = index
     yield rows[start:]
+
+
+def _gaps(before: int, rows: Sequence[_Row]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of sequences between which some are missing, from that of the message before the rows on."""
+    for sequence, _ in rows:
+        if sequence != before + 1:
+            yield before, sequence
+        before = sequence
+
+
+def _missing(first: int, last: int) -> str:
+    if first == last:
+        return f"there is no message with the sequence {first}"
+    return f"there are no messages with the sequences {first} to {last} ({last - first + 1:,} messages)"
 
 
 def _without(run: Sequence[_Row], indices: Collection[int]) -> Iterator[Sequence[_Row]]:

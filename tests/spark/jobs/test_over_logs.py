@@ -118,6 +118,7 @@ def test_the_command_has_a_line_for_each_log_and_one_for_all(
         rows[2]["root"] if paths[0].read_bytes() == paths[2].read_bytes() else rows[3]["root"],
         None,
     ]
+    assert "2 logs of 4 cannot be read" in written_roots.err
     assert missing in written_roots.err
 
 
@@ -167,8 +168,8 @@ def test_a_log_that_goes_amid_its_parts_is_one_row(make_log: MakeLog, monkeypatc
 
     monkeypatch.setattr(RootWork, "part", gone)
     outcomes, report = inline(RootWork(None), [str(path)], 50)
-    assert outcomes[str(path)].problem == f"there is no log {path}"
-    assert [(row["kind"], row["detail"]) for row in report] == [("log", f"there is no log {path}")]
+    assert outcomes[str(path)].problem == f"no log: there is no log {path}"
+    assert [(row["kind"], row["detail"]) for row in report] == [("log", f"no log: there is no log {path}")]
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 1000])

@@ -166,7 +166,27 @@ def test_a_log_that_is_rebased_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
     known.take(internal(second))
     known.conclude(work, large)
     outcome = known.outcome(path)
-    assert outcome.problem == f"{path} was rebased while it was read: run the job again"
+    assert outcome.problem == f"unreadable: {path} was rebased while it was read: run the job again"
     assert outcome.kinds == {"log": 1}
     assert outcome.seconds > 0
     assert [row for row in second if not row["kind"].startswith("=")] == []
+
+
+def test_messages_that_are_lost(intact: Path, tmp_path: Path) -> None:
+    """They are named as lost, one by one and as a range of sequences, and are not counted."""
+    path = str(tmp_path / "log.db")
+    shutil.copy(intact, path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        (count,) = database.execute("SELECT count(*) FROM gossiplog_messages").fetchone()
+        database.execute("DELETE FROM gossiplog_messages WHERE seq BETWEEN 20 AND 29 OR seq = 33")
+    outcomes, report = inline(VerifyWork(None), [path])
+    found = [row["detail"] for row in report if row["kind"] == "value"]
+    assert found == ["its value is gone: the log has its leaf alone"] * 11
+    gaps = [row["detail"] for row in report if row["kind"] == "order" and "parents" not in row["detail"]]
+    assert "there are no messages with the sequences 20 to 29 (10 messages)" in gaps
+    assert "there is no message with the sequence 33" in gaps
+    messages, _ = outcomes[path].result
+    assert messages == count - 11
+    assert f"{count - 11} messages have a key and a value; the log says that it has {count}" in [
+        row["detail"] for row in report if row["kind"] == "count"
+    ]

@@ -84,8 +84,9 @@ def verify(
 ) -> None:
     """Check every message, parent, head and tree of logs; end with status 1 if anything is wrong.
 
-    Of several logs the worst come first, those that cannot be read before all, and in the end a line for all together.
-    With --output all defects go to Parquet; with --json they come before the summary, a line each.
+    Of several logs a table has the worst first, those that cannot be read before all, and a line for all together.
+    Defects come before it, in the order in which tasks found them: 20 of them, with --json all, a line each; with
+    --output all go to Parquet. Its messages, and its root, are of those that have a key and a value.
     """
     from gossiplog import spark
     from gossiplog.spark.folders import write_parquet

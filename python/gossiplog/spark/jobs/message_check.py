@@ -13,6 +13,7 @@ from gossiplog.spark.jobs.root import entries_fragment
 FOUND = "kind string, key binary, other binary, detail string"
 """What a range reports: defects, of which `key` is the message and `other` a parent, and rows of the kinds below."""
 FOUND_ARROW = pa.schema([("kind", pa.string()), ("key", pa.binary()), ("other", pa.binary()), ("detail", pa.string())])
+_LOST = "its value is gone: the log has its leaf alone"
 # Its fragment (in `other`); parents that it lacks, each with the child there; messages that none there names.
 FRAGMENT, OUTER, CHILDLESS = "fragment", "outer", "childless"
 
@@ -34,12 +35,15 @@ def check_partition(topic: str, count: int | None, batches: Iterable[pa.RecordBa
             batch = batch.filter(pc.less_equal(batch.column("seq"), count))
         keys, values = batch.column("key"), batch.column("value")
         verdicts = columns.verify(keys, values, topic, ["parent_keys"])
+        # A storage reads the value of a message that was lost as one without bytes, which no message has.
+        lost = pc.fill_null(pc.equal(pc.binary_length(values), 0), True)
         errors, parent_keys = verdicts.column("error"), verdicts.column("parent_keys")
+        errors = pc.if_else(lost, pa.scalar(_LOST), errors)
         sound = pc.is_valid(parent_keys)
         for kind, those in (("signature", sound), ("value", pc.invert(sound))):
             defects = pc.and_(those, pc.is_valid(errors))
             yield _found(kind, keys.filter(defects), detail=errors.filter(defects))
-        complete = pc.and_(pc.is_valid(keys), pc.is_valid(values))
+        complete = pc.and_(pc.is_valid(keys), pc.invert(lost))
         entries = keys.filter(complete)
         fragment = fragment.join(entries_fragment(entries, columns.leaf_hashes(entries, values.filter(complete))))
         named = parent_keys.filter(sound)

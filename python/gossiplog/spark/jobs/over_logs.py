@@ -27,6 +27,7 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.source import remote
 from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, pack, packed
 from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.problems import problem_of
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
 ROWS = "log string, kind string, key binary, other binary, detail string"
@@ -294,8 +295,10 @@ def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:
 def _unreadable(
     log: FoundLog, error: Exception, place: str, kinds: Mapping[str, int], seconds: float
 ) -> pa.RecordBatch:
-    text = str(error).replace(place, log.name)
-    return _internal(log.name, _UNREADABLE, (text or type(error).__name__, dict(kinds), seconds))
+    problem = problem_of(log.location, error)
+    # The report has the name beside it.
+    text = problem.text.replace(place, log.name).removeprefix(f"{log.name}: ")
+    return _internal(log.name, _UNREADABLE, (str(replace(problem, text=text)), dict(kinds), seconds))
 
 
 def rows_batch(rows: Sequence[tuple[str, bytes | None, str]]) -> pa.RecordBatch:

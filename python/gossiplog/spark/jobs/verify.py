@@ -39,7 +39,8 @@ from gossiplog.storage import Storage
 DEFECTS = "kind string, id string, detail string"
 """The columns of a report. The kinds:
 
-- `value`: what is stored is no message of the log (its structure, topic or clock is wrong), or not that of its key;
+- `value`: what is stored is no message of the log (its structure, topic or clock is wrong), or not that of its key, or
+  nothing is;
 - `signature`: it is, but its signature does not hold;
 - `parent`: a parent is not in the log;
 - `leaf`, `links`, `children`, `encoding`: such a row does not follow from the messages, or one that does is missing;
@@ -64,7 +65,7 @@ class VerifyResult:
     """What a check found.
 
     Attributes:
-        messages: how many were checked.
+        messages: how many have a key and a value.
         root: of the tree over their keys and values, as they are.
         defects: how many of each kind.
         report: all defects, in the columns of `DEFECTS`. It is cached: unpersist it after use.
@@ -82,7 +83,7 @@ class LogVerifyResult:
 
     Attributes:
         log: its location.
-        messages: how many were checked; None where the log cannot be read to its end.
+        messages: how many have a key and a value; None where the log cannot be read to its end.
         root: of the tree over their keys and values, as they are; None likewise.
         defects: how many of each kind.
         problem: why it cannot be read to its end, "" where it can.
