@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gossiplog import core
-from gossiplog.errors import CursorOutdated
 from gossiplog.log.arrival_check import (
     MOST_PROBLEMS,
     ArrivalCheck,
@@ -68,24 +67,6 @@ def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[
     except TooManyProblems:
         check.children.unknown = True
     return problems.found, check.children
-
-
-def check_not_rebased(storage: Storage, own: LogMetadata) -> None:
-    """Check, once all is read, that it was of the log that `own` speaks of: sequences are other messages' otherwise.
-
-    Args:
-        storage: of the log.
-        own: what the log said of itself before.
-
-    Raises:
-        CursorOutdated: it was rebased since.
-        StorageError: the log cannot be read.
-    """
-    with storage.reader(single=True) as reader:
-        found = reader.position().generation
-    if found != own.generation:
-        text = f"{storage.place} was rebased while it was read: run the job again"
-        raise CursorOutdated(text, own.generation, found)
 
 
 def check_heads(

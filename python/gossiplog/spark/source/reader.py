@@ -180,7 +180,7 @@ def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
             position = reader.position()
         count = position.count if log.count is None else log.count
         generation = position.generation if log.generation is None else log.generation
-        _check_generation(log, generation, position)
+        check_generation(log, generation, position)
         while True:
             with storage.reader(single=True) as reader:
                 with reader.scan(columns.scanned, start, part.end, count) as rows:
@@ -191,15 +191,20 @@ def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
                 if last is not None and last >= start:
                     batch = columns.batch(log.name, topic, stored, reader, path=log.location, size=size)
                 # After the rows, since a log in Postgres may be rebased between two statements.
-                _check_generation(log, generation, reader.position())
+                check_generation(log, generation, reader.position())
             if batch is None:
                 return
             yield batch
             start = last + b"\0"
 
 
-def _check_generation(log: FoundLog, generation: int, position: Position) -> None:
+def check_generation(log: FoundLog, generation: int, position: Position) -> None:
     """Check that the sequences of a log, up to a count of which it is read, are not other messages' by now.
+
+    Args:
+        log: that is read.
+        generation: in which it is read.
+        position: of the log, after what was read.
 
     Raises:
         CursorOutdated: they are.
