@@ -120,7 +120,7 @@ def _analyze_fleet(
     tables = fleet_tables(analysis)
     rows = tables["logs"]
     show_fleet(result, rows, list(map(_short_figures, rows[:SHOWN_LOGS])), tables["totals"])
-    if output is not None:
+    if output is not None and not result.json:
         note(f"The page is {output}/report.html.")
     if analysis.totals.problems:
         raise typer.Exit(1)
