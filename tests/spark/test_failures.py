@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from pyspark.errors import PySparkException
 
@@ -14,6 +16,20 @@ TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source: T
     raise {error}
 {error}
  SQLSTATE: 38000"""
+
+
+def is_of_a_log(kind: object) -> bool:
+    """Return whether a class is an error, but for damage, that a job's task may raise, and that is made of its text."""
+    # Of networks and simulations; of a rebase, and of a message that a call names.
+    elsewhere = (errors.NetworkError, errors.ProtocolError, errors.ScenarioError, errors.RebaseError)
+    if not isinstance(kind, type) or not issubclass(kind, GossipLogError):
+        return False
+    if issubclass(kind, (CorruptLog, errors.UnknownMessage, *elsewhere)):
+        return False
+    if not inspect.isfunction(kind.__init__):
+        return kind is not GossipLogError
+    _, first, *others = inspect.signature(kind.__init__).parameters.values()
+    return first.annotation == "str" and all(each.default is not each.empty for each in others)
 
 
 def traceback(error: str) -> PySparkException:
@@ -41,6 +57,11 @@ def test_damage_keeps_its_problems() -> None:
     error = unwrapped(traceback(f"gossiplog.errors.CorruptLog: {CorruptLog(['a.db: the value of x'])}"))
     assert isinstance(error, CorruptLog)
     assert error.problems == ("a.db: the value of x",)
+
+
+@pytest.mark.parametrize("kind", [*filter(is_of_a_log, vars(errors).values())])
+def test_every_error_of_a_log_keeps_its_class_if_its_text_says_all(kind: type[GossipLogError]) -> None:
+    assert type(unwrapped(traceback(f"gossiplog.errors.{kind.__name__}: the reason"))) is kind
 
 
 def test_an_outdated_cursor_keeps_its_generations() -> None:

@@ -26,14 +26,17 @@ _JAVA = re.compile(r"^: (?:.* )?(?:[\w$]+\.)+([\w$]+(?:Error|Exception)): (.+)$"
 _GENERATIONS = re.compile(r"\(generation (?P<expected>\d+), [^()]* is of (?P<found>\d+)\)")
 # Whose constructor takes the message alone.
 _PLAIN = (
+    errors.ApplicationMismatch,
     errors.ColumnError,
     errors.DecodeError,
     errors.EncodeError,
     errors.InvalidMessage,
     errors.KeyFileError,
+    errors.LimitExceeded,
     errors.LogClosed,
     errors.NewerSchema,
     errors.NotALog,
+    errors.OlderSchema,
     errors.OptionError,
     errors.RefusedMessage,
     errors.StorageError,

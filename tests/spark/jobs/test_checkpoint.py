@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gossiplog.errors import StorageError
 from gossiplog.spark.jobs.checkpoint import Checkpoint, Layer, StateFolder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 ZEROS = "0" * 32
 SOUND = (
@@ -62,6 +64,30 @@ def test_what_is_no_checkpoint(tmp_path: Path, content: str) -> None:
     (tmp_path / "checkpoint.json").write_text(content)
     with pytest.raises(StorageError, match="is no checkpoint of this version: remove"):
         StateFolder(str(tmp_path)).current()
+
+
+@pytest.mark.parametrize(
+    ("lost", "rows", "reason"),
+    [
+        ("none.parquet", 5, "has lost files: it has 4 rows of 5; put .* back"),
+        ("a.parquet", 4, "has lost files: it has 3 rows of 4; put .* back"),
+        ("*.parquet", 4, "has lost files: it has 0 rows of 4; put .* back"),
+        ("*.parquet", 0, "has lost files: it has 0 rows of more; put .* back"),
+        ("cut", 4, "is damaged .*: put .* back .*, or remove it to build the state anew"),
+    ],
+)
+def test_a_layer_that_is_not_whole(lost: str, rows: int, reason: str, tmp_path: Path) -> None:
+    """Spark reads the files that are there, and a table without some of its rows looks like any other."""
+    layer = Layer(f"state-1-{ZEROS}", rows)
+    (folder := tmp_path / layer.state).mkdir()
+    for name, keys in (("a", [1]), ("b", [2, 3, 4])):
+        pq.write_table(pa.table({"key": keys}), folder / f"{name}.parquet")
+    if lost == "cut":
+        os.truncate(folder / "a.parquet", 20)
+    for file in folder.glob(lost):
+        file.unlink()
+    with pytest.raises(StorageError, match=f"{layer.state} {reason}"):
+        StateFolder(str(tmp_path)).read(cast("SparkSession", None), [layer])
 
 
 def test_a_state_that_was_folded_by_ids(tmp_path: Path) -> None:

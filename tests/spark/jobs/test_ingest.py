@@ -195,6 +195,15 @@ def test_what_fails_leaves_nothing(
     assert sorted(os.listdir(tmp_path)) == ["keys", "log.db"]
 
 
+def test_where_nothing_can_be_made_is_said_before_spark_starts(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"/proc/log\.db\.ingest: "):
+        check_new_log("/proc/log.db", TOPIC)
+    check_new_log(str(tmp_path / "log.db"), TOPIC)
+    assert list(tmp_path.iterdir()) == []
+    with locked(str(tmp_path / "log.db.ingest"), 0o700), pytest.raises(StorageError, match="another process works in"):
+        check_new_log(str(tmp_path / "log.db"), TOPIC)
+
+
 def test_a_folder_that_a_task_makes_anew_is_removed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work-1"
     remove, made = shutil.rmtree, iter(range(3))

@@ -16,9 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 import gossiplog
 from gossiplog.errors import CursorOutdated, OptionError, StorageError
 from gossiplog.message import SignedMessage
+from gossiplog.spark.folders import locked
 from gossiplog.spark.jobs.checkpoint import StateFolder
 from gossiplog.spark.jobs.folds import Counter, FunctionFold, LastWriter
-from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, materialize, read_state
+from gossiplog.spark.jobs.materialize import (
+    MaterializeResult,
+    Recipe,
+    check_state,
+    materialize,
+    read_state,
+)
 from gossiplog.spark.source.data_source import read
 from tests.spark.conftest import TOPIC
 from tests.spark.histories import braided, insert, shuffled, with_alternatives
@@ -123,6 +130,16 @@ def reading(clocks: list[int]) -> Callable[..., DataFrame]:
         return read(session, path, minClock=minClock, **options)
 
     return noting
+
+
+def test_where_no_state_can_be_is_said_before_spark_starts(make_log: Callable[..., Path], tmp_path: Path) -> None:
+    path, folder = str(make_log(messages=1)), tmp_path / "state"
+    with pytest.raises(StorageError, match="/proc/state: "):
+        check_state(path, "/proc/state")
+    check_state(path, str(folder))
+    assert not folder.exists()
+    with locked(str(folder)), pytest.raises(StorageError, match="another process works in"):
+        check_state(path, str(folder))
 
 
 def test_an_empty_log_and_one_that_did_not_grow(

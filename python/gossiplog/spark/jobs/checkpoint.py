@@ -10,6 +10,7 @@ replaced, by one rename. The other layers stay as they are.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -20,11 +21,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gossiplog.errors import StorageError
 from gossiplog.files import open_file, sync
+from gossiplog.reprs import counted
 from gossiplog.spark.folders import local_path, read_path, write_path
 
 _CHECKPOINT = "checkpoint.json"
@@ -111,13 +115,42 @@ class StateFolder:
         return found
 
     def read(self, spark: SparkSession, layers: Iterable[Layer]) -> DataFrame:
-        """Return the rows of layers with the column `layer`, a number that is larger for later ones."""
+        """Return the rows of layers with the column `layer`, a number that is larger for later ones.
+
+        Raises:
+            StorageError: files of a layer are gone, or damaged.
+        """
+        layers = [*layers]
+        for layer in layers:
+            self._check(layer)
         frames = [
             spark.read.parquet(read_path(os.path.join(self.path, layer.state))).withColumn("layer", F.lit(number))
             for number, layer in enumerate(layers)
         ]
         # Those of former versions lack a column.
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+    def _check(self, layer: Layer) -> None:
+        """Check that a layer has its rows, by what its files say of themselves. Spark takes what is there for all.
+
+        Raises:
+            StorageError: it has not.
+        """
+        path = os.path.join(self.path, layer.state)
+        files = glob.glob(f"{glob.escape(path)}/*.parquet")
+        try:
+            rows = sum(pq.read_metadata(file).num_rows for file in files)
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(f"{path} is damaged ({error}): {self._advice}") from error
+        # Of a former version it is not known how many there are.
+        if not files or (layer.rows and rows != layer.rows):
+            raise StorageError(
+                f"{path} has lost files: it has {counted(rows, 'row')} of {layer.rows or 'more'}; {self._advice}"
+            )
+
+    @property
+    def _advice(self) -> str:
+        return f"put {self.path} back as a backup has it, or remove it to build the state anew"
 
     def write(self, state: DataFrame, messages: int) -> Layer:
         """Write a layer, which is current once it is published. One process at a time does.

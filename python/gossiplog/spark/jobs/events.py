@@ -13,6 +13,7 @@ from functools import reduce
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -51,6 +52,8 @@ _OPTIONS: dict[str, dict[str, str | bool]] = {
 }
 # The column that gets the text of a record which Spark cannot read.
 _MALFORMED = "__malformed"
+# Of PySpark, for errors in an expression of a DataFrame's or of SQL's.
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 # Characters of such a record that are shown.
 _SHOWN_LINE = 200
 
@@ -325,11 +328,19 @@ def _uses(frame: DataFrame, text: str, name: str) -> bool:
     # Spark tells nobody which columns an expression uses; but without one that it does, it understands it no more.
     if name.lower() not in text.replace("``", "`").lower():
         return False
+    # PySpark logs what it raises, with a stack; here an error is an answer.
+    quiet = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    were = [logger.disabled for logger in quiet]
     try:
+        for logger in quiet:
+            logger.disabled = True
         # With Spark Connect an expression is looked at no earlier.
         _ = frame.select(*(_quoted(other) for other in frame.columns if other != name)).select(F.expr(text)).schema
     except AnalysisException:
         return True
+    finally:
+        for logger, was in zip(quiet, were, strict=True):
+            logger.disabled = was
     return False
 
 

@@ -131,7 +131,8 @@ def check_new_log(log: str, topic: str) -> None:
 
     Raises:
         EncodeError: a topic that no log can have.
-        StorageError: the log is there already, or a staging folder that no job of this user's left.
+        StorageError: the log is there already, or a staging folder that no job of this user's left; or one cannot be
+            made there, or another process works in it.
     """
     check_topic(topic)
     if is_uri(log) or not is_local(log):
@@ -146,6 +147,9 @@ def check_new_log(log: str, topic: str) -> None:
         raise StorageError(
             f"{os.path.abspath(log)} is there already: name a log to be made, and sync it with the other{left}"
         )
+    # Whether a folder can be made shows nowhere but in making it.
+    with locked(folder, _MODE, staging=True):
+        remove_locked(folder)
 
 
 def _staging_folder(log: str) -> str:

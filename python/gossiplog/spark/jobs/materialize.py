@@ -20,7 +20,7 @@ from gossiplog import core
 from gossiplog.errors import CursorOutdated, OptionError, StorageError
 from gossiplog.log.reading import read_arrivals
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import locked
+from gossiplog.spark.folders import locked, remove_locked
 from gossiplog.spark.jobs.checkpoint import Checkpoint, Layer, StateFolder
 from gossiplog.spark.jobs.folds import ElementSet, Fold, FunctionFold
 from gossiplog.spark.jobs.summary import expression
@@ -200,10 +200,14 @@ def check_state(location: str, folder: str) -> None:
     """Check that a log can be read, and that the state in a folder, if there is one, was made of it.
 
     Raises:
-        StorageError: the log or the state cannot be read, or the state is of another log.
+        StorageError: the log or the state cannot be read, the state is of another log, the folder cannot be made or
+            written, or another process works there.
         CursorOutdated: the log was rebased since the state was made.
     """
-    _position(location, StateFolder(folder).current())
+    place = StateFolder(folder)
+    _position(location, place.current())
+    with locked(place.path):
+        remove_locked(place.path)
 
 
 def _advanced(
