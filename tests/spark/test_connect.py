@@ -90,6 +90,19 @@ def test_verify_and_root(connected: SparkSession, make_log: MakeLog) -> None:
         expected = log.root
     found = spark.verify_log(connected, "a.db")
     assert (found.messages, found.defects, found.root.hash) == (30, {}, expected.hash)
+    make_log("b.db", 20)
+    (row, other) = spark.roots(connected, ["a.db", "b.db"])
+    assert (row.messages, other.messages) == (30, 20)
+    assert row.node is not None
+    assert row.node.hash == expected.hash
+    checked = spark.verify_logs(connected, ["a.db", "b.db", "gone.db"])
+    assert {Path(each.log).name: (each.messages, dict(each.defects)) for each in checked.logs} == {
+        "gone.db": (None, {"log": 1}),
+        "a.db": (30, {}),
+        "b.db": (20, {}),
+    }
+    assert [row.kind for row in checked.report.collect()] == ["log"]
+    checked.report.unpersist()
     entries = spark.read(connected, "a.db", columns="key,value")
     assert spark.root(entries, ascending=True).node.hash == expected.hash
 
@@ -104,6 +117,8 @@ def test_reconcile_a_fleet(connected: SparkSession, replicas: list[Path], make_l
         "other.db": 0,
     }
     assert (found.summary.problems, found.summary.topics, found.summary.alone) == (1, 2, 1)
+    repairs = spark.write_fleet_repairs(found, "repairs")
+    assert {Path(log).name for log in repairs} == {"one.db", "two.db", "three.db"}
 
 
 def test_reconcile_and_write(connected: SparkSession, replicas: list[Path]) -> None:
@@ -135,6 +150,16 @@ def test_analyze(connected: SparkSession, make_log: MakeLog) -> None:
     make_log("a.db", 30)
     found = spark.analyze(spark.read(connected, "a.db"))
     assert (found.totals.messages, found.totals.heads, found.totals.longest_chain) == (30, 1, 30)
+
+
+def test_analyze_a_fleet(connected: SparkSession, make_log: MakeLog) -> None:
+    make_log("a.db", 30)
+    make_log("b.db", 20, topic="another")
+    found = spark.analyze_fleet(connected, "*.db", "gone.db")
+    assert {Path(row.log).name: row.messages for row in found.logs} == {"a.db": 30, "b.db": 20, "gone.db": 0}
+    assert (found.totals.topics, found.totals.problems) == (2, 1)
+    spark.write_fleet_analysis(found, "analysis")
+    assert (Path.cwd() / "analysis" / "analysis.json").exists()
 
 
 def largest(state: int | None, message: SignedMessage) -> int:
