@@ -30,7 +30,10 @@ TOPIC = "org.example.hubs"
 PROGRAM = """
 import json, os, sys
 from dataclasses import asdict
+from pathlib import Path
 from gossiplog import spark
+from gossiplog.spark.jobs.analyze_fleet import fleet_tables
+from tests.spark.killing import killing
 
 
 def parents(batches):
@@ -38,6 +41,12 @@ def parents(batches):
     import pyarrow as pa
     for batch in batches:
         yield pa.record_batch({"parent": pa.array([os.getppid()] * len(batch), pa.int64())})
+
+
+def checked_fleet(running):
+    checked = spark.verify_logs(running, sorted(map(str, Path("hubs").glob("*/?.db"))))
+    checked.report.unpersist()
+    return checked.logs
 
 
 if __name__ == "__main__":
@@ -61,6 +70,21 @@ if __name__ == "__main__":
         lacking = running.read.parquet(os.path.abspath(repair)).select("value")
         written = spark.write(lacking, log, report=f"report-{os.path.basename(repair)}")
         found.setdefault("written", {})[log] = written.inserted
+    found["fleet"] = sorted((each.log, each.messages, dict(each.defects)) for each in checked_fleet(running))
+    one = spark.read(running, "hubs/north/a.db")
+    found["analyze"] = asdict(spark.analyze(one).totals)
+    found["analyses"] = fleet_tables(spark.analyze_fleet(running, "hubs/*/?.db"))["logs"]
+    # As `available now`: the tasks write what they verified, the driver merges it.
+    stream = running.readStream.format("gossiplog").option("columns", "value").option("maxRows", 200)
+    query = stream.load("hubs/*/a.db").writeStream.format("gossiplog").trigger(availableNow=True)
+    query = query.option("topic", "org.example.hubs").option("checkpointLocation", os.path.abspath("checkpoint"))
+    query.start(os.path.abspath("archive.db")).awaitTermination()
+    # Spark repeats what a worker did that is killed, or an executor.
+    found["killed"] = {}
+    for victim in ("worker", "executor"):
+        with killing(Path("token").absolute(), victim == "executor"):
+            again = sorted((each.log, each.messages, dict(each.defects)) for each in checked_fleet(running))
+        found["killed"][victim] = [again == found["fleet"], os.path.exists("token")]
     rows = [(("ann", "bob")[n % 2], n) for n in range(50)]
     events = running.createDataFrame(rows, "author string, number long").repartition(4)
     layout = spark.Layout(author="author", sequence="number", payload=("number",))
@@ -100,14 +124,16 @@ def found(folder: Path) -> Iterator[dict[str, Any]]:
     program.write_text(PROGRAM)
     work = Path(pyspark.__file__).parent / "work"
     before = set(work.glob("*"))
+    # Tasks that are killed are the tests' own.
+    folders = os.pathsep.join([str(ROOT / "python"), str(ROOT)])
     conf = {
-        "spark.executorEnv.PYTHONPATH": str(ROOT / "python"),
+        "spark.executorEnv.PYTHONPATH": folders,
         "spark.executor.extraJavaOptions": java.archived(),
         "spark.sql.shuffle.partitions": "2",
     }
     variables = os.environ | ENVIRONMENT
     variables |= {"JDK_JAVA_OPTIONS": java.OPTIONS, "SPARK_SUBMIT_OPTS": java.archived()}
-    variables |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "python")}
+    variables |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": folders}
     with serving() as bucket:
         for hub in ("north", "south"):
             bucket.objects[f"{hub}/a.db"] = (folder / "hubs" / hub / "a.db").read_bytes()
@@ -134,6 +160,32 @@ def test_read(found: dict[str, Any], folder: Path) -> None:
 def test_verify(found: dict[str, Any]) -> None:
     messages, _, defects = found["verify"]
     assert (messages, defects) == (307, {})
+
+
+def test_verify_a_fleet(found: dict[str, Any]) -> None:
+    """After the repairs."""
+    expected = {f"hubs/{hub}/{name}.db": 312 for hub in ("north", "south") for name in "ab"}
+    assert {log: messages for log, messages, defects in found["fleet"] if not defects} == expected
+
+
+def test_analyze(found: dict[str, Any]) -> None:
+    assert (found["analyze"]["messages"], found["analyze"]["heads"], found["analyze"]["longest_chain"]) == (312, 2, 307)
+    assert [(row["messages"], row["longest_chain"], row["problem"]) for row in found["analyses"]] == [
+        (312, 307, None)
+    ] * 4
+
+
+def test_a_stream_into_a_log(found: dict[str, Any], folder: Path) -> None:
+    with gossiplog.open(folder / "archive.db") as log:
+        assert len(log) == 312
+        log.verify()
+
+
+@pytest.mark.parametrize("victim", ["worker", "executor"])
+def test_what_was_killed_is_repeated(found: dict[str, Any], victim: str) -> None:
+    is_same, is_left = found["killed"][victim]
+    assert is_same
+    assert not is_left
 
 
 def test_reconcile_and_append(found: dict[str, Any], folder: Path) -> None:
