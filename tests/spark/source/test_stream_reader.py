@@ -195,6 +195,98 @@ def test_a_file_that_is_not_yet_a_log(make_log: MakeLog, tmp_path: Path) -> None
     assert sequences(stream.latestOffset(end, ReadAllAvailable())) == {str(old): 5, str(arriving): 2}
 
 
+def test_logs_that_cannot_be_read_are_passed_over_where_it_is_asked_for(
+    make_log: MakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "in").mkdir()
+    paths = [make_log(f"in/{name}", 3, topic="t") for name in ("a.db", "b.db")]
+    lenient = {"topic": "t", "ignoreCorruptFiles": "true"}
+    follower = reader(tmp_path / "in", ["log", "seq"], **lenient)
+    start = follower.latestOffset(follower.initialOffset(), ReadAllAvailable())
+    sound = paths[1].read_bytes()
+    paths[1].write_bytes(b"x" * 4096 + sound[4096:])
+    make_log("in/other.db", 2, topic="another")
+    (junk := tmp_path / "in" / "junk.db").write_text("junk")
+    os.utime(junk, (0, 0))
+    add(paths[0], 4)
+    for strict in (reader(tmp_path / "in", topic="t"), reader(tmp_path / "in")):
+        with pytest.raises(StorageError):
+            strict.latestOffset(start, ReadAllAvailable())
+    for each in (follower, reader(tmp_path / "in", ["log", "seq"], **lenient)):
+        caplog.clear()
+        end = each.latestOffset(start, ReadAllAvailable())
+        assert each.latestOffset(start, ReadAllAvailable()) == end
+        assert sequences(end) == {str(paths[0]): 7, str(paths[1]): 3}
+        assert [row["seq"] for row in rows(each, start, end)] == [4, 5, 6, 7]
+        # Once each.
+        passed = [record.getMessage() for record in caplog.records if "ignoreCorruptFiles" in record.getMessage()]
+        assert sorted(message.split(": ")[1].rpartition("/")[2] for message in passed) == [
+            "b.db",
+            "junk.db",
+            "other.db",
+        ]
+    # Mended, it goes on after what was read.
+    paths[1].write_bytes(sound)
+    add(paths[1], 1)
+    mended = follower.latestOffset(end, ReadAllAvailable())
+    assert [row["seq"] for row in rows(follower, end, mended)] == [4]
+    # Another log in its place is never passed over: what was read of it is in a sink.
+    paths[1].unlink()
+    Path(f"{paths[1]}-count").unlink(missing_ok=True)
+    make_log("in/b.db", 9, author=7, topic="t")
+    with pytest.raises(StorageError, match="is another log than the query has read"):
+        follower.latestOffset(mended, ReadAllAvailable())
+
+
+def test_damage_that_a_task_finds_is_passed_over_where_it_is_asked_for(make_log: MakeLog, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    paths = [make_log(f"in/{name}", 3) for name in ("a.db", "b.db")]
+    for lenient in ({}, {"ignoreCorruptFiles": "true"}):
+        follower = reader(tmp_path / "in", ["log", "seq"], **lenient)
+        start = follower.initialOffset()
+        (part,) = follower.partitions(start, follower.latestOffset(start, ReadAllAvailable()))
+        sound = paths[0].read_bytes()
+        paths[0].write_bytes(b"x" * len(sound))
+        if lenient:
+            found = [row["log"] for batch in follower.read(part) for row in batch.to_pylist()]
+            assert found == [str(paths[1])] * 3
+        else:
+            with pytest.raises(StorageError):
+                list(follower.read(part))
+        paths[0].write_bytes(sound)
+
+
+def test_a_link_that_is_pointed_at_another_log(
+    make_log: MakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = (make_log(f"{count}.db", count, author=count) for count in (3, 5))
+    (folder := tmp_path / "in").mkdir()
+    link = folder / "link.db"
+    link.symlink_to(first)
+    follower = reader(folder, ["log", "seq"])
+    start = follower.latestOffset(follower.initialOffset(), ReadAllAvailable())
+    link.unlink()
+    link.symlink_to(second)
+    for each in (follower, reader(folder, ["log", "seq"])):
+        end = each.latestOffset(start, ReadAllAvailable())
+        assert sequences(end) == {str(first): 3, str(second): 5}
+        assert [(row["log"], row["seq"]) for row in rows(each, start, end)] == [(str(link), n) for n in range(1, 6)]
+    assert caplog.text.count(f"{link} leads to {second} now, which is a log of its own") == 1
+    second.unlink()
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(StorageError, match=f"{link}, which leads to {second}, is another log than the query has read"):
+        follower.latestOffset(end, ReadAllAvailable())
+
+
+def test_a_file_with_two_names_is_read_once(make_log: MakeLog, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    path = make_log("in/a.db", 3)
+    os.link(path, path.with_name("b.db"))
+    follower = reader(tmp_path / "in", ["log", "seq"])
+    start = follower.initialOffset()
+    assert len([*rows(follower, start, follower.latestOffset(start, ReadAllAvailable()))]) == 3
+
+
 @pytest.mark.parametrize("paths", ["a.db,b.db", "*.db", "."])
 def test_a_log_that_is_gone(paths: str, make_log: MakeLog, tmp_path: Path) -> None:
     old, gone = make_log("a.db", 5), make_log("b.db", 5)

@@ -134,7 +134,8 @@ class ReadOptions:
             the rows that were read. A path that names no file is an error all the same.
         ignore_corrupt_files: whether a read goes on where a log cannot be read or not to its end, because it is none,
             damaged, locked or of a newer version, with the rows that were read. What was wrong is logged, and the
-            column `log_problem` has it where it is named. Another topic than `topic` is an error all the same.
+            column `log_problem` has it where it is named. Another topic than `topic` is an error all the same; a stream
+            passes over such a log, too, of which it has read nothing.
     """
 
     paths: tuple[str, ...]
@@ -373,6 +374,7 @@ _COMMON: dict[str, Parser] = {
     "recursive_file_lookup": _boolean,
     "path_glob_filter": _text,
     "ignore_missing_files": _boolean,
+    "ignore_corrupt_files": _boolean,
 }
 BATCH_OPTIONS: dict[str, Parser] = {
     **_COMMON,
@@ -380,7 +382,6 @@ BATCH_OPTIONS: dict[str, Parser] = {
     "max_clock": _clock,
     "min_id": _id,
     "max_id": _id,
-    "ignore_corrupt_files": _boolean,
 }
 STREAM_OPTIONS: dict[str, Parser] = {**_COMMON, "max_rows": _rows, "starting_offsets": _offset}
 READ_OPTIONS: dict[str, Parser] = {**BATCH_OPTIONS, **STREAM_OPTIONS}

@@ -29,12 +29,13 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError, TopicMismatch
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
-from gossiplog.spark.source.locations import alternatives, identity, is_missing, opened
+from gossiplog.spark.source.locations import alternatives, distinct, identity, is_missing, opened
 from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosition, decode, digest
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
+from gossiplog.spark.source.problems import problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.spark.source.shares import StreamPartition, Stretch, partitions, shares, work
 from gossiplog.spark.tasks import parallelism
@@ -85,6 +86,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
         self._end: dict[str, int] = {}
         self._passed: set[str] = set()
+        self._damaged: set[str] = set()
 
     def initialOffset(self) -> Offset:
         """Return where a query without a checkpoint begins.
@@ -179,8 +181,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stretch in partition.stretches:
             try:
                 yield from self._read(stretch)
-            except StorageError:
-                if not self._passes_over(stretch.location):
+            except StorageError as error:
+                # One that is locked can be read when the task is run again.
+                is_damaged = isinstance(error, NotALog | CorruptLog)
+                if not (is_damaged and self._passes_over_damage(stretch.name, error)) and not self._passes_over(
+                    stretch.location
+                ):
                     raise
 
     def _read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
@@ -193,7 +199,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     batch = self._columns.batch(stretch.name, topic, stored, reader, path=stretch.location)
                     # Its file may be another one's since the micro-batch was planned, and a log in Postgres may be
                     # rebased between two statements.
-                    _check(stretch.name, reader, stretch.end)
+                    if (difference := _difference(stretch.name, reader, stretch.end)) is not None:
+                        raise difference
                 # Sequences have no gaps: as many as these, up to this one, are all.
                 if not page or page[-1][0] != after + len(page):
                     raise CorruptLog([f"a message after the sequence {after} is not there"])
@@ -214,10 +221,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _list(self) -> None:
         """Look for the locations that the options name."""
         self._unnamed: NotALog | None = None
-        listed = [location for path in self._options.paths for location in self._named(path)]
-        # Looked up once: it follows the links in each part of a path.
-        self._identities = {location: self._identities.get(location) or identity(location) for location in listed}
-        self._locations = {log: location for location, log in self._identities.items()}
+        self._locations = distinct(location for path in self._options.paths for location in self._named(path))
+        for log, location in self._locations.items():
+            if self._identities.get(location, log) != log:
+                _log.warning("gossiplog: %s leads to %s now, which is a log of its own", location, log)
+        self._identities = {location: log for log, location in self._locations.items()}
 
     def _named(self, path: str) -> list[str]:
         """Return the locations that a path names, also where some of its alternatives name none."""
@@ -253,6 +261,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("gossiplog: ignoreMissingFiles passes over %s, which is gone", location)
         return passes
 
+    def _passes_over_damage(self, location: str, error: StorageError) -> bool:
+        """Return whether the query is to go on without a log that cannot be read, and remark on it once."""
+        passes = self._options.ignore_corrupt_files
+        if passes and location not in self._damaged:
+            self._damaged.add(location)
+            _log.warning("gossiplog: ignoreCorruptFiles passes over %s: %s", location, problem_of(location, error))
+        return passes
+
     # What is in them
 
     def _look_at_all(self, position: StreamPosition) -> dict[str, _Look]:
@@ -269,7 +285,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return looks
 
     def _look(self, log: str, *reached: Reached) -> _Look | None:
-        """Return what is seen of a log; None where it is gone and passed over, or not yet there.
+        """Return what is seen of a log; None where it is passed over, or not yet there.
 
         Args:
             log: its identity.
@@ -283,20 +299,28 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stamp, look = _stamp(location), self._looks.get(log)
         if look is not None and stamp is not None and stamp == look.stamp and look.verified.issuperset(begun):
             return look
+        name = f"{location}, which leads to {log}," if os.path.islink(location) else log
+        other: StorageError | None = None
         try:
             with self._reader(log) as reader:
                 position = reader.position()
                 for each in begun:
-                    _check(log, reader, each)
+                    if (other := _difference(name, reader, each)) is not None:
+                        raise other
                 end = _reached(reader, position.count)
         except StorageError as error:
             if is_missing(location):
                 if not begun or self._passes_over(location):
                     return None
                 raise _gone(log, begun[-1].sequence) from error
-            if begun or not self._waits_for(location, error):
+            if not begun and self._waits_for(location, error):
+                return None
+            # What was read is in a sink: nobody passes over another log in its place, nor another topic.
+            is_other = error is other or (begun and isinstance(error, TopicMismatch))
+            if is_other or not self._passes_over_damage(location, error):
                 raise
             return None
+        self._damaged.discard(location)
         self._looks[log] = _Look(stamp, end, {*begun, end})
         return self._looks[log]
 
@@ -336,21 +360,21 @@ def _reached(reader: Reader, sequence: int) -> Reached:
     return Reached(sequence, digest(_value(reader, sequence)), reader.position().generation)
 
 
-def _check(log: str, reader: Reader, reached: Reached) -> None:
-    """Check that a log is that of which an offset holds something.
+def _difference(log: str, reader: Reader, reached: Reached) -> StorageError | None:
+    """Return the error of a log that is another one than that of which an offset holds something.
 
     Raises:
-        CursorOutdated: it has been rebased.
-        StorageError: it is another one.
+        CorruptLog: it has no message with that sequence.
     """
     position = reader.position()
     if reached.generation != position.generation:
-        raise _rebased(log, reached.generation, position.generation)
+        return _rebased(log, reached.generation, position.generation)
     if position.count < reached.sequence:
         was_read = counted(reached.sequence, "was", "were")
-        raise _another(log, f"it has {counted(position.count, 'message')}, and {was_read} read")
+        return _another(log, f"it has {counted(position.count, 'message')}, and {was_read} read")
     if not reached.is_of(_value(reader, reached.sequence)):
-        raise _another(log, f"the message of sequence {reached.sequence} is not the one that was read")
+        return _another(log, f"the message of sequence {reached.sequence} is not the one that was read")
+    return None
 
 
 def _value(reader: Reader, sequence: int) -> bytes:
