@@ -125,6 +125,31 @@ def test_a_look_that_fails_is_the_last(at_once: None, monkeypatch: pytest.Monkey
     assert looks == [terminal]
 
 
+def test_long_work_is_noted_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "WORK_NOTE_SECONDS", 0.01)
+    looks = 0
+    seen = threading.Event()
+
+    def look() -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            seen.set()
+        return (0, 0) if looks == 1 else (looks, 7)
+
+    with output.watching("Verify", look):
+        assert seen.wait(10)
+    written = capfd.readouterr()
+    assert written.out == ""
+    lines = written.err.splitlines()
+    assert lines[:2] == [
+        "gossiplog: Verify has run for 0 s",
+        "gossiplog: Verify has run for 0 s: 2 of 7 tasks are done",
+    ]
+
+
 def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
     with output.progress("Thinking", 2) as advance:
         advance(1)

@@ -75,14 +75,14 @@ def logs_in(folder: Path) -> list[str]:
 
 
 def verify(session: SparkSession, folder: Path) -> Any:
-    found = spark.verify_logs(session, logs_in(folder))
+    found = spark.verify_fleet(session, *logs_in(folder))
     write_parquet(found.report, str(folder / OUTPUT))
     assert all(each.messages for each in found.logs)
     return sorted((each.log, each.messages, dict(each.defects), each.problem) for each in found.logs)
 
 
 def root(session: SparkSession, folder: Path) -> Any:
-    found = spark.roots(session, logs_in(folder))
+    found = spark.fleet_roots(session, *logs_in(folder))
     assert all(each.messages for each in found)
     return sorted((each.log, each.node.hash.hex() if each.node else each.problem) for each in found)
 

@@ -91,11 +91,11 @@ def test_verify_and_root(connected: SparkSession, make_log: MakeLog) -> None:
     found = spark.verify_log(connected, "a.db")
     assert (found.messages, found.defects, found.root.hash) == (30, {}, expected.hash)
     make_log("b.db", 20)
-    (row, other) = spark.roots(connected, ["a.db", "b.db"])
+    (row, other) = spark.fleet_roots(connected, "a.db", "b.db")
     assert (row.messages, other.messages) == (30, 20)
     assert row.node is not None
     assert row.node.hash == expected.hash
-    checked = spark.verify_logs(connected, ["a.db", "b.db", "gone.db"])
+    checked = spark.verify_fleet(connected, "a.db", "b.db", "gone.db")
     assert {Path(each.log).name: (each.messages, dict(each.defects)) for each in checked.logs} == {
         "gone.db": (None, {"log": 1}),
         "a.db": (30, {}),

@@ -42,7 +42,7 @@ def test_read_of_folders_in_a_folder(
         (str(tmp_path / "hubs" / name / "a.db"), 30) for name in ("north", "south")
     ]
     assert main(command) == 1
-    assert "folders in it are not looked into without recursiveFileLookup" in capfd.readouterr().err
+    assert "folders in it are not looked into without --recursive-file-lookup" in capfd.readouterr().err
 
 
 def test_read_the_first_encodings(

@@ -42,6 +42,8 @@ _DONE = "{task.completed:,.0f}"
 _DONE_OF_ALL = "{task.completed}/{task.total}"
 _EXCHANGED = "{task.fields[received]:,} received, {task.fields[sent]}"
 _NOTE_SECONDS = 5.0  # seconds between lines that say how far an exchange is
+WORK_NOTE_SECONDS = 60.0
+"""Seconds between lines that say how far work is that is done elsewhere, where stderr is no terminal."""
 
 
 class Output:
@@ -314,23 +316,29 @@ def occasional(description: str) -> Iterator[Callable[[int, int], None]]:
 def watching(description: str, look: Callable[[], tuple[int, int]]) -> Iterator[None]:
     """As `progress`, for work that is done elsewhere: its steps are looked up, on a thread of their own.
 
+    Where stderr is no terminal, there is a line on it each minute, so that nobody takes the work for hung.
+
     Args:
         description: what is being done.
         look: returns how many steps are done, and how many there are, as far as is known. It is not called again
             when it has raised a GossipLogError, since the work itself will say what is wrong.
     """
-    if not sys.stderr.isatty():
-        yield
-        return
     done = threading.Event()
+    started = time.monotonic()
+    is_terminal = sys.stderr.isatty()
 
     def follow(update: Callable[..., None]) -> None:
-        while not done.wait(_LOOKS):
+        while not done.wait(_LOOKS if is_terminal else WORK_NOTE_SECONDS):
             try:
                 completed, total = look()
             except GossipLogError:
                 return
-            update(completed=completed, total=total)
+            if is_terminal:
+                update(completed=completed, total=total)
+            else:
+                seconds = time.monotonic() - started
+                tasks = f": {completed:,} of {total:,} tasks are done" if total else ""
+                note(f"{description} has run for {seconds:,.0f} s{tasks}")
 
     with _shown(description, None, _DONE_OF_ALL) as update:
         thread = threading.Thread(target=follow, args=(update,), name="gossiplog-progress", daemon=True)

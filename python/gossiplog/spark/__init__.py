@@ -5,7 +5,7 @@
                                                 gossiplog.spark.source.options
     parse_payload, worker_errors                payloads as columns; errors of workers as this package's
     summarize, verify, verify_log, root         what logs hold, and whether they are sound
-    verify_logs, roots                          the last two of many logs, in one job
+    verify_fleet, fleet_roots                   the last two of many logs, in one job
     reconcile, write_repairs                    what replicas lack of each other
     reconcile_fleet, write_fleet_repairs        the same for replicas of many logs, topic by topic
     analyze, write_report                       a history in figures and plots; `log_metadata` and `analysed_state`
@@ -39,15 +39,15 @@ from gossiplog.spark.jobs.materialize import MaterializeResult, Recipe, fold_mes
 from gossiplog.spark.jobs.reconcile import MissingMessages, ReconcileResult, reconcile, write_repairs
 from gossiplog.spark.jobs.reconcile_fleet import FleetReconcileResult, reconcile_fleet, write_fleet_repairs
 from gossiplog.spark.jobs.report import analysed_state, write_report
-from gossiplog.spark.jobs.root import LogRoot, RootResult, root, roots
+from gossiplog.spark.jobs.root import LogRoot, RootResult, fleet_roots, root
 from gossiplog.spark.jobs.summary import LogSummary, summarize
 from gossiplog.spark.jobs.verify import (
     FleetVerifyResult,
     LogVerifyResult,
     VerifyResult,
     verify,
+    verify_fleet,
     verify_log,
-    verify_logs,
 )
 from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.session import session
@@ -86,6 +86,7 @@ __all__ = [
     "analysed_state",
     "analyze",
     "analyze_fleet",
+    "fleet_roots",
     "fold_messages",
     "ingest",
     "log_metadata",
@@ -98,13 +99,12 @@ __all__ = [
     "reconcile",
     "reconcile_fleet",
     "root",
-    "roots",
     "session",
     "summarize",
     "sweep",
     "verify",
+    "verify_fleet",
     "verify_log",
-    "verify_logs",
     "worker_errors",
     "write",
     "write_fleet_analysis",

@@ -17,7 +17,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -116,13 +116,13 @@ class NewFolder:
     path: str
     _remote: _Remote | None
 
-    def write_parquet(self, frame: DataFrame, name: str = "", *, partition_by: str | None = None) -> None:
+    def write_parquet(self, frame: DataFrame, name: str = "", *, partition_by: Sequence[str] = ()) -> None:
         """Write a frame as Parquet, to a folder of this name in it, or to the folder itself.
 
         Args:
             frame: what is written.
             name: of the folder; "" is the folder itself.
-            partition_by: a column for each of whose values there is a folder in that one, called `column=value`; the
+            partition_by: columns for each of whose values there is a folder in that one, called `column=value`; the
                 frame has a row.
 
         Raises:
@@ -136,7 +136,7 @@ class NewFolder:
             if self._remote is not None and not name:
                 # What comes after this frame would be missed by who takes the folder for complete.
                 writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-            (writer if partition_by is None else writer.partitionBy(partition_by)).parquet(write_path(path))
+            (writer.partitionBy(*partition_by) if partition_by else writer).parquet(write_path(path))
         # Spark writes at least one file, which has the columns.
         written = (file for _, _, files in os.walk(path) for file in files) if self._remote is None else ()
         if self._remote is None and not any(file.endswith(_PARQUET) for file in written):

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 import gossiplog.spark
 from gossiplog.cli.pipeline import session as module
 from gossiplog.cli.pipeline.session import SessionOptions, interruptible, job, spark_session
-from gossiplog.errors import SparkError
+from gossiplog.errors import NotALog, OptionError, SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,3 +227,13 @@ def test_a_job_on_another_thread_leaves_signals_alone() -> None:
     thread.start()
     thread.join()
     assert found == [former]
+
+
+@pytest.mark.parametrize("kind", [NotALog, OptionError])
+def test_options_of_the_data_source_are_called_as_flags(kind: type[Exception]) -> None:
+    @job
+    def failing(*, options: SessionOptions) -> None:
+        raise kind("without recursiveFileLookup, pathGlobFilter and ignoreMissingFiles")
+
+    with pytest.raises(kind, match=r"^without --recursive-file-lookup, --path-glob-filter and --ignore-missing-files$"):
+        failing(master=None, conf=None, driver_memory=None)

@@ -16,7 +16,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.cli.main import main
 from gossiplog.errors import NotALog
-from gossiplog.spark import roots, verify_logs
+from gossiplog.spark import fleet_roots, verify_fleet
 from gossiplog.spark.jobs import over_logs as module
 from gossiplog.spark.jobs.over_logs import LogPart, split_parts
 from gossiplog.spark.jobs.root import RootWork
@@ -68,7 +68,7 @@ def test_exactly_the_logs_that_are_not_sound_are_named(
     spark: SparkSession, fleet: tuple[list[Path], dict[Path, set[str]]]
 ) -> None:
     paths, wrong = fleet
-    found = verify_logs(spark, map(str, paths), gossiplog.open(paths[0], read_only=True).topic)
+    found = verify_fleet(spark, *map(str, paths), topic=gossiplog.open(paths[0], read_only=True).topic)
     outcomes = {Path(each.log): each for each in found.logs}
     assert list(outcomes) != paths
     assert outcomes.keys() == {*paths}
@@ -130,8 +130,8 @@ def test_small_and_large_logs_together(spark: SparkSession, make_log: MakeLog, m
     for path in paths:
         with gossiplog.open(path, read_only=True) as log:
             expected.append((len(log), log.root))
-    assert [(each.messages, each.node) for each in roots(spark, map(str, paths))] == expected
-    found = verify_logs(spark, map(str, paths))
+    assert [(each.messages, each.node) for each in fleet_roots(spark, *map(str, paths))] == expected
+    found = verify_fleet(spark, *map(str, paths))
     found.report.unpersist()
     assert [(each.messages, each.root, each.defects) for each in found.logs] == [(*each, {}) for each in expected]
 

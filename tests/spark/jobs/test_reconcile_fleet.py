@@ -350,14 +350,13 @@ def test_names_of_repairs_are_names_of_folders(spark: SparkSession, make_log: Ma
     full = str(make_log("full.db", 5))
     result = reconcile_fleet(spark, *paths, full)
     repairs = write_fleet_repairs(result, str(tmp_path / "repairs"))
-    assert {log: Path(repair).name for log, repair in repairs.items()} == {
-        paths[0]: "replica=it-s-100-.db",
-        paths[2]: "replica=it-s-100-.db-2",
-    }
-    assert {path.name for path in (tmp_path / "repairs").iterdir() if path.is_dir()} == {
-        "replica=it-s-100-.db",
-        "replica=it-s-100-.db-2",
-    }
+    folder = tmp_path / "repairs"
+    expected = {paths[0]: "hub=a/log=it-s-100-.db", paths[2]: "hub=b/log=it-s-100-.db"}
+    assert {log: str(Path(repair).relative_to(folder)) for log, repair in repairs.items()} == expected
+    assert {str(path.relative_to(folder)) for path in folder.glob("*/*=*")} == {*expected.values()}
+    # What to hand out to each hub.
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["hubs"] == {"a": {paths[0]: expected[paths[0]]}, "b": {paths[2]: expected[paths[2]]}}
     for log, repair in repairs.items():
         assert main(["import", log, repair]) == 0
     result.missing.unpersist()

@@ -18,7 +18,6 @@ from gossiplog import NotALog, Signer
 from gossiplog.errors import CorruptLog, CursorOutdated, OptionError, StorageError
 from gossiplog.spark import read, reconcile, verify_log, worker_errors
 from gossiplog.spark.jobs.ingest import check_new_log
-from gossiplog.spark.jobs.reconcile import set_names
 from gossiplog.spark.source.offsets import decode
 from gossiplog.spark.source.options import (
     BATCH_OPTIONS,
@@ -180,11 +179,6 @@ def test_values_are_added_to_a_log_which_is_made(
 def test_a_log_is_not_built_in_a_database() -> None:
     with pytest.raises(gossiplog.StorageError, match="is no path of a file: name one to be made on this machine, and"):
         check_new_log("postgresql://host/notes", TOPIC)
-
-
-def test_repair_sets_have_names_that_are_no_patterns() -> None:
-    names = set_names(["postgresql://me@host/notes?schema=a%20b", "postgresql://me@host/notes?schema=a%20b", "x/n.db"])
-    assert names == ["notes-schema-a-20b", "notes-schema-a-20b-2", "n.db"]
 
 
 def test_spark_reads_and_checks_it(spark: SparkSession, full: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gossiplog.cli.output import Output, headed_table, printable, spinner, watching
-from gossiplog.errors import OptionError, SparkError
+from gossiplog.errors import NotALog, OptionError, SparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +75,8 @@ _MEMORY = re.compile(r"([0-9]{1,12})([kmgt])", re.IGNORECASE)
 _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 # Bytes; with less, Spark does not start (UnifiedMemoryManager).
 _LEAST_MEMORY = 450 * 2**20
+# Options of the data source that the commands have as flags, called as programs in shells call theirs.
+_SOURCE_OPTIONS = re.compile(r"\b(?:recursiveFileLookup|pathGlobFilter|ignoreMissingFiles|ignoreCorruptFiles)\b")
 # How long Ctrl-C waits for Spark to cancel its jobs.
 _CANCELLING_SECONDS = 5.0
 # From then on another Ctrl-C ends the process at once; `timeout` and terminals send a signal twice within an instant.
@@ -179,12 +181,23 @@ def job(function: Callable[..., None]) -> Callable[..., None]:
             import_module("gossiplog.spark")
         except ImportError as error:
             raise SparkError(str(error)) from error
-        function(**arguments, options=options)
+        try:
+            function(**arguments, options=options)
+        except (NotALog, OptionError) as error:
+            error.args = tuple(map(_with_flags, error.args))
+            raise
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [parameter.replace(kind=keyword) for parameter in (*own, *shared.values())]
     vars(command)["__signature__"] = signature.replace(parameters=parameters)
     return command
+
+
+def _with_flags(part: object) -> object:
+    """Return an argument of an error in which options of the data source are called as those of the commands."""
+    if not isinstance(part, str):
+        return part
+    return _SOURCE_OPTIONS.sub(lambda match: "--" + re.sub("[A-Z]", lambda sign: f"-{sign[0].lower()}", match[0]), part)
 
 
 @contextmanager

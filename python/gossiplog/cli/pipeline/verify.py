@@ -55,7 +55,7 @@ def root(
     result = Output(json)
     found_logs = _locations(logs, None, recursive, name_filter)
     with spark_session(options, "root", brief=True) as running:
-        found = spark.roots(running, found_logs)
+        found = spark.fleet_roots(running, *found_logs)
     rows = [
         {
             "log": each.log,
@@ -96,7 +96,7 @@ def verify(
     check_output(output)
     check_output(summary, output)
     with spark_session(options, "verify", brief=True) as running:
-        found = spark.verify_logs(running, locations, topic)
+        found = spark.verify_fleet(running, *locations, topic=topic)
         report = found.report if output is None else write_parquet(found.report, output)
         if summary is not None:
             write_parquet(_summary(running, found.logs), summary)

@@ -74,13 +74,18 @@ _FRAMES: Mapping[str, tuple[str, ...]] = {
 
 
 def analyze_fleet(
-    spark: SparkSession, *paths: str, recursive: bool = False, name_filter: str | None = None
+    session: SparkSession,
+    *paths: str,
+    topic: str | None = None,
+    recursive: bool = False,
+    name_filter: str | None = None,
 ) -> FleetAnalyzeResult:
     """Analyse many logs.
 
     Args:
-        spark: the session.
+        session: of Spark.
         paths: of logs; each may be a pattern or a folder. One that names no file is a log with a problem.
+        topic: that all logs must have; None takes any.
         recursive: as `gossiplog.spark.source.locations.locations` takes it.
         name_filter: likewise.
 
@@ -89,11 +94,11 @@ def analyze_fleet(
         NotALog: a pattern that no file fits.
         SparkError: Spark gave up.
     """
-    anchors = anchored_for(spark, paths)
+    anchors = anchored_for(session, paths)
     found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        logs = [unopened(location) for location in found]
-        counted = placed(spark, packed(logs, parallelism(spark))).mapInArrow(_analyzed, _COLUMNS)
+        logs = [unopened(location, topic) for location in found]
+        counted = placed(session, packed(logs, parallelism(session))).mapInArrow(_analyzed, _COLUMNS)
         counted = counted.persist(StorageLevel.DISK_ONLY)
         figures: dict[str, LogFigures] = {}
         large: dict[str, str] = {}
@@ -108,14 +113,14 @@ def analyze_fleet(
                 figures[row.log] = pickle.loads(row.content)
         frames = {name: [_frame(counted, name)] for name in _FRAMES}
         details: dict[str, AnalyzeResult] = {}
-        for name, topic in sorted(large.items()):
+        for name, own_topic in sorted(large.items()):
             try:
-                result = _analyze_large(spark, name)
+                result = _analyze_large(session, name)
             except GossipLogError as error:
                 problems[name] = problem_of(name, error)
                 continue
             largest = result.authors[0].messages if result.authors else 0
-            figures[name] = _figures_of(name, topic, result.totals, largest)
+            figures[name] = _figures_of(name, own_topic, result.totals, largest)
             for kind, columns in _FRAMES.items():
                 frames[kind].append(result.frames[kind].select(F.lit(name).alias("log"), *columns))
             details[name] = replace(result, frames={})
@@ -141,9 +146,9 @@ def _kept_details(
     return {name: found[name] for name in names}
 
 
-def _analyze_large(spark: SparkSession, name: str) -> AnalyzeResult:
+def _analyze_large(session: SparkSession, name: str) -> AnalyzeResult:
     columns = ",".join(column for column in COLUMNS if column != "payload")
-    return analyze(read(spark, name, columns=columns), location=name)
+    return analyze(read(session, name, columns=columns), location=name)
 
 
 def _figures_of(log: str, topic: str, totals: Totals, largest: int) -> LogFigures:

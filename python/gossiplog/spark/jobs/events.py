@@ -311,7 +311,10 @@ class _LookForKeys:
 def _payload(frame: DataFrame, layout: Layout) -> Column:
     chosen = layout.payload or tuple(_quoted(name) for name in _unused(frame, layout))
     if not chosen:
-        raise OptionError("no column is left for the payload: name those that it has")
+        raise OptionError(
+            "no column is left for the payload, because the other options use them all: name those that it has"
+            " (`payload` of the layout, --payload of the command)"
+        )
     payload = F.struct(*(expression(frame, "payload", text) for text in chosen))
     check_payload(frame.select(*(expression(frame, "payload", text) for text in chosen)).schema)
     return payload

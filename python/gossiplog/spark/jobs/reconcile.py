@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from urllib.parse import urlsplit
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -27,12 +25,12 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
+from gossiplog.spark.jobs.repair_names import SUMMARY, set_names
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import anchored_for, check_logs, identity, opened
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import spread
-from gossiplog.storage.location import is_url
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
 _LONG_CLOCKS = ((8, 0xFE), (7, 0xFC), (6, 0xF8), (5, 0xF0), (4, 0xE0))
@@ -84,11 +82,11 @@ class ReconcileResult:
     missing: DataFrame
 
 
-def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
+def reconcile(session: SparkSession, *paths: str) -> ReconcileResult:
     """Compare replicas of one log, as of one state of each.
 
     Args:
-        spark: the session.
+        session: of Spark.
         paths: of the replicas, two at least; each may be a pattern.
 
     Raises:
@@ -96,10 +94,10 @@ def reconcile(spark: SparkSession, *paths: str) -> ReconcileResult:
         TopicMismatch: logs of different topics.
         StorageError: a replica that cannot be read; CorruptLog where it is damaged.
     """
-    names = check_replicas(anchored_for(spark, paths))
+    names = check_replicas(anchored_for(session, paths))
     with worker_errors():
-        replicas = tuple(spread(spark, [(name, identity(name)) for name in names], _look))
-        differing = differences(_keys(spark, replicas), len(replicas))
+        replicas = tuple(spread(session, [(name, identity(name)) for name in names], _look))
+        differing = differences(_keys(session, replicas), len(replicas))
         missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
         found = missing_by_replica(missing)
         lacks = tuple(found.get(number, MissingMessages()) for number in range(len(replicas)))
@@ -194,9 +192,9 @@ def _look(log: tuple[str, str]) -> Replica:
     return Replica(name, own.topic, own.count, own.root.level, own.root.hash.hex())
 
 
-def _keys(spark: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
+def _keys(session: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
     """Return the keys of the replicas in the states that were looked at."""
-    entries = read(spark, *(replica.log for replica in replicas), columns="log,key,seq")
+    entries = read(session, *(replica.log for replica in replicas), columns="log,key,seq")
     number: Column = F.lit(None).cast("int")
     count: Column = F.lit(0)
     for index, replica in enumerate(replicas):
@@ -258,9 +256,6 @@ def broken_by_replica(missing: DataFrame) -> dict[int, int]:
     return {row.replica: row["count"] for row in held.groupBy("replica").count().collect()}
 
 
-SUMMARY = "summary.json"
-
-
 def write_repairs(result: ReconcileResult, folder: str) -> tuple[str, ...]:
     """Write what each replica lacks, as far as it can be read, ascending by key.
 
@@ -270,6 +265,7 @@ def write_repairs(result: ReconcileResult, folder: str) -> tuple[str, ...]:
 
     Returns:
         The folders in it, one for each replica, in their order: Parquet with the columns key, clock, author, value.
+        They are called as the logs' files, and where two are called alike as their paths below the folder of all logs.
 
     Raises:
         OptionError: something is there already.
@@ -284,27 +280,6 @@ def write_repairs(result: ReconcileResult, folder: str) -> tuple[str, ...]:
             new.write_parquet(lacking.select("key", "clock", "author", "value").sort("key"), name)
         new.write_text(SUMMARY, json.dumps(_summary(result, names), indent=2))
     return tuple(os.path.join(folder, name) for name in names)
-
-
-def set_names(logs: Sequence[str]) -> list[str]:
-    """Return names of folders for logs: those of their files, with a number where several are called the same."""
-    names: list[str] = []
-    taken = {SUMMARY}
-    last: dict[str, int] = {}
-    for log in logs:
-        path = urlsplit(log).path if is_remote(log) else log
-        base = os.path.basename(path.rstrip("/")) or "log"
-        if is_url(log):
-            # Hadoop takes some signs for patterns.
-            base = re.sub(r"[^\w.-]+", "-", base)
-        name, number = base, last.get(base, 1)
-        while name in taken:
-            number += 1
-            name = f"{base}-{number}"
-        last[base] = number
-        taken.add(name)
-        names.append(name)
-    return names
 
 
 def _summary(result: ReconcileResult, names: Sequence[str]) -> dict[str, object]:

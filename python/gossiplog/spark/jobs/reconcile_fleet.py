@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -29,14 +27,8 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
-from gossiplog.spark.jobs.reconcile import (
-    SUMMARY,
-    MissingMessages,
-    broken_by_replica,
-    differences,
-    missing_by_replica,
-    set_names,
-)
+from gossiplog.spark.jobs.reconcile import MissingMessages, broken_by_replica, differences, missing_by_replica
+from gossiplog.spark.jobs.repair_names import SUMMARY, hub_names
 from gossiplog.spark.source.batches import gathered
 from gossiplog.spark.source.fleet import OPEN_WEIGHT, TASK_MESSAGES, FoundLog, packed, unopened
 from gossiplog.spark.source.locations import anchored_for, opened
@@ -47,7 +39,8 @@ from gossiplog.spark.tasks import parallelism, placed, spread_groups, unpacked
 
 # Logs up to which a command looks at each before Spark starts: two milliseconds each.
 _LOOKED_AT = 100
-_REPLICA = "replica"
+_HUB = "hub"
+_LOG = "log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +115,18 @@ class FleetReconcileResult:
 
 
 def reconcile_fleet(
-    spark: SparkSession, *paths: str, recursive: bool = False, name_filter: str | None = None
+    session: SparkSession,
+    *paths: str,
+    topic: str | None = None,
+    recursive: bool = False,
+    name_filter: str | None = None,
 ) -> FleetReconcileResult:
     """Compare the replicas of each topic among themselves, as of one state of each.
 
     Args:
-        spark: the session.
+        session: of Spark.
         paths: of logs of any topics; each may be a pattern or a folder. One that names no file is a log with a problem.
+        topic: that all logs must have; None takes any, and compares the replicas of each topic.
         recursive: as `gossiplog.spark.source.locations.locations` takes it.
         name_filter: likewise.
 
@@ -137,17 +135,17 @@ def reconcile_fleet(
         NotALog: a pattern that no file fits.
         SparkError: Spark gave up.
     """
-    anchors = anchored_for(spark, paths)
+    anchors = anchored_for(session, paths)
     found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        logs = [unopened(location) for location in found]
+        logs = [unopened(location, topic) for location in found]
         sound: list[_Look] = []
-        for look in spread_groups(spark, packed(logs, parallelism(spark)), _look):
+        for look in spread_groups(session, packed(logs, parallelism(session)), _look):
             if isinstance(look, _Look):
                 sound.append(look)
             else:
                 problems[look[0]] = look[1]
-        return _compare(spark, sound, problems)
+        return _compare(session, sound, problems)
 
 
 def is_fleet(locations: Sequence[str]) -> bool:
@@ -202,13 +200,13 @@ class _Part:
 def _look(log: FoundLog) -> _Look | tuple[str, Problem]:
     """Look at a log; of one that cannot be read, say why."""
     try:
-        return _look_at(log.name, log.location)
+        return _look_at(log.name, log.location, log.topic)
     except (GossipLogError, OSError) as error:
         return log.name, problem_of(log.location, error)
 
 
-def _look_at(name: str, location: str) -> _Look:
-    with opened(location) as (storage, topic):
+def _look_at(name: str, location: str, topic: str | None = None) -> _Look:
+    with opened(location, topic) as (storage, topic):
         # A copy is not copied again.
         own = log_metadata(storage.place if is_remote(location) else location, topic)
         if own.root is None:
@@ -225,7 +223,7 @@ def _look_at(name: str, location: str) -> _Look:
     return _Look(replica, location, generation, between)
 
 
-def _compare(spark: SparkSession, looks: Sequence[_Look], problems: dict[str, Problem]) -> FleetReconcileResult:
+def _compare(session: SparkSession, looks: Sequence[_Look], problems: dict[str, Problem]) -> FleetReconcileResult:
     numbered = [look.replica for look in looks]
     topics: dict[str, list[int]] = defaultdict(list)
     for number, replica in enumerate(numbered):
@@ -241,15 +239,15 @@ def _compare(spark: SparkSession, looks: Sequence[_Look], problems: dict[str, Pr
         for number in numbers
         for start, end in zip((b"", *looks[number].split_keys), (*looks[number].split_keys, None), strict=True)
     ]
-    keys = _keys(spark, parts).persist(StorageLevel.DISK_ONLY)
+    keys = _keys(session, parts).persist(StorageLevel.DISK_ONLY)
     broken = {row.replica: Problem(row.kind, row.problem) for row in keys.where("problem IS NOT NULL").collect()}
     for number, problem in broken.items():
         problems[numbered[number].log] = problem
     compared = {topic: [each for each in numbers if each not in broken] for topic, numbers in topics.items()}
     grouped = [(number, group, len(numbers)) for group, numbers in enumerate(compared.values()) for number in numbers]
-    groups = F.broadcast(spark.createDataFrame(grouped, "replica int, group int, replicas int"))
+    groups = F.broadcast(session.createDataFrame(grouped, "replica int, group int, replicas int"))
     everyone = [(group, numbers) for group, numbers in enumerate(compared.values())]
-    members = F.broadcast(spark.createDataFrame(everyone, "group int, members array<int>"))
+    members = F.broadcast(session.createDataFrame(everyone, "group int, members array<int>"))
     differing = differences(keys.where("problem IS NULL").select("replica", "key").join(groups, "replica"))
     missing = (
         fetch_values(differing, numbered, passes_over_unreadable=True)
@@ -310,11 +308,12 @@ def write_fleet_repairs(result: FleetReconcileResult, folder: str) -> dict[str, 
 
     Args:
         result: of a comparison.
-        folder: to be made; it is there when all in it is complete. `summary.json` in it is the comparison in figures.
+        folder: to be made; it is there when all in it is complete. `summary.json` in it is the comparison in figures,
+            and has the repairs by hub.
 
     Returns:
-        By the locations of those that lack something, the folders in it: Parquet with the columns key, clock, author,
-        value.
+        By the locations of those that lack something, the folders in it, `hub=HUB/log=FILE`: Parquet with the columns
+        key, clock, author, value. The hub is the log's folder below the one that all logs have in common.
 
     Raises:
         OptionError: something is there already.
@@ -323,26 +322,30 @@ def write_fleet_repairs(result: FleetReconcileResult, folder: str) -> dict[str, 
         GossipLogError: what reading the missing messages raises.
     """
     lacking = [row.log for row in result.logs if row.lacks.messages > row.lacks.unreadable]
-    # They are names of folders as Spark makes them, which escapes other signs.
-    cleaned = [re.sub(r"[^\w.-]+", "-", os.path.basename(urlsplit(log).path)) for log in lacking]
-    folders = {log: f"{_REPLICA}={name}" for log, name in zip(lacking, set_names(cleaned), strict=True)}
+    logs = sorted(row.log for row in result.logs)
+    # Of all logs, so that a hub is called the same whatever its logs lack today.
+    called = dict(zip(logs, hub_names(logs), strict=True))
+    folders = {log: f"{_HUB}={called[log][0]}/{_LOG}={called[log][1]}" for log in lacking}
     numbers = {log: number for number, log in enumerate(result.numbered)}
-    spark = result.missing.sparkSession
-    named = [(numbers[log], name.partition("=")[2]) for log, name in folders.items()]
-    names = spark.createDataFrame(named, f"number int, {_REPLICA} string")
+    session = result.missing.sparkSession
+    named = [(numbers[log], *called[log]) for log in lacking]
+    names = session.createDataFrame(named, f"number int, {_HUB} string, {_LOG} string")
     rows = (
         result.missing.where("error IS NULL")
         .select("key", "clock", "author", "value", F.explode("lacking").alias("number"))
         .join(F.broadcast(names), "number")
         .drop("number")
         # In ranges of keys: one replica may lack most of all messages, and the files of each ascend.
-        .repartitionByRange(max(-(-result.summary.messages // TASK_MESSAGES), 1), _REPLICA, "key")
-        .sortWithinPartitions(_REPLICA, "key")
+        .repartitionByRange(max(-(-result.summary.messages // TASK_MESSAGES), 1), _HUB, _LOG, "key")
+        .sortWithinPartitions(_HUB, _LOG, "key")
     )
-    with filling(folder, "the repair sets", spark) as new:
+    with filling(folder, "the repair sets", session) as new:
         if folders:
-            new.write_parquet(rows, partition_by=_REPLICA)
-        figures = {**asdict(result.summary), "logs": fleet_rows(result, folders)}
+            new.write_parquet(rows, partition_by=(_HUB, _LOG))
+        hubs: dict[str, dict[str, str]] = {}
+        for log, name in folders.items():
+            hubs.setdefault(called[log][0], {})[log] = name
+        figures = {**asdict(result.summary), "hubs": hubs, "logs": fleet_rows(result, folders)}
         new.write_text(SUMMARY, json.dumps(figures, indent=2))
     return {log: os.path.join(folder, name) for log, name in folders.items()}
 
@@ -372,9 +375,9 @@ def fleet_rows(result: FleetReconcileResult, repairs: Mapping[str, str]) -> list
 _KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.string()), ("problem", pa.string())])
 
 
-def _keys(spark: SparkSession, parts: Sequence[_Part]) -> DataFrame:
+def _keys(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
     """Return the keys of parts, and a row with a problem, and no key, for each that cannot be read."""
-    return placed(spark, packed(parts, parallelism(spark))).mapInArrow(
+    return placed(session, packed(parts, parallelism(session))).mapInArrow(
         _read_keys, "replica int, key binary, kind string, problem string"
     )
 

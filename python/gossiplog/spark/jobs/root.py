@@ -18,7 +18,9 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
+from gossiplog.spark.source.locations import anchored_for
 from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.source.problems import fleet_locations
 from gossiplog.spark.source.reader import read_range
 
 
@@ -52,21 +54,32 @@ class LogRoot:
     problem: str
 
 
-def roots(session: SparkSession, locations: Iterable[str], topic: str | None = None) -> tuple[LogRoot, ...]:
+def fleet_roots(
+    session: SparkSession,
+    *paths: str,
+    topic: str | None = None,
+    recursive: bool = False,
+    name_filter: str | None = None,
+) -> tuple[LogRoot, ...]:
     """Build the trees of any number of logs from their messages in one job, each log as it is when it is opened.
 
     Args:
         session: of Spark.
-        locations: of the logs, each once.
+        paths: of the logs; each may be a pattern or a folder. One that names no file is a log with a problem.
         topic: that they must have; None takes any.
+        recursive: as `gossiplog.spark.source.locations.locations` takes it.
+        name_filter: likewise.
 
     Returns:
-        The roots, in the order of the locations.
+        The roots, in the order of the paths; those that name no file come last.
 
     Raises:
+        OptionError: a path that no location can be.
+        NotALog: a pattern that no file fits, or a folder without files.
         SparkError: Spark gave up.
     """
-    logs = [unopened(location, topic) for location in locations]
+    found_logs, missing = fleet_locations(anchored_for(session, paths), recursive=recursive, name_filter=name_filter)
+    logs = [unopened(location, topic) for location in (*found_logs, *missing)]
     outcomes, report = over_logs(session, RootWork(topic), logs, lambda rows: rows.select("log"))
     report.unpersist()
     results: list[LogRoot] = []

@@ -35,18 +35,18 @@ SCHEMA = StructType([StructField(name, _type(hint)) for name, hint in get_type_h
 """A row for each run: the fields of `gossiplog.sim.routers.sweep.Record`."""
 
 
-def sweep(spark: SparkSession, grid: Grid) -> DataFrame:
+def sweep(session: SparkSession, grid: Grid) -> DataFrame:
     """Simulate every run of a grid, when the frame is asked for its rows: write it, or cache it, to run them once.
 
     Args:
-        spark: the session.
+        session: of Spark.
         grid: of the runs.
 
     Returns:
         `SCHEMA`, in no order.
     """
     runs = grid.runs()
-    numbers = spark.range(0, len(runs), 1, numPartitions=len(runs))
+    numbers = session.range(0, len(runs), 1, numPartitions=len(runs))
     return numbers.mapInArrow(partial(_simulate, runs), SCHEMA)
 
 

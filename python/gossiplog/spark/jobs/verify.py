@@ -31,8 +31,9 @@ from gossiplog.spark.jobs.root import in_order, joined
 from gossiplog.spark.jobs.row_check import check_heads, check_rows
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.locations import anchored_for, opened
 from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.source.problems import fleet_locations
 from gossiplog.spark.source.reader import check_generation, read_range
 from gossiplog.storage import Storage
 
@@ -133,7 +134,13 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
     return VerifyResult(messages, root, found.kinds, report)
 
 
-def verify_logs(session: SparkSession, locations: Iterable[str], topic: str | None = None) -> FleetVerifyResult:
+def verify_fleet(
+    session: SparkSession,
+    *paths: str,
+    topic: str | None = None,
+    recursive: bool = False,
+    name_filter: str | None = None,
+) -> FleetVerifyResult:
     """Check any number of logs in one job, each as it is when it is opened.
 
     A log that is missing, is none, has another topic, is locked or too damaged to be read to its end has a defect of
@@ -141,13 +148,18 @@ def verify_logs(session: SparkSession, locations: Iterable[str], topic: str | No
 
     Args:
         session: of Spark.
-        locations: of the logs, each once.
+        paths: of the logs; each may be a pattern or a folder. One that names no file is a log with a defect.
         topic: that they must have; None takes any.
+        recursive: as `gossiplog.spark.source.locations.locations` takes it.
+        name_filter: likewise.
 
     Raises:
+        OptionError: a path that no location can be.
+        NotALog: a pattern that no file fits, or a folder without files.
         SparkError: Spark gave up.
     """
-    logs = [unopened(location, topic) for location in locations]
+    found_logs, missing = fleet_locations(anchored_for(session, paths), recursive=recursive, name_filter=name_filter)
+    logs = [unopened(location, topic) for location in (*found_logs, *missing)]
     outcomes, report = over_logs(session, VerifyWork(topic), logs, _report_of_logs)
     results: list[LogVerifyResult] = []
     for log, found in outcomes.items():

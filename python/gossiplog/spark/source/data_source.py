@@ -83,13 +83,13 @@ class GossipLogSource(DataSource):
         return options
 
 
-def read(spark: SparkSession, *paths: str, **options: str | int) -> DataFrame:
+def read(session: SparkSession, *paths: str, **options: str | int) -> DataFrame:
     """Return logs as a DataFrame.
 
     Over Spark Connect, whose server has a working folder of its own, the column `log` has whole paths.
 
     Args:
-        spark: the session.
+        session: of Spark.
         paths: of logs; each may be a pattern.
         options: as `ReadOptions` has them, in camel case, as `minClock=10`.
 
@@ -97,4 +97,4 @@ def read(spark: SparkSession, *paths: str, **options: str | int) -> DataFrame:
         OptionError: an option that there is not, or a value that it cannot have.
     """
     with worker_errors():
-        return spark.read.format(GossipLogSource.name()).options(**options).load(anchored_for(spark, paths))
+        return session.read.format(GossipLogSource.name()).options(**options).load(anchored_for(session, paths))
