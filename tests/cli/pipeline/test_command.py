@@ -90,7 +90,7 @@ INGEST = "pipeline ingest {0}/events.jsonl --log {0}/new.db --topic t --keys {0}
         (INGEST.replace("events.jsonl", "log.db"), "the names of the files do not show their format"),
         (f"{INGEST} --format xml", "there is no format 'xml' of events"),
         (INGEST.replace("new.db", "log.db"), "{0}/log.db is there already"),
-        (INGEST.replace("--sequence n", ""), "nothing says in which order the events are"),
+        (INGEST.replace("--sequence n", "").replace("events.jsonl", "none.jsonl"), "no file of events {0}/none.jsonl"),
         (INGEST.replace("ann", "bob"), "cannot read the key file {0}/bob.key"),
         ("pipeline sweep {0}", "{0} is there already: name a new folder for the sweep"),
     ],
@@ -122,6 +122,23 @@ def test_a_wrong_option_of_the_session_is_a_wrong_call(
     program: Program, log: Path, option: str, complaint: str
 ) -> None:
     result = program("pipeline", "read", log, *option.split())
+    assert result.code == 2
+    assert complaint in result.err
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (INGEST.replace("--sequence n", ""), "give --sequence or --parents (gossiplog pipeline ingest --help"),
+        (f"{INGEST} --parents p", "give --id, the column that has them"),
+    ],
+)
+def test_an_ingest_that_says_no_order_is_a_wrong_call(
+    program: Program, tmp_path: Path, command: str, complaint: str
+) -> None:
+    (tmp_path / "events.jsonl").write_text('{"a": "ann", "n": 1}\n')
+    result = program(*command.format(tmp_path).split())
     assert result.code == 2
     assert complaint in result.err
 

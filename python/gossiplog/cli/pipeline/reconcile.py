@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gossiplog.cli.output import Json, Output
+from gossiplog.cli.output import Json, Output, note
 from gossiplog.cli.pipeline.fleet import SHOWN_LOGS, problem_text, show_fleet
 from gossiplog.cli.pipeline.session import (
     Logs,
@@ -46,6 +46,7 @@ def reconcile(
     """Compare replicas of a log: the root of each, what it lacks of all others together, of when and of whom.
 
     Replicas of several logs are compared log by log, by their topics. The worst come first, and a summary last.
+    Each log is taken for what it says of itself: `gossiplog pipeline verify` checks that.
 
     Ends with 1 where a missing message cannot be read whole from any replica, or a replica of several logs not at all.
     """
@@ -79,7 +80,13 @@ def reconcile(
         return
     rows = _replica_rows(compared, repairs)
     show_rows(result, rows if result.json else [_short_row(row) for row in rows])
+    _say_unverified(result)
     _check_whole({compared.replicas[number].log: messages for number, messages in lossy.items()})
+
+
+def _say_unverified(result: Output) -> None:
+    if not result.json:
+        note("Each log is taken for what it says of itself; gossiplog pipeline verify checks that.")
 
 
 def _check_whole(damaged: Mapping[str, int]) -> None:
@@ -165,6 +172,7 @@ def _show_fleet(result: Output, compared: FleetReconcileResult, repairs: dict[st
 
     rows = fleet_rows(compared, repairs)
     show_fleet(result, rows, [_short_fleet_row(row) for row in rows[:SHOWN_LOGS]], asdict(compared.summary))
+    _say_unverified(result)
     _check_whole({row.log: row.damaged for row in compared.logs if row.damaged})
     if compared.summary.problems:
         raise typer.Exit(1)

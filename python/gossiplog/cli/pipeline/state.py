@@ -66,15 +66,22 @@ def ingest(
     *,
     options: SessionOptions,
 ) -> None:
-    """Make a signed log of an application's events, in an order that their columns say."""
+    """Make a signed log of an application's events, in an order that their columns say.
+
+    The `seconds` that it prints are those of the job, without the start and the end of Spark.
+    """
     from gossiplog import spark
     from gossiplog.spark.jobs.events import check_event_files, event_format
     from gossiplog.spark.jobs.ingest import check_new_log
     from gossiplog.spark.jobs.sign import KeyStore
 
     result = Output(json)
-    layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)
     check_event_files(events)
+    if sequence is None and parents is None:
+        raise typer.BadParameter("nothing says in which order the events are: give --sequence or --parents")
+    if parents is not None and id is None:
+        raise typer.BadParameter("--parents names events by their ids: give --id, the column that has them")
+    layout = spark.Layout(author, sequence, id, parents, tuple(payload) if payload else None)
     event_format(events, format, schema)
     check_new_log(log, topic)
     KeyStore(keys).load(merger)
@@ -97,7 +104,11 @@ def materialize(
         ),
     ] = "last",
     value: Annotated[
-        str | None, typer.Option(metavar="SQL", help="The value that a message sets, such as payload.text.")
+        str | None,
+        typer.Option(
+            metavar="SQL",
+            help="The value that a message sets, such as payload.text; of no use to a fold of your own.",
+        ),
     ] = None,
     removed: Annotated[
         str | None, typer.Option(metavar="SQL", help="With the fold set: true where a message takes the value out.")
