@@ -6,6 +6,7 @@ MADE_BY_USERS = frozenset(
     {
         *("Access", "AsyncLog", "BroadcastConfig", "CID", "Counter", "Driver", "GossipConfig", "Hub", "Limits", "List"),
         *("Listener", "Map", "MemoryStorage", "Node", "Objects", "Peer", "PostgresURL", "RateLimitedLog", "Register"),
+        *("ElementSet", "FunctionFold", "LastWriter", "Layout", "Recipe"),
         *("SQLiteStorage", "Set", "Signer", "SyncServerConfig", "TLS", "Token"),
     }
 )

@@ -17,6 +17,8 @@ from tests.api.kinds import LOW_LEVEL, MADE_BY_USERS
 SOURCES = Path(__file__).parent.parent.parent / "python"
 MODULES = ("gossiplog", "gossiplog.types", "gossiplog.errors", "gossiplog.lowlevel")
 """The modules whose names have a page each. A name stands in the first that has it."""
+SPARK = "gossiplog.spark"
+"""The module whose names have one page together: it needs PySpark, and is provisional."""
 # Methods of Python's own, whose meaning is Python's.
 _UNSAID = frozenset(
     f"__{name}__"
@@ -117,7 +119,18 @@ def public() -> Mapping[str, str]:
 @functools.cache
 def entry(name: str) -> Entry:
     """What the sources say of a public name."""
-    item = found(public()[name])
+    return _entry(name, found(public()[name]))
+
+
+@functools.cache
+def spark_entries() -> Mapping[str, Entry]:
+    """What the sources say of the names of `gossiplog.spark`: the functions, then the classes, then the constants."""
+    entries = [_entry(f"spark.{name}", found(f"{SPARK}.{name}")) for name in listed(SPARK)]
+    kinds = ("function", "class", "type")
+    return {each.name: each for each in sorted(entries, key=lambda each: kinds.index(each.kind))}
+
+
+def _entry(name: str, item: griffe.Object) -> Entry:
     short = name.rpartition(".")[2]
     match item:
         case griffe.Class():

@@ -54,6 +54,9 @@ def _page(name: str) -> str:
 
 def _named(text: str, own: str) -> str | None:
     """The public name that a text means on the page of another; None for none, and for itself."""
+    if own.startswith("spark.") and text in names.spark_entries():
+        # On the same page. Others may be called alike.
+        return None
     prefix = own.rpartition(".")[0]
     for candidate in (f"{prefix}.{text}".lstrip("."), text):
         if candidate in names.public():
@@ -167,6 +170,27 @@ def page(name: str, since: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def spark_page() -> str:
+    """Return the page of all names of `gossiplog.spark`."""
+    entries = names.spark_entries()
+    lines = [
+        f"# {names.SPARK}",
+        "",
+        "Jobs on Apache Spark · provisional: [stability](../stability.md) · [all names](README.md)",
+        "",
+        "[docs/pipeline.md](../pipeline.md#in-python) has a program that calls them. `from gossiplog import spark`"
+        " needs `pip install 'gossiplog[spark]'`.",
+        "",
+    ]
+    rows = [
+        [f"[`{name}`](#{name.lower()})", _cell(_first(each.text), f"spark.{name}")] for name, each in entries.items()
+    ]
+    lines += _table(("name", ""), rows)
+    for name, each in entries.items():
+        lines += [f"## `{name}`", "", *_body(each, f"spark.{name}", "###")]
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def groups() -> Iterator[tuple[str, list[str]]]:
     """The tasks of the index, each with its names."""
     for task, text in TASKS:
@@ -204,6 +228,7 @@ def index() -> str:
         lines += [f"## {task}", ""]
         rows = [[f"[`{title(name)}`]({_page(name)})", _cell(_first(names.entry(name).text), "")] for name in found]
         lines += _table(("name", ""), rows)
+    lines += ["## Run jobs on Spark", "", f"[`gossiplog.spark`]({_page('spark')}) has one page."]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -254,4 +279,4 @@ def written() -> dict[str, str]:
         assert match is not None, line
         lines.append(f"{versions[match[1]]}  {line}")
     pages = {_page(name): page(name, versions[name]) for name in names.public()}
-    return {**pages, "README.md": index(), SIGNATURES.name: "\n".join(lines) + "\n"}
+    return {**pages, "README.md": index(), _page("spark"): spark_page(), SIGNATURES.name: "\n".join(lines) + "\n"}

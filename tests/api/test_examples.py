@@ -18,7 +18,8 @@ EXAMPLES = {
 
 
 def test_there_is_one_for_each_name() -> None:
-    assert len(EXAMPLES) >= len(PAGES) - 1
+    # The index has none, nor has the page of the jobs on Spark: docs/pipeline.md has a program.
+    assert len(EXAMPLES) >= len(PAGES) - 2
 
 
 def test_each_prints_something() -> None:

@@ -58,6 +58,29 @@ def test_attributes_have_types(pages: ModuleType) -> None:
 
 
 @pytest.mark.slow
+def test_everything_of_the_jobs_on_spark_is_described(pages: ModuleType) -> None:
+    entries = pages.names.spark_entries()
+    wrong = [name for name, entry in entries.items() if not entry.text]
+    for name, entry in entries.items():
+        wrong += [f"{name}({each.name})" for each in entry.parameters if not each.text]
+        wrong += [f"{name}.{each.name}" for each in entry.attributes if not each.text]
+    assert wrong == []
+    assert {"verify_fleet", "fleet_roots", "reconcile_fleet", "analyze_fleet"} <= entries.keys()
+
+
+@pytest.mark.slow
+def test_jobs_over_fleets_are_called_alike(pages: ModuleType) -> None:
+    """A program that has the paths of a fleet gives them to any of them."""
+    shape = ["session", "*paths", "topic", "recursive", "name_filter"]
+    for name, entry in pages.names.spark_entries().items():
+        parameters = [each.name for each in entry.parameters]
+        if "fleet" in name and not name.startswith("write") and entry.kind == "function":
+            assert parameters == shape, name
+        # A job's first parameter is called so wherever it is a session.
+        assert "spark" not in parameters, name
+
+
+@pytest.mark.slow
 def test_the_index_has_every_name(pages: ModuleType) -> None:
     listed = {name for _, names in pages.groups() for name in names}
     assert listed == set(pages.names.public())

@@ -188,6 +188,7 @@ class AnalyzeResult:
     """A log's history in figures, and where they come from in full.
 
     Attributes:
+        totals: of all messages.
         ranges: ascending; RANGES at most, of 1, 2, 5, 10, 20, 50 or so on clocks each; the last may have fewer.
         widths: ascending, each twice as wide as the one before.
         authors: those with the most messages.

@@ -26,6 +26,7 @@ class LogMetadata:
     """What a log says of itself.
 
     Attributes:
+        topic: its own.
         count: of its messages.
         root: of its tree, None where that cannot be read.
         heads: the keys of the messages that no other names as a parent, None where they cannot be read. What a damaged
