@@ -68,7 +68,7 @@ if __name__ == "__main__":
     found["problems"] = {row.log: row.problem.kind for row in compared.logs if row.problem is not None}
     for log, repair in repairs.items():
         lacking = running.read.parquet(os.path.abspath(repair)).select("value")
-        written = spark.write(lacking, log, report=f"report-{os.path.basename(repair)}")
+        written = spark.write(lacking, log, report=f"report-{os.path.relpath(repair, 'repairs').replace(os.sep, '-')}")
         found.setdefault("written", {})[log] = written.inserted
     found["fleet"] = sorted((each.log, each.messages, dict(each.defects)) for each in checked_fleet(running))
     one = spark.read(running, "hubs/north/a.db")
