@@ -115,14 +115,25 @@ def test_a_filter_of_names_is_for_folders_patterns_uris_and_files(
 ) -> None:
     for paths in ([str(folder)], [str(folder / "*")], [f"file:{folder}/*?mode=ro"]):
         if expected is None:
-            with pytest.raises(NotALog, match=r"has a name that fits pathGlobFilter, which is "):
+            with pytest.raises(NotALog, match=r"^none of 3 files has a name that fits pathGlobFilter, which is "):
                 locations(paths, name_filter=pattern)
             continue
         found = [unquote(each.partition("?")[0]) for each in locations(paths, name_filter=pattern)]
         assert [os.path.basename(each) for each in found] == expected
     assert locations(["postgresql://host/logs"], name_filter=pattern) == ["postgresql://host/logs"]
-    with pytest.raises(NotALog, match=r"no file of a\.db has a name that fits"):
+    with pytest.raises(NotALog, match=r"^a\.db has no name that fits pathGlobFilter, which is b\*$"):
         locations(["a.db"], name_filter="b*")
+
+
+def test_of_several_folders_some_may_have_no_name_that_fits(folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "other" / "z.db").touch()
+    paths = [str(folder), str(folder / "other")]
+    fitting = [str(folder / "other" / "z.db")]
+    assert locations(paths, name_filter="z*") == fitting
+    assert fleet_locations([*paths, str(folder / "gone.db")], name_filter="z*")[0] == fitting
+    with pytest.raises(NotALog, match=r"^none of 4 files has a name that fits pathGlobFilter, which is y\*$"):
+        fleet_locations(paths, name_filter="y*")
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,19 +53,39 @@ def locations(paths: Iterable[str], *, recursive: bool = False, name_filter: str
 
     Raises:
         NotALog: a file that is not there, a folder without files, or a pattern of which an alternative fits no file;
-            a path of which no file fits the filter.
+            no file of any path fits the filter.
         OptionError: a pattern with more than 10,000 alternatives, or a URL with a password.
         StorageError: a folder that cannot be read, or a path that is not UTF-8, which Spark cannot carry.
     """
+    return chosen((location for path in paths for location in matching(path, recursive=recursive)), name_filter)
+
+
+def chosen(found: Iterable[str], name_filter: str | None) -> list[str]:
+    """Return the locations whose files have names that fit a filter, each log once.
+
+    Raises:
+        NotALog: none of several fits: the filter is a mistake.
+        StorageError: a location that is not UTF-8.
+    """
     fits = _filter(name_filter)
-    found: list[str] = []
-    for path in paths:
-        check_text(path)
-        fitting = [location for location in _matching(path, recursive) if fits(location)]
-        if not fitting:
-            raise NotALog(f"no file of {shown(path)} has a name that fits pathGlobFilter, which is {name_filter}")
-        found += fitting
-    return [*distinct(found).values()]
+    several = [*found]
+    fitting = [location for location in several if fits(location)]
+    if several and not fitting:
+        files = f"{shown(several[0])} has no" if len(several) == 1 else f"none of {len(several):,} files has a"
+        raise NotALog(f"{files} name that fits pathGlobFilter, which is {name_filter}")
+    return [*distinct(fitting).values()]
+
+
+def matching(path: str, *, recursive: bool = False) -> list[str]:
+    """Return the locations that a path stands for, which may be several names of one log.
+
+    Raises:
+        NotALog: as `locations` does.
+        OptionError: likewise.
+        StorageError: likewise.
+    """
+    check_text(path)
+    return _matching(path, recursive)
 
 
 def distinct(found: Iterable[str]) -> dict[str, str]:

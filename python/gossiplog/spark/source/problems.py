@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.spark.source.locations import distinct, is_missing, is_pattern, locations
+from gossiplog.spark.source.locations import chosen, is_missing, is_pattern, matching
 
 # What the error of a log may take in a report: an error names a few places.
 _LONGEST_PROBLEM = 1000
@@ -61,16 +61,16 @@ def fleet_locations(
 
     Raises:
         OptionError: a path that no location can be.
-        NotALog: a pattern that no file fits.
+        NotALog: a pattern that no file fits, or no file fits the filter.
     """
     found: list[str] = []
     problems: dict[str, Problem] = {}
     for path in paths:
         try:
-            found += locations([path], recursive=recursive, name_filter=name_filter)
+            found += matching(path, recursive=recursive)
         except NotALog as error:
             # A pattern is a mistake of who wrote it; a path may come from a list that is older than the file's end.
             if is_pattern(path) or not is_missing(path):
                 raise
             problems[path] = Problem("missing", str(error))
-    return [*distinct(found).values()], problems
+    return chosen(found, name_filter), problems
