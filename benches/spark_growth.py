@@ -49,6 +49,7 @@ class Row:
         measured: what it took.
         date: when.
         commit: of the sources.
+        alone: whether nothing else ran on the machine, so that its seconds say something.
     """
 
     job: str
@@ -58,6 +59,7 @@ class Row:
     measured: Measured
     date: str
     commit: str
+    alone: bool
 
     @property
     def messages(self) -> int:
@@ -112,7 +114,7 @@ def check(job: str, kind: str, size: int, rows: Sequence[Mapping[str, Any]]) -> 
         raise ValueError(f"{job} of {kind} {size}: {found} where {expected} were made")
 
 
-def run(folder: Path, job: str, kind: str, size: int, master: str, limit: float | None = None) -> Row:
+def run(folder: Path, job: str, kind: str, size: int, master: str, *, alone: bool, limit: float | None = None) -> Row:
     """Run a job once.
 
     Args:
@@ -121,6 +123,7 @@ def run(folder: Path, job: str, kind: str, size: int, master: str, limit: float 
         kind: "log" or "fleet".
         size: messages of the log, or logs of the fleet.
         master: where Spark runs.
+        alone: whether nothing else runs on the machine.
         limit: seconds after which it is stopped.
 
     Raises:
@@ -129,7 +132,7 @@ def run(folder: Path, job: str, kind: str, size: int, master: str, limit: float 
     """
     found, printed = measured.run(arguments(job, kind, size, folder), master, limit=limit)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    row = Row(job, kind, size, master, found, datetime.date.today().isoformat(), commit.strip())
+    row = Row(job, kind, size, master, found, datetime.date.today().isoformat(), commit.strip(), alone)
     try:
         check(job, kind, size, printed)
     except (KeyError, ValueError) as error:
@@ -170,7 +173,8 @@ def run_all(chosen: argparse.Namespace) -> None:
         wanted.append((MESSAGES, START, "log", MESSAGES))
     kept = stored()
     for _, job, kind, size in sorted(wanted, key=lambda each: each[0]):
-        if chosen.only_missing and f"{job} {kind} {size} {chosen.master}" in kept:
+        before = kept.get(f"{job} {kind} {size} {chosen.master}")
+        if chosen.only_missing and before is not None and (before.alone or not chosen.alone):
             continue
         limit = None
         if chosen.until is not None:
@@ -180,12 +184,12 @@ def run_all(chosen: argparse.Namespace) -> None:
                 print(f"it is {chosen.until}: {job} {kind} {size} is not run", flush=True)
                 continue
         try:
-            row = run(chosen.folder, job, kind, size, chosen.master, limit)
+            row = run(chosen.folder, job, kind, size, chosen.master, alone=chosen.alone, limit=limit)
         except (RuntimeError, ValueError) as error:
             print(f"{job} {kind} {size}: {error}", flush=True)
             continue
         keep(row)
-        print(f"{datetime.datetime.now():%H:%M:%S}", " ".join(cells(row)), flush=True)
+        print(f"{datetime.datetime.now():%H:%M:%S}", f"{row.measured.seconds:.1f} s", *cells(row), flush=True)
 
 
 def cells(row: Row) -> list[str]:
@@ -194,7 +198,7 @@ def cells(row: Row) -> list[str]:
     return [
         row.job,
         row.what,
-        f"{took.seconds:,.1f}",
+        f"{took.seconds:,.1f}" if row.alone else "",
         f"{took.processor:,.1f}",
         f"{took.java_heap:,}",
         f"{took.java_rss:,}",
@@ -202,7 +206,7 @@ def cells(row: Row) -> list[str]:
         f"{tasks.count:,}",
         f"{tasks.largest_collect / 1e6:.2f}",
         f"{tasks.shuffled / 1e6:,.2f}",
-        f"{took.load:.0f}",
+        f"{took.load:.1f}",
     ]
 
 
@@ -282,6 +286,7 @@ def main() -> None:
     running.add_argument("--master", default="local[2]")
     running.add_argument("--start", action="store_true", help="run the row of one small log, too")
     running.add_argument("--only-missing", action="store_true", help="pass over what was run before")
+    running.add_argument("--alone", action="store_true", help="nothing else runs here: the seconds count, too")
     running.add_argument("--until", type=datetime.time.fromisoformat, help="HH:MM:SS, when what runs is stopped")
     running.set_defaults(run=run_all)
     writing = commands.add_parser("write", help="write the table and the plots")

@@ -16,9 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from benches.data import FOLDER
 from benches.fleet import LARGE, MESSAGES
@@ -33,7 +32,7 @@ NETWORK = 100e6
 MEASURED = "local[2]"
 PAGE = DOCS / "design/spark.md"
 _TASK = FOLDER / "task.json"
-_FLEET = 10_000
+_LARGE, _FLEET = LARGE[-1], 10_000
 _TITLES = (
     "start, s",
     "a log, on the driver, ms",
@@ -43,8 +42,6 @@ _TITLES = (
     "longest task, s",
     "shuffled, bytes a message",
 )
-
-Key: TypeAlias = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +88,36 @@ def serial(row: Row) -> float:
     return row.measured.seconds - row.measured.tasks.busy_seconds
 
 
-def terms(job: str, rows: Mapping[Key, Row], task: float) -> Terms:
+def sources(job: str, rows: Iterable[Row]) -> tuple[Row, Row, Row, Row]:
+    """Return the runs that the terms of a job come from: those over the two largest logs and the two largest fleets.
+
+    Only what ran alone counts.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    own = sorted(
+        (row for row in rows if (row.job, row.master) == (job, MEASURED) and row.alone), key=lambda row: row.size
+    )
+    logs, fleets = ([row for row in own if row.kind == kind] for kind in ("log", "fleet"))
+    if len(logs) < 2 or len(fleets) < 2:
+        raise ValueError(f"{job} was run over {len(logs)} logs and {len(fleets)} fleets: two of each are needed")
+    return logs[-2], logs[-1], fleets[-2], fleets[-1]
+
+
+def terms(job: str, rows: Iterable[Row], task: float) -> Terms:
     """Return what a job costs.
 
     Args:
         job: of the pipeline.
-        rows: what was measured, by job, kind and size.
+        rows: what was measured.
         task: seconds of a core for a task that does nothing.
     """
 
     def work(row: Row) -> float:
         return row.measured.tasks.seconds - row.measured.tasks.count * task
 
-    middle, large = rows[job, "log", LARGE[-2]], rows[job, "log", LARGE[-1]]
-    few, many = rows[job, "fleet", 10], rows[job, "fleet", _FLEET]
+    middle, large, few, many = sources(job, rows)
     message = max(work(large) - work(middle), 0) / (large.size - middle.size)
     return Terms(
         start=serial(middle),
@@ -133,9 +146,13 @@ def task_seconds(tasks: int = 400) -> float:
 
 def write(task: float) -> None:
     """Write the terms, what executors would take, and the check of the model into the page."""
-    rows = {(row.job, row.kind, row.size): row for row in stored().values() if row.master == MEASURED}
-    jobs = [job for job in JOBS if all(key in rows for key in _needed(job))]
-    costs = {job: terms(job, rows, task) for job in jobs}
+    rows = [*stored().values()]
+    costs: dict[str, Terms] = {}
+    for job in JOBS:
+        try:
+            costs[job] = terms(job, rows, task)
+        except ValueError as error:
+            print(error)
     named = head(["job"], list(_TITLES))
     for job, cost in costs.items():
         named.append(
@@ -152,29 +169,32 @@ def write(task: float) -> None:
         )
     table = head(["job", "over"], [f"k = {k}" for k in EXECUTORS])
     for job, cost in costs.items():
-        for row in (rows[job, "log", LARGE[-1]], rows[job, "fleet", _FLEET]):
-            found = [cost.seconds(row.messages, row.logs, row.measured.tasks.count, k) for k in EXECUTORS]
-            table.append(line(job, row.what, *(f"{seconds:,.0f} s" for seconds in found)))
-    rewrite(PAGE, {"terms": named, "executors": table, "check": check(costs)})
+        _, large, _, many = sources(job, rows)
+        for row, what, scale in (
+            (large, f"one log of {_LARGE:,}", _LARGE / large.size),
+            (many, f"{_FLEET:,} logs of {MESSAGES:,}", _FLEET / many.size),
+        ):
+            sizes = (round(number * scale) for number in (row.messages, row.logs, row.measured.tasks.count))
+            messages, logs, tasks = sizes
+            found = [cost.seconds(messages, 1 if row.kind == "log" else logs, tasks, k) for k in EXECUTORS]
+            # What was not run at this size is carried on from a smaller one.
+            table.append(line(job, what if scale == 1 else f"{what}*", *(f"{seconds:,.0f} s" for seconds in found)))
+    rewrite(PAGE, {"terms": named, "executors": table, "check": check(costs, rows)})
 
 
-def check(costs: Mapping[str, Terms]) -> list[str]:
+def check(costs: Mapping[str, Terms], rows: Sequence[Row]) -> list[str]:
     """Return a table of what the model says of runs from which it has no term, beside what they took."""
     table = head(["job", "over", "master"], ["by the model, s", "measured, s", "off by"])
     masters = {"local[1]": 0.5, "local[2]": 1.0}
-    for row in stored().values():
-        is_term = row.master == MEASURED and (row.job, row.kind, row.size) in _needed(row.job)
-        if row.job not in costs or row.master not in masters or is_term:
+    for row in rows:
+        is_term = row in sources(row.job, rows) if row.job in costs else False
+        if row.job not in costs or row.master not in masters or is_term or not row.alone:
             continue
         found = costs[row.job].seconds(row.messages, row.logs, row.measured.tasks.count, masters[row.master])
         off = found / row.measured.seconds - 1
         took = f"{row.measured.seconds:,.1f}"
         table.append(line(row.job, row.what, row.master, f"{found:,.1f}", took, f"{off:+.0%}"))
     return table
-
-
-def _needed(job: str) -> list[Key]:
-    return [(job, "log", LARGE[-2]), (job, "log", LARGE[-1]), (job, "fleet", 10), (job, "fleet", _FLEET)]
 
 
 def main() -> None:
