@@ -249,29 +249,22 @@ def plots(rows: Iterable[Row]) -> dict[str, charts.Chart]:
         return took.java_heap + took.driver_rss
 
     drawn: dict[str, charts.Chart] = {}
-    for kind, sizes, label in (("log", LARGE, "messages of one log"), ("fleet", FLEETS, "logs of 1,000 messages")):
-        for name, y, of in (
-            ("processor", "microseconds a message", processor),
-            ("memory", "MB", memory),
-        ):
-            title = {
-                "processor": "Processor time a message, without the start of Spark",
-                "memory": "The driver's memory: Java's heap after collections, and Python's",
-            }[name]
-            series = tuple(
-                charts.Series(job, [of(found[job, kind, size], _messages(kind, size)) for size in sizes])
-                for job in JOBS
-                if all((job, kind, size) in found for size in sizes)
-            )
-            labels = [f"{size:,}" for size in sizes]
-            drawn[f"{name}-{kind}"] = charts.Chart(
-                f"{title}, by the number of {label}", label, y, series, labels=labels
-            )
+    labels = [f"{size:,}" for size in LARGE]
+    for name, title, y, of in (
+        ("processor", "Processor time a message, without the start of Spark", "microseconds a message", processor),
+        ("memory", "Java's heap after collections and the command's memory", "MB", memory),
+    ):
+        series: list[charts.Series] = []
+        for job in JOBS:
+            for kind, what in (("log", "one log"), ("fleet", "logs of 1,000")):
+                keys = [(job, kind, size if kind == "log" else size // MESSAGES) for size in LARGE]
+                # What was not run at each size has no line.
+                if all(key in found for key in keys):
+                    values = [of(found[key], size) for key, size in zip(keys, LARGE, strict=True)]
+                    series.append(charts.Series(f"{job}, {what}", values))
+        title = f"{title}, by the number of messages of all logs"
+        drawn[name] = charts.Chart(title, "messages of all logs", y, tuple(series), labels=labels)
     return drawn
-
-
-def _messages(kind: str, size: int) -> int:
-    return size if kind == "log" else size * MESSAGES
 
 
 def main() -> None:

@@ -54,7 +54,8 @@ class Terms:
         message: of a core, for each message.
         log: of a core, for each log.
         task: of a core, for each task.
-        longest: of the longest task.
+        longest: of the longest task, over the larger of the logs.
+        largest: messages of that log, where the longest task grows with a log; else None.
         shuffled: bytes for each message.
     """
 
@@ -64,6 +65,7 @@ class Terms:
     log: float
     task: float
     longest: float
+    largest: int | None
     shuffled: float
 
     def seconds(self, messages: int, logs: int, tasks: int, executors: float) -> float:
@@ -78,7 +80,8 @@ class Terms:
         work = messages * self.message + logs * self.log + tasks * self.task
         slots = CORES * executors
         # One core does the longest task as a part of all work; more of them may wait for it.
-        tail = self.longest * (1 - 1 / slots)
+        scale = 1.0 if self.largest is None else messages / logs / self.largest
+        tail = self.longest * scale * (1 - 1 / slots)
         network = messages * self.shuffled / (executors * NETWORK) if executors > 1 else 0.0
         return self.start + logs * self.log_on_driver + work / slots + tail + network
 
@@ -89,9 +92,10 @@ def serial(row: Row) -> float:
 
 
 def sources(job: str, rows: Iterable[Row]) -> tuple[Row, Row, Row, Row]:
-    """Return the runs that the terms of a job come from: those over the two largest logs and the two largest fleets.
+    """Return the runs that the terms of a job come from.
 
-    Only what ran alone counts.
+    They are those over the two largest logs, and over a fleet and a log with the same number of messages. Only what ran
+    alone counts.
 
     Raises:
         ValueError: there are fewer.
@@ -99,10 +103,12 @@ def sources(job: str, rows: Iterable[Row]) -> tuple[Row, Row, Row, Row]:
     own = sorted(
         (row for row in rows if (row.job, row.master) == (job, MEASURED) and row.alone), key=lambda row: row.size
     )
-    logs, fleets = ([row for row in own if row.kind == kind] for kind in ("log", "fleet"))
-    if len(logs) < 2 or len(fleets) < 2:
-        raise ValueError(f"{job} was run over {len(logs)} logs and {len(fleets)} fleets: two of each are needed")
-    return logs[-2], logs[-1], fleets[-2], fleets[-1]
+    logs = [row for row in own if row.kind == "log"]
+    pairs = [(row, log) for row in own if row.kind == "fleet" for log in logs if log.messages == row.messages]
+    if len(logs) < 2 or not pairs:
+        raise ValueError(f"{job}: two logs are needed, and a fleet of as many messages as one of them")
+    fleet, equal = pairs[-1]
+    return logs[-2], logs[-1], fleet, equal
 
 
 def terms(job: str, rows: Iterable[Row], task: float) -> Terms:
@@ -117,15 +123,15 @@ def terms(job: str, rows: Iterable[Row], task: float) -> Terms:
     def work(row: Row) -> float:
         return row.measured.tasks.seconds - row.measured.tasks.count * task
 
-    middle, large, few, many = sources(job, rows)
-    message = max(work(large) - work(middle), 0) / (large.size - middle.size)
+    middle, large, fleet, equal = sources(job, rows)
     return Terms(
         start=serial(middle),
-        log_on_driver=max(serial(many) - serial(few), 0) / (many.size - few.size),
-        message=message,
-        log=max(work(many) - work(few), 0) / (many.size - few.size) - MESSAGES * message,
+        log_on_driver=max(serial(fleet) - serial(equal), 0) / (fleet.size - 1),
+        message=max(work(large) - work(middle), 0) / (large.size - middle.size),
+        log=max(work(fleet) - work(equal), 0) / (fleet.size - 1),
         task=task,
         longest=large.measured.tasks.longest,
+        largest=large.size if large.measured.tasks.longest > 2 * middle.measured.tasks.longest else None,
         shuffled=large.measured.tasks.shuffled / large.size,
     )
 
@@ -169,10 +175,10 @@ def write(task: float) -> None:
         )
     table = head(["job", "over"], [f"k = {k}" for k in EXECUTORS])
     for job, cost in costs.items():
-        _, large, _, many = sources(job, rows)
+        _, large, fleet, _ = sources(job, rows)
         for row, what, scale in (
             (large, f"one log of {_LARGE:,}", _LARGE / large.size),
-            (many, f"{_FLEET:,} logs of {MESSAGES:,}", _FLEET / many.size),
+            (fleet, f"{_FLEET:,} logs of {MESSAGES:,}", _FLEET / fleet.size),
         ):
             sizes = (round(number * scale) for number in (row.messages, row.logs, row.measured.tasks.count))
             messages, logs, tasks = sizes
@@ -184,16 +190,18 @@ def write(task: float) -> None:
 
 def check(costs: Mapping[str, Terms], rows: Sequence[Row]) -> list[str]:
     """Return a table of what the model says of runs from which it has no term, beside what they took."""
-    table = head(["job", "over", "master"], ["by the model, s", "measured, s", "off by"])
+    table = head(["job", "over", "master"], ["by the model, s", "measured, s", "off by", "load before"])
     masters = {"local[1]": 0.5, "local[2]": 1.0}
     for row in rows:
         is_term = row in sources(row.job, rows) if row.job in costs else False
-        if row.job not in costs or row.master not in masters or is_term or not row.alone:
+        if row.job not in costs or row.master not in masters or is_term:
             continue
         found = costs[row.job].seconds(row.messages, row.logs, row.measured.tasks.count, masters[row.master])
         off = found / row.measured.seconds - 1
         took = f"{row.measured.seconds:,.1f}"
-        table.append(line(row.job, row.what, row.master, f"{found:,.1f}", took, f"{off:+.0%}"))
+        table.append(
+            line(row.job, row.what, row.master, f"{found:,.1f}", took, f"{off:+.0%}", f"{row.measured.load:.1f}")
+        )
     return table
 
 
