@@ -679,11 +679,7 @@ class RefusedByPeer(NetworkError):
 
 
 class OptionError(GossipLogError, ValueError):
-    """An option, a parameter or a path of a job on Spark that cannot be: the data source's options, and those of jobs.
-
-    It is raised before anything is written: for an option that there is not, or a value that it cannot have; for a
-    folder or a log to be made that is there already, or cannot be made; for paths that give too few logs, or have a
-    secret in them; and for expressions that Spark does not understand.
+    """An option, path or expression that a job on Spark refuses before it writes, as a new folder that exists already.
 
     Examples:
         >>> from gossiplog.errors import OptionError

@@ -311,7 +311,7 @@ def interruptible() -> Iterator[Interruption]:
                 thread.start()
                 thread.join(_CANCELLING_SECONDS)
         elif time.monotonic() - interruption.received > _PATIENCE_SECONDS:
-            # Whoever asks again does not wait for what is left, as for a server that does not answer.
+            # A server that does not answer would be waited for.
             os._exit(128 + number)
         raise KeyboardInterrupt
 

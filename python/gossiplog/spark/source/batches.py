@@ -166,7 +166,7 @@ def _ids(keys: pa.Array) -> pa.Array:
 
 
 def _damage(sequences: pa.Array, keys: pa.Array) -> list[str]:
-    # Whoever opened the log says which one it is.
+    # The caller adds which log it is.
     named = zip(sequences.to_pylist(), _ids(keys).to_pylist(), strict=True)
     return [
         f"what is stored of message {id or 'without an id'}, of sequence {sequence}, is not that message"

@@ -1,8 +1,8 @@
 """What the names in a folder say: which files may be logs, and which are what this package keeps beside one.
 
 A rebase keeps the former file, a repair the damaged one, and advice sets files aside. All of them are databases of the
-same topic, with messages that were dropped or damaged: whoever takes each file in a folder for a log must pass them
-over, or brings back what was dropped.
+same topic, with messages that were dropped or damaged. What lists the logs of a folder passes them over: taken for
+replicas, they would bring back what was dropped.
 """
 
 from __future__ import annotations
