@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
-from gossiplog.cli import output
 from gossiplog.cli.main import main
 from tests.namespaces import isolated
 from tests.spark import java
@@ -157,13 +156,12 @@ def run_here(command: str, folder: Path, timeout: float) -> str:
     with tempfile.TemporaryFile() as file:
         with (
             patch.dict(os.environ, environment(folder), clear=True),
-            patch.object(output, "WORK_NOTE_SECONDS", timeout + 60),
             chdir(folder),
             _writing_to(file.fileno()),
         ):
             code = main(arguments[1:])
         file.seek(0)
-        printed = file.read().decode("utf-8")
+        printed = _without_work_notes(file.read().decode("utf-8"))
     assert code == 0, printed
     return printed
 
