@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -22,6 +21,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
@@ -33,10 +33,8 @@ from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified
 from gossiplog.spark.jobs.report import PAGE, TABLES
 from gossiplog.spark.source import remote
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.fleet import FoundLog, look_at, packed, unopened
-from gossiplog.spark.source.locations import anchored_for
-from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
-from gossiplog.spark.source.remote import is_remote
+from gossiplog.spark.source.fleet import FoundLog, look_at, packed
+from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
 WHOLE_MESSAGES = 2**18
@@ -60,10 +58,6 @@ _ROWS = pa.schema(
         ("size", pa.int64()),
         ("content", pa.binary()),
     ]
-)
-_COLUMNS = (
-    "log string, kind string, author string, messages long, bytes long, first_clock long, last_clock long, first"
-    " array<string>, content_id string, number long, id string, seq long, size long, content binary"
 )
 _FIGURES, _PROBLEM, _LARGE, _DETAILS = "figures", "problem", "large", "details"
 _FRAMES: Mapping[str, tuple[str, ...]] = {
@@ -94,11 +88,9 @@ def analyze_fleet(
         NotALog: a pattern that no file fits.
         SparkError: Spark gave up.
     """
-    anchors = anchored_for(session, paths)
-    found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
+    logs, problems = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        logs = [unopened(location, topic) for location in found]
-        counted = placed(session, packed(logs, parallelism(session))).mapInArrow(_analyzed, _COLUMNS)
+        counted = placed(session, packed(logs, parallelism(session))).mapInArrow(_analyzed, from_arrow_schema(_ROWS))
         counted = counted.persist(StorageLevel.DISK_ONLY)
         figures: dict[str, LogFigures] = {}
         large: dict[str, str] = {}
@@ -228,7 +220,7 @@ def analysis_rows(log: FoundLog) -> Iterator[pa.RecordBatch]:
     """Yield what is reported of a log, in one piece: nothing of one that cannot be read but its problem."""
     place = log.location
     try:
-        with remote.copied(place) if is_remote(place) else nullcontext(place) as place:
+        with remote.mounted(place) as place:
             seen = look_at(place, log.topic)
             if (seen.count or 0) > WHOLE_MESSAGES:
                 yield from _rows(log.name, _LARGE, [{"content": pickle.dumps(seen.topic)}])

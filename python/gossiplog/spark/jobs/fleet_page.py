@@ -75,8 +75,8 @@ def _every(analysis: FleetAnalyzeResult, targets: Mapping[str, str]) -> str:
     rows = [row for row in analysis.logs if row.problem is None]
     text = (
         "Those that could be read, the most conspicuous first. “Score” says how unusual the size is: 0 is that of the"
+        " log in the middle, and there is none (–) where all have equally many messages and bytes."
     )
-    text += " log in the middle, and there is none (–) where all have equally many messages and bytes."
     if len(rows) > MOST_ROWS:
         text += f" The first {MOST_ROWS} of {len(rows):,} are shown; analysis.json has all."
     shown = (

@@ -122,7 +122,10 @@ class _Analysis:
         self.lost = _booleans(pc.is_in(others.dictionary, value_set=damaged.combine_chunks()))
         self.contents = len(self.names) + len(others.dictionary)
         is_first = self.first[owners]
-        self.edges = np.unique(owners[is_first] * max(self.contents, 1) + numbers[is_first])
+        self.base = max(self.contents, 1)
+        self.edges = np.unique(owners[is_first] * self.base + numbers[is_first])
+        self.children, self.parents = np.divmod(self.edges, self.base)
+        self.parent_counts = np.bincount(self.children, minlength=len(self.seq))
 
     def found(self) -> LogAnalysis:
         authors = self._authors()
@@ -131,7 +134,7 @@ class _Analysis:
         scored = _scored(authors)
         suspects = [each for each in scored if _score_of(each) > LIMIT]
         encodings = self._encodings()
-        parents = self._numbers_of_parents()[self.first]
+        parents = self.parent_counts[self.first]
         totals = Totals(
             messages=int(self.first.sum()),
             damaged=self.damaged,
@@ -172,9 +175,6 @@ class _Analysis:
         names = {"size_count": "messages", "size_sum": "bytes", "clock_min": "first_clock", "clock_max": "last_clock"}
         return found.rename_columns([names.get(name, name) for name in found.column_names])
 
-    def _numbers_of_parents(self) -> _Numbers:
-        return np.bincount(self.edges // max(self.contents, 1), minlength=len(self.seq))
-
     def _ranges(self) -> tuple[tuple[Width, ...], tuple[ClockRange, ...]]:
         clocks = clock_ranges(int(self.clock.max(initial=0)))
         if not clocks:
@@ -182,16 +182,17 @@ class _Analysis:
         number, step = len(clocks), len(clocks[0])
         clock, size, author = (each[self.first] for each in (self.clock, self.size, self.author))
         part = (clock - 1) // step
-        merges = self._numbers_of_parents()[self.first] > 1
+        messages = np.bincount(part, minlength=number)
+        merges = self.parent_counts[self.first] > 1
         # A row for each author of a range.
         pairs = np.unique(part * len(self.author_names) + author)
         widths = np.bincount(clock)
         used = np.flatnonzero(widths)
         widest = np.zeros(number, dtype=np.int64)
         np.maximum.at(widest, (used - 1) // step, widths[used])
-        parents, children = np.unique(self.edges % max(self.contents, 1), return_counts=True)
+        parents, children = np.unique(self.parents, return_counts=True)
         first_child = np.full(self.contents, np.iinfo(np.int64).max)
-        np.minimum.at(first_child, self.edges % max(self.contents, 1), self.clock[self.edges // max(self.contents, 1)])
+        np.minimum.at(first_child, self.parents, self.clock[self.children])
         is_sound = np.ones(self.contents, dtype=bool)
         is_sound[len(self.names) :] = ~self.lost
         parents, children = parents[is_sound[parents]], children[is_sound[parents]]
@@ -201,7 +202,7 @@ class _Analysis:
             *(
                 column.tolist()
                 for column in (
-                    np.bincount(part, minlength=number),
+                    messages,
                     _sums(part, size, number),
                     np.bincount(pairs // len(self.author_names), minlength=number),
                     widest,
@@ -209,7 +210,7 @@ class _Analysis:
                     np.bincount(ended_in[children > 1], minlength=number),
                 )
             ),
-            accumulate((np.bincount(part, minlength=number) - np.bincount(ended_in, minlength=number)).tolist()),
+            accumulate((messages - np.bincount(ended_in, minlength=number)).tolist()),
             strict=True,
         )
         ranges = tuple(ClockRange(within[0], within[-1], *row) for within, *row in figures)
@@ -227,7 +228,7 @@ class _Analysis:
         ordered = rows[np.argsort(self.author[rows], kind="stable")]
         before, after = ordered[:-1], ordered[1:]
         same = self.author[before] == self.author[after]
-        wanted = after[same] * max(self.contents, 1) + self.content[before[same]]
+        wanted = after[same] * self.base + self.content[before[same]]
         if np.isin(wanted, self.edges).all():
             return ()
         return self._looked_for()

@@ -11,7 +11,6 @@ import copyreg
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
@@ -233,7 +232,7 @@ class WholeLogs:
         place = log.location
         kinds: dict[str, int] = {}
         try:
-            with _mounted(log.location) as place:
+            with remote.mounted(log.location) as place:
                 here = replace(log, location=place)
                 own = self.work.look(place)
                 count = own.count or 0
@@ -280,11 +279,6 @@ class LogParts:
             yield _unreadable(log, error, log.location, kinds, time.perf_counter() - started)
             return
         yield _internal(log.name, _FIGURES, (figures, kinds, time.perf_counter() - started))
-
-
-def _mounted(location: str) -> AbstractContextManager[str]:
-    """Return a context with a location that can be opened again and again."""
-    return remote.copied(location) if remote.is_remote(location) else nullcontext(location)
 
 
 def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:

@@ -24,7 +24,7 @@ from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
-from gossiplog.spark.jobs.log_metadata import log_metadata
+from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.repair_names import SUMMARY, set_names
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.data_source import read
@@ -187,6 +187,19 @@ def _look(log: tuple[str, str]) -> Replica:
     name, location = log
     with opened(location) as (storage, topic):
         own = log_metadata(storage.place if is_remote(location) else location, topic)
+    return replica_of(name, own)
+
+
+def replica_of(name: str, own: LogMetadata) -> Replica:
+    """Return a log as it is compared.
+
+    Args:
+        name: by which results name it.
+        own: what it says of itself.
+
+    Raises:
+        CorruptLog: its root cannot be read.
+    """
     if own.root is None:
         raise CorruptLog([str(own.problem)], advice="")
     return Replica(name, own.topic, own.count, own.root.level, own.root.hash.hex())

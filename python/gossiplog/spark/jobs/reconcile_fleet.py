@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, StorageError
 from gossiplog.reprs import counted
@@ -27,12 +28,18 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.log_metadata import log_metadata
-from gossiplog.spark.jobs.reconcile import MissingMessages, broken_by_replica, differences, missing_by_replica
+from gossiplog.spark.jobs.reconcile import (
+    MissingMessages,
+    broken_by_replica,
+    differences,
+    missing_by_replica,
+    replica_of,
+)
 from gossiplog.spark.jobs.repair_names import SUMMARY, hub_names
 from gossiplog.spark.source.batches import gathered
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, TASK_MESSAGES, FoundLog, packed, unopened
-from gossiplog.spark.source.locations import anchored_for, opened
-from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
+from gossiplog.spark.source.fleet import OPEN_WEIGHT, TASK_MESSAGES, FoundLog, packed
+from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import parallelism, placed, spread_groups, unpacked
@@ -135,10 +142,8 @@ def reconcile_fleet(
         NotALog: a pattern that no file fits.
         SparkError: Spark gave up.
     """
-    anchors = anchored_for(session, paths)
-    found, problems = fleet_locations(anchors, recursive=recursive, name_filter=name_filter)
+    logs, problems = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        logs = [unopened(location, topic) for location in found]
         sound: list[_Look] = []
         for look in spread_groups(session, packed(logs, parallelism(session)), _look):
             if isinstance(look, _Look):
@@ -209,8 +214,7 @@ def _look_at(name: str, location: str, topic: str | None = None) -> _Look:
     with opened(location, topic) as (storage, topic):
         # A copy is not copied again.
         own = log_metadata(storage.place if is_remote(location) else location, topic)
-        if own.root is None:
-            raise CorruptLog([str(own.problem)], advice="")
+        replica = replica_of(name, own)
         with storage.reader(single=True) as reader:
             keys = reader.number(None, None, own.count)
             if keys != own.count:
@@ -218,9 +222,7 @@ def _look_at(name: str, location: str, topic: str | None = None) -> _Look:
                 raise CorruptLog([f"it has {has} and says that it has {counted(own.count, 'message')}"])
             parts = -(-own.count // PARTITION_MESSAGES)
             between = () if is_remote(location) or parts < 2 else tuple(reader.split_keys(b"", None, parts))
-            generation = reader.position().generation
-    replica = Replica(name, topic, own.count, own.root.level, own.root.hash.hex())
-    return _Look(replica, location, generation, between)
+    return _Look(replica, location, own.generation, between)
 
 
 def _compare(session: SparkSession, looks: Sequence[_Look], problems: dict[str, Problem]) -> FleetReconcileResult:
@@ -377,9 +379,8 @@ _KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.st
 
 def _keys(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
     """Return the keys of parts, and a row with a problem, and no key, for each that cannot be read."""
-    return placed(session, packed(parts, parallelism(session))).mapInArrow(
-        _read_keys, "replica int, key binary, kind string, problem string"
-    )
+    placed_parts = placed(session, packed(parts, parallelism(session)))
+    return placed_parts.mapInArrow(_read_keys, from_arrow_schema(_KEYS))
 
 
 def _read_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

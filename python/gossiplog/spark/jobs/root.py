@@ -18,9 +18,8 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
-from gossiplog.spark.source.locations import anchored_for
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.problems import fleet_locations
+from gossiplog.spark.source.problems import fleet_logs
 from gossiplog.spark.source.reader import read_range
 
 
@@ -78,8 +77,8 @@ def fleet_roots(
         NotALog: a pattern that no file fits, or a folder without files.
         SparkError: Spark gave up.
     """
-    found_logs, missing = fleet_locations(anchored_for(session, paths), recursive=recursive, name_filter=name_filter)
-    logs = [unopened(location, topic) for location in (*found_logs, *missing)]
+    listed, missing = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
+    logs = [*listed, *(unopened(path, topic) for path in missing)]
     outcomes, report = over_logs(session, RootWork(topic), logs, lambda rows: rows.select("log"))
     report.unpersist()
     results: list[LogRoot] = []

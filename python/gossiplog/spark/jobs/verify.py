@@ -31,9 +31,9 @@ from gossiplog.spark.jobs.root import in_order, joined
 from gossiplog.spark.jobs.row_check import check_heads, check_rows
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
-from gossiplog.spark.source.locations import anchored_for, opened
+from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.problems import fleet_locations
+from gossiplog.spark.source.problems import fleet_logs
 from gossiplog.spark.source.reader import check_generation, read_range
 from gossiplog.storage import Storage
 
@@ -158,8 +158,8 @@ def verify_fleet(
         NotALog: a pattern that no file fits, or a folder without files.
         SparkError: Spark gave up.
     """
-    found_logs, missing = fleet_locations(anchored_for(session, paths), recursive=recursive, name_filter=name_filter)
-    logs = [unopened(location, topic) for location in (*found_logs, *missing)]
+    listed, missing = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
+    logs = [*listed, *(unopened(path, topic) for path in missing)]
     outcomes, report = over_logs(session, VerifyWork(topic), logs, _report_of_logs)
     results: list[LogVerifyResult] = []
     for log, found in outcomes.items():

@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -85,7 +85,26 @@ def matching(path: str, *, recursive: bool = False) -> list[str]:
         StorageError: likewise.
     """
     check_text(path)
-    return _matching(path, recursive)
+    if remote.is_remote(path):
+        return _remote_files(path, recursive)
+    path = without_password(path)
+    if is_url(path):
+        return [path]
+    if uri := _URI.fullmatch(path):
+        start, inside, query = uri.groups()
+        plain = unquote(inside)
+        if os.path.isfile(plain) or not (os.path.isdir(plain) or is_pattern(inside)):
+            return [path]
+        is_folder = os.path.isdir(plain)
+        found = _in_folder(plain, recursive) if is_folder else _files(inside, path, recursive, escaped=True)
+        return [f"{start}{quote(match)}{query}" for match in found]
+    if os.path.isdir(path):
+        return _in_folder(path, recursive)
+    if os.path.exists(path):
+        return [path]
+    if not is_pattern(path):
+        raise NotALog(f"there is no log {shown(path)}")
+    return _files(path, path, recursive)
 
 
 def distinct(found: Iterable[str]) -> dict[str, str]:
@@ -274,29 +293,6 @@ def is_missing(location: str) -> bool:
 def is_uri(location: str) -> bool:
     """Return whether a location is no plain path."""
     return is_url(location) or location.startswith("file:")
-
-
-def _matching(path: str, recursive: bool) -> list[str]:
-    if remote.is_remote(path):
-        return _remote_files(path, recursive)
-    path = without_password(path)
-    if is_url(path):
-        return [path]
-    if uri := _URI.fullmatch(path):
-        start, inside, query = uri.groups()
-        plain = unquote(inside)
-        if os.path.isfile(plain) or not (os.path.isdir(plain) or is_pattern(inside)):
-            return [path]
-        is_folder = os.path.isdir(plain)
-        found = _in_folder(plain, recursive) if is_folder else _files(inside, path, recursive, escaped=True)
-        return [f"{start}{quote(match)}{query}" for match in found]
-    if os.path.isdir(path):
-        return _in_folder(path, recursive)
-    if os.path.exists(path):
-        return [path]
-    if not is_pattern(path):
-        raise NotALog(f"there is no log {shown(path)}")
-    return _files(path, path, recursive)
 
 
 def _remote_files(location: str, recursive: bool) -> list[str]:
@@ -517,8 +513,7 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
         StorageError: what opening or reading it raises, with the location.
     """
     location = without_password(location)
-    copied = remote.copied(location) if remote.is_remote(location) else nullcontext(location)
-    with copied as place:
+    with remote.mounted(location) as place:
 
         def named(text: str) -> str:
             # In one line: no more comes of an error that a worker raised.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.spark.source.locations import chosen, is_missing, is_pattern, matching
+from gossiplog.spark.source.fleet import FoundLog, unopened
+from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # What the error of a log may take in a report: an error names a few places.
 _LONGEST_PROBLEM = 1000
@@ -74,3 +78,23 @@ def fleet_locations(
                 raise
             problems[path] = Problem("missing", str(error))
     return chosen(found, name_filter), problems
+
+
+def fleet_logs(
+    session: SparkSession, paths: Iterable[str], *, topic: str | None, recursive: bool, name_filter: str | None
+) -> tuple[list[FoundLog], dict[str, Problem]]:
+    """Return the logs of a fleet, none of them opened, and the problems of paths that name no file.
+
+    Args:
+        session: whose tasks are to open them.
+        paths: as `fleet_locations` takes them.
+        topic: that the logs must have; None takes any.
+        recursive: as `fleet_locations` takes it.
+        name_filter: likewise.
+
+    Raises:
+        OptionError: as `fleet_locations` does.
+        NotALog: likewise.
+    """
+    found, problems = fleet_locations(anchored_for(session, paths), recursive=recursive, name_filter=name_filter)
+    return [unopened(location, topic) for location in found], problems

@@ -17,7 +17,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -182,6 +182,15 @@ def copied(location: str) -> Iterator[str]:
         target = os.path.join(folder, "log.db")
         _copy(location, target)
         yield f"{Path(target).as_uri()}?immutable=1"
+
+
+def mounted(location: str) -> AbstractContextManager[str]:
+    """Return a context with a location that can be opened again and again: of a log that is not mounted, a copy.
+
+    Raises:
+        StorageError: as `copied` does.
+    """
+    return copied(location) if is_remote(location) else nullcontext(location)
 
 
 def _scratch() -> str:
