@@ -150,6 +150,32 @@ async def test_its_end_drops_who_does_not_read(monkeypatch: pytest.MonkeyPatch) 
     await stream.aclose()
 
 
+async def test_its_end_drops_who_has_closed_and_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose closing frame was answered, behind what it has not read; the others get theirs."""
+    state = ServerState()
+    monkeypatch.setattr(uvicorn_internals, "ServerState", lambda: state)
+    monkeypatch.setattr(uvicorn_internals, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 10.0 * PATIENCE)
+    async with bundled_server() as address:
+        stream = await anyio.connect_tcp(address.host, address.port)
+        await stream.send(HANDSHAKE.encode())
+        with anyio.fail_after(PATIENCE):
+            while not any(one.transport.get_write_buffer_size() for one in state.connections):
+                await anyio.sleep(0)
+            (flooded,) = state.connections
+            clients = [await websocket(address) for _ in range(8)]
+            await stream.send(b"\x88\x80\0\0\0\0")
+            while not flooded.transport.is_closing():
+                await anyio.sleep(0)
+    for client in clients:
+        with pytest.raises(ConnectionClosed) as raised:
+            await client.recv()
+        assert raised.value.rcvd is not None
+        assert raised.value.rcvd.code == 1012
+    assert state.connections == set()
+    await stream.aclose()
+
+
 async def test_it_ends_at_once_where_no_request_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the event loop has closed idle connections; and it wakes for the date of answers alone."""
     pauses = list[float]()

@@ -57,6 +57,7 @@ OVERRIDDEN: Mapping[type, tuple[type, Mapping[str, tuple[str, ...]]]] = {
             "resume_writing": ("self",),
             "send": ("self", "message"),
             "send_receive_event_to_app": ("self",),
+            "shutdown": ("self",),
         },
     ),
 }

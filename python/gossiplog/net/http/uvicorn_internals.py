@@ -295,6 +295,13 @@ class WebSocketConnection(_LimitedConnection, WebSocketsSansIOProtocol):  # type
     uvicorn keeps all parts until the last one.
     """
 
+    def shutdown(self) -> None:
+        if self.conn.state is State.CLOSING and not self.close_sent:
+            # The client has closed it and does not read the rest. uvicorn would send a second close frame, and fail.
+            self.transport.close()
+            return
+        super().shutdown()
+
     async def send(self, message: ASGISendEvent) -> None:
         await self.writable.wait()
         if self.close_sent:
