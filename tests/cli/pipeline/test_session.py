@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import pytest
 import typer
-from py4j.protocol import Py4JError
+from py4j import protocol as proto
+from py4j.java_gateway import GatewayClient
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 import gossiplog.spark
 from gossiplog.cli.pipeline import session as module
@@ -208,6 +210,30 @@ def test_java_that_has_ended_is_asked_in_vain() -> None:
     finally:
         threading.excepthook = former
     assert failed == []
+
+
+def test_py4j_logs_no_stack_after_the_session(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It tells Java, which a signal may have ended, of each object that is released, also as the command ends."""
+
+    class Ended:
+        def send_command(self, command: str) -> str:
+            raise Py4JNetworkError("Answer from Java side is empty", when=proto.ERROR_ON_RECEIVE)
+
+        def close(self, reset: bool) -> None:
+            pass
+
+    session = SimpleNamespace(sparkContext=Context())
+    monkeypatch.setattr(sys.modules["gossiplog.spark.session"], "running", lambda: session)
+    with spark_session(SessionOptions(), "test"):
+        pass
+    client = GatewayClient()
+    monkeypatch.setattr(client, "_get_connection", Ended)
+    assert client.send_command("m\nd\no1\ne\n") == proto.ERROR
+    assert caplog.records == []
+    logging.getLogger().error("as before")
+    assert len(caplog.records) == 1
 
 
 def test_without_a_signal_errors_are_what_they_are() -> None:

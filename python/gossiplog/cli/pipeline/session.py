@@ -227,6 +227,8 @@ def spark_session(options: SessionOptions, name: str, *, brief: bool = False) ->
         # The command draws its own; of a server it is not this process's to set.
         properties = {"spark.ui.showConsoleProgress": "false"} | properties
     running = running_session()
+    # It stays: objects of Java's are released later, of which py4j tells Java.
+    logging.getLogger().addFilter(_is_no_stack_of_py4j)
     with interruptible() as interruption:
         if running is None:
             with spinner("Starting Spark"):
@@ -248,6 +250,14 @@ def _stop(session: SparkSession) -> None:
     """Stop a session, also one whose Java has ended: PySpark warns of that, and what the job raised says it."""
     with warnings.catch_warnings(action="ignore"), suppress(Exception):
         session.stop()
+
+
+def _is_no_stack_of_py4j(record: logging.LogRecord) -> bool:
+    """Return False for what py4j logs, in nobody's name, of an error that it also raises, or that concerns nobody.
+
+    Java has ended: a signal to a group of processes ends it, too.
+    """
+    return os.path.basename(os.path.dirname(record.pathname)) != "py4j"
 
 
 @dataclass(slots=True)
