@@ -115,7 +115,7 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "sim": (("kernel", "latency"), ("routers", "whole"), ("__main__",), ("__init__",)),
     "spark": (
-        ("java_process", "payload", "url_secrets"),
+        ("conf", "java_process", "payload", "url_secrets"),
         ("failures",),
         ("folders", "session", "tasks"),
         ("source",),

@@ -71,7 +71,8 @@ def test_it_is_for_every_python_from_3_11_on(wheel: Path) -> None:
 
 def test_it_has_what_spark_looks_for(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"pyspark_gossiplog/__init__.py", "gossiplog/spark/conf/log4j2.properties"} <= set(names)
+    settings = {f"gossiplog/spark/conf/{name}" for name in ("log4j2.properties", "sitecustomize.py")}
+    assert {"pyspark_gossiplog/__init__.py", *settings} <= set(names)
 
 
 def test_it_has_the_files_of_pages(wheel: Path) -> None:

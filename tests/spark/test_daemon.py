@@ -1,19 +1,23 @@
-"""The daemon that Spark's Python workers are forked from."""
+"""The daemon that Spark's Python workers are forked from, and how the processes begin that are not."""
 
 from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-from pyspark_gossiplog.daemon import compiled_first
+import gossiplog.spark
+from pyspark_gossiplog.paths import compiled_first
 
 SITE = str(Path(pyspark.__file__).parents[1])
 ARCHIVES = [f"{SITE}/pyspark/python/lib/pyspark.zip", f"{SITE}/pyspark/python/lib/py4j-0.10.9.9-src.zip"]
@@ -53,3 +57,54 @@ def test_workers_begin_with_what_their_tasks_need(spark: SparkSession) -> None:
     )
     assert (found.daemon, found.loaded, found.archived) == (True, True, False)
     assert found.frozen > 10_000
+
+
+class Planned(DataSource):
+    """Has a row: where the process that plans it has PySpark from."""
+
+    def schema(self) -> str:
+        return "place string"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PlannedReader()
+
+
+class PlannedReader(DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(pyspark.__file__)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        yield (partition.value,)
+
+
+def test_what_plans_a_read_has_compiled_files_of_pyspark(spark: SparkSession) -> None:
+    """Spark starts another daemon for it than ours."""
+    spark.dataSource.register(Planned)
+    (row,) = spark.read.format("Planned").load().collect()
+    assert row.place == pyspark.__file__
+
+
+CONF = str(Path(gossiplog.spark.__file__).parent / "conf")
+
+
+@pytest.mark.parametrize("theirs", [True, False])
+def test_a_program_that_customizes_its_python_still_does(theirs: bool, tmp_path: Path) -> None:
+    """Whether the user has such a module, or nobody.
+
+    Our daemon is not imported: of a module that is there, Python remarks on it where it is to run it.
+    """
+    if theirs:
+        (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = True\n")
+    known = "'sitecustomize' in sys.modules, 'pyspark_gossiplog.daemon' in sys.modules"
+    program = f"import sys, pyspark; print(hasattr(sys, 'theirs'), pyspark.__file__, {known})"
+    path = [*ARCHIVES, CONF, str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
+    assert (done.stdout.split(), done.stderr) == ([str(theirs), pyspark.__file__, "True", "False"], "")
+
+
+def test_a_python_without_the_package_begins_as_ever() -> None:
+    hidden = "sys.modules.update(pyspark_gossiplog=None); sys.modules.pop('sitecustomize', None)"
+    program = f"import sys; {hidden}; sys.path.insert(0, {CONF!r}); import sitecustomize"
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -8,7 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module, resources
 from typing import Any
 
@@ -30,6 +31,7 @@ _NAME = "gossiplog"
 # The name that spark-submit gives what PySpark starts.
 _NAMELESS = "pyspark-shell"
 _SUBMIT_ARGS = "PYSPARK_SUBMIT_ARGS"
+_PYTHON_PATH = "PYTHONPATH"
 _SERVER = "SPARK_REMOTE"
 # How the URL of a server of Spark Connect begins.
 _REMOTE = "sc://"
@@ -103,6 +105,7 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _built(settings)
+    variables: dict[str, str] = {}
     if not has_settings(os.environ):
         os.environ["SPARK_CONF_DIR"] = _conf_folder()
         # Not one of those in `complete`: in PySpark's name, spark-submit sets it itself.
@@ -111,34 +114,51 @@ def session(
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
             # Not there either: it holds from the start of Java.
             settings.setdefault(_JAVA_OPTIONS, _PATIENT)
+            if _has_our_python():
+                # Of each process of Python that Spark starts: it has sitecustomize.py.
+                path = [_conf_folder(), os.environ.get(_PYTHON_PATH)]
+                variables[_PYTHON_PATH] = os.pathsep.join(filter(None, path))
     check_java()
     with worker_errors():
-        _start_java(settings)
+        _start_java(settings, variables)
         # Java runs: this is what Spark's files and variables say.
         completed = SparkConf().setAll(list(settings.items()))
         complete(completed)
         return SparkSession.builder.config(conf=completed).getOrCreate()
 
 
-def _start_java(settings: Mapping[str, str]) -> None:
+def _start_java(settings: Mapping[str, str], variables: Mapping[str, str]) -> None:
     """Start the Java process, where this process has none yet, with properties that go before those of Spark's files.
 
     Some hold only from the start of the process, such as `spark.driver.memory`.
+
+    Args:
+        settings: the properties.
+        variables: of the process.
 
     Raises:
         PySparkRuntimeError: the process ended at once; what it said is on stderr.
         KeyboardInterrupt: the wait was interrupted; Java is ended.
     """
-    given = os.environ.get(_SUBMIT_ARGS)
     options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    os.environ[_SUBMIT_ARGS] = f"{shlex.join(options)} {given or _NAMELESS}"
-    try:
+    submitted = f"{shlex.join(options)} {os.environ.get(_SUBMIT_ARGS) or _NAMELESS}"
+    with _environment({_SUBMIT_ARGS: submitted, **variables}):
         java_process.start()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process in a block, for the processes that it starts."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
     finally:
-        if given is None:
-            del os.environ[_SUBMIT_ARGS]
-        else:
-            os.environ[_SUBMIT_ARGS] = given
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def has_settings(environment: Mapping[str, str]) -> bool:
@@ -167,9 +187,13 @@ def complete(conf: SparkConf) -> None:
     if str(conf.get("spark.master")).startswith("local"):
         for key, value in _LOCAL.items():
             conf.setIfMissing(key, value)
-        # Another Python may lack this package, and be for tasks that do not need it.
-        if os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable:
+        if _has_our_python():
             conf.setIfMissing(_DAEMON, _OUR_DAEMON)
+
+
+def _has_our_python() -> bool:
+    """Return whether workers run on this Python. Another may lack this package, and be for tasks without need of it."""
+    return os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
 
 
 def brief_settings(master: str | None = None) -> dict[str, str]:
