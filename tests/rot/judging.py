@@ -348,7 +348,7 @@ class _Judgement:
     def pipeline(self) -> None:
         """What `gossiplog pipeline verify` finds, and a read of all of them in four partitions."""
         location = str(self._path)
-        outcomes, _ = inline(VerifyWork(None), [location], 50)
+        outcomes, _ = inline(VerifyWork(), [location], 50)
         if outcomes[location].problem:
             self._refused(StorageError(outcomes[location].problem))
         options = read_options({"path": location, "partitions": "4"}, BATCH_OPTIONS)

@@ -44,6 +44,7 @@ def storage_at(
     *,
     read_only: bool = False,
     accept_loss: bool = False,
+    lock_timeout: float | None = None,
 ) -> Storage:
     """Return the storage of a location, not opened yet.
 
@@ -54,6 +55,7 @@ def storage_at(
         read_only: likewise.
         accept_loss: likewise; a storage has a setting of its own, and a server of Postgres no file that could lose its
             end.
+        lock_timeout: of an SQLite file, as `SQLiteStorage` takes it.
 
     Raises:
         StorageError: a URL of an unknown kind, or one of Postgres without its driver.
@@ -69,7 +71,9 @@ def storage_at(
     named = named_by(location)
     if isinstance(named, PostgresURL):
         return _postgres(named, synchronous, read_only)
-    return SQLiteStorage(named, synchronous=synchronous, read_only=read_only, accept_loss=accept_loss)
+    return SQLiteStorage(
+        named, synchronous=synchronous, read_only=read_only, accept_loss=accept_loss, lock_timeout=lock_timeout
+    )
 
 
 def named_by(location: Location) -> str | PostgresURL:

@@ -14,14 +14,19 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog import Signer
 from gossiplog.spark import COLUMNS, analyze, read
-from gossiplog.spark.jobs.log_analysis import analyze_log, modified_scores
-from gossiplog.spark.source.fleet import look_at, unopened
+from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified_scores
+from gossiplog.spark.source.fleet import opened_log, unopened
 from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.histories import braided, insert, shuffled, with_alternatives
 from tests.spark.jobs.test_fetch_values import lose
 from tests.strategies import repeatable
 
 MakeLog = Callable[..., Path]
+
+
+def analysed(path: Path) -> LogAnalysis:
+    with opened_log(unopened(str(path))) as (storage, log):
+        return analyze_log(storage, log)
 
 
 @repeatable(25)
@@ -33,7 +38,7 @@ def test_forks_heads_and_encodings_are_those_of_the_log(
     path = tmp_path_factory.mktemp("log") / "log.db"
     gossiplog.open(path, TOPIC, synchronous="off").close()
     insert(path, TOPIC, shuffled(seed, with_alternatives(seed, history) if again else history))
-    found = analyze_log(look_at(str(path)))
+    found = analysed(path)
     totals = found.result.totals
     with gossiplog.open(path, read_only=True) as log:
         assert found.forks == tuple(log.verify().forks)
@@ -70,7 +75,7 @@ def test_it_is_what_spark_finds(
                 two.append("apart", signer=BEN)
                 one.pull(two)
     expected = analyze(read(spark, str(path), columns=",".join(COLUMNS)), location=str(path))
-    found = analyze_log(unopened(str(path)))
+    found = analysed(path)
     result = found.result
     assert result.totals == expected.totals
     assert (result.ranges, result.widths) == (expected.ranges, expected.widths)
@@ -88,7 +93,7 @@ def test_it_is_what_spark_finds(
 
 
 def test_an_empty_log(make_log: MakeLog) -> None:
-    found = analyze_log(look_at(str(make_log(messages=0))))
+    found = analysed(make_log(messages=0))
     assert (found.result.totals.messages, found.result.ranges, found.forks) == (0, (), ())
 
 
@@ -98,7 +103,7 @@ def test_authors_that_stand_out(make_log: MakeLog) -> None:
         for number in range(30):
             log.append_many(range(20 + number % 9), signer=Signer(bytes([number + 101]) * 32))
         log.append_many(range(300), signer=BEN)
-    (suspect,) = analyze_log(look_at(str(path))).result.suspects
+    (suspect,) = analysed(path).result.suspects
     assert suspect.author == BEN.did
 
 

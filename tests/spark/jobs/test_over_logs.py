@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ from gossiplog.spark.jobs import over_logs as module
 from gossiplog.spark.jobs.over_logs import LogPart, split_parts
 from gossiplog.spark.jobs.root import RootWork
 from gossiplog.spark.jobs.verify import VerifyWork
-from gossiplog.spark.source.fleet import look_at
+from gossiplog.spark.source.locations import opened
 from tests.damage import DAMAGE, make_damage
 from tests.damage import make_log as make_damaged_log
 from tests.spark.jobs.inline_logs import inline
@@ -31,16 +29,6 @@ MakeLog = Callable[..., Path]
 _BY_KIND = {damage.kinds[0]: damage for damage in reversed(DAMAGE) if damage.kinds}
 #: Ways to damage a log, no two of which are found by the same look.
 WAYS = [_BY_KIND[kind] for kind in ("value", "links", "leaf", "children", "head", "tree", "order")]
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Lock a log for a block as a process does that has it for itself."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        database.execute("BEGIN EXCLUSIVE")
-        yield
-        database.execute("ROLLBACK")
 
 
 @pytest.fixture
@@ -144,20 +132,9 @@ def test_parts_come_to_the_same_as_the_whole(make_log: MakeLog, most: int) -> No
     path = make_log(messages=700)
     with gossiplog.open(path, read_only=True) as log:
         expected = len(log), log.root
-    for work in (VerifyWork(None), RootWork(None)):
+    for work in (VerifyWork(), RootWork()):
         outcomes, report = inline(work, [str(path)], most)
         assert (outcomes[str(path)].result, report) == (expected, [])
-
-
-@pytest.mark.parametrize("most", [10, 2**17])
-def test_a_locked_log_is_a_row(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr("gossiplog.storage.sqlite.opening.LOCK_TIMEOUT", 0.05)
-    paths = [make_log("free.db", 40), make_log("held.db", 40)]
-    with locked(paths[1]):
-        outcomes, report = inline(VerifyWork(None), [str(path) for path in paths], most)
-    assert outcomes[str(paths[0])].kinds == {}
-    assert outcomes[str(paths[1])].kinds == {"log": 1}
-    assert [(row["log"], row["kind"]) for row in report] == [(str(paths[1]), "log")]
 
 
 def test_a_log_that_goes_amid_its_parts_is_one_row(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,15 +144,15 @@ def test_a_log_that_goes_amid_its_parts_is_one_row(make_log: MakeLog, monkeypatc
         raise NotALog(f"there is no log {path}")
 
     monkeypatch.setattr(RootWork, "part", gone)
-    outcomes, report = inline(RootWork(None), [str(path)], 50)
+    outcomes, report = inline(RootWork(), [str(path)], 50)
     assert outcomes[str(path)].problem == f"no log: there is no log {path}"
     assert [(row["kind"], row["detail"]) for row in report] == [("log", f"no log: there is no log {path}")]
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 1000])
 def test_parts_tile_a_log(make_log: MakeLog, number: int) -> None:
-    log = look_at(str(make_log(messages=500)))
-    parts = split_parts(log.location, log.topic, 500, number)
+    with opened(str(make_log(messages=500))) as (storage, _):
+        parts = split_parts(storage, 500, number)
     assert [sequence for part in parts for sequence in range(part.first, part.last + 1)] == [*range(1, 501)]
     filled = [part for part in parts if part.end != b""]
     assert filled[0].start == b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
@@ -18,19 +17,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
-from gossiplog import Signer
 from gossiplog.cli.main import main
-from gossiplog.errors import CorruptLog
 from gossiplog.spark.jobs import reconcile_fleet as module
 from gossiplog.spark.jobs.reconcile_fleet import (
     FleetReconcileResult,
     is_fleet,
-    keys_of,
     reconcile_fleet,
     write_fleet_repairs,
 )
+from gossiplog.spark.jobs.replica_keys import KeysPart, ReplicaLook, look_at_replica
 from gossiplog.spark.source.fleet import FoundLog
-from gossiplog.spark.source.locations import identity
 from tests.spark.conftest import ADA, BEN
 from tests.spark.jobs.test_fetch_values import lose
 from tests.storage.damage import damage
@@ -98,13 +94,13 @@ def test_topics_that_agree_are_not_read_again(
     spark: SparkSession, fleet: dict[str, dict[Path, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts: list[str] = []
-    read = module._keys
+    read = module.keys_frame
 
-    def counting(session: SparkSession, found: list[module._Part]) -> object:
-        parts.extend(part.look.replica.topic for part in found)
-        return read(session, found)
+    def counting(session: SparkSession, found: list[KeysPart], **options: bool) -> object:
+        parts.extend(str(part.range.log.topic) for part in found)
+        return read(session, found, **options)
 
-    monkeypatch.setattr(module, "_keys", counting)
+    monkeypatch.setattr(module, "keys_frame", counting)
     paths = [str(path) for paths in fleet.values() for path in paths]
     reconcile_fleet(spark, *paths).missing.unpersist()
     assert sorted(parts) == [f"org.example.t{number}" for number in (1, 3, 5) for _ in range(3)]
@@ -217,17 +213,16 @@ def test_large_logs_are_read_in_parts(
 ) -> None:
     """Split at any keys, and packed into any number of tasks, the comparison is the same."""
     expected = {str(path): lack for paths in fleet.values() for path, lack in paths.items()}
-    look_at = module._look_at
 
-    def split(name: str, location: str) -> module._Look:
-        look = look_at(name, location)
-        with gossiplog.open(location) as log:
-            keys = sorted(message.key for message in log)
-        chosen = random.Random(name).sample(keys, 4)
+    def split(log: FoundLog) -> ReplicaLook:
+        look = look_at_replica(log)
+        with gossiplog.open(log.location) as read:
+            keys = sorted(message.key for message in read)
+        chosen = random.Random(log.name).sample(keys, 4)
         return replace(look, split_keys=tuple(sorted(chosen)))
 
-    def looks(session: object, groups: list[list[FoundLog]], _: object) -> list[module._Look]:
-        return [split(log.name, log.location) for group in groups for log in group]
+    def looks(session: object, groups: list[list[FoundLog]], _: object) -> list[ReplicaLook]:
+        return [split(log) for group in groups for log in group]
 
     monkeypatch.setattr(module, "spread_groups", looks)
     monkeypatch.setattr("gossiplog.spark.source.fleet.TASK_MESSAGES", 5000)
@@ -300,46 +295,6 @@ def test_what_a_fleet_is(make_log: MakeLog, tmp_path: Path) -> None:
     assert is_fleet(["none.db"] * 101)
     (tmp_path / "notes").write_text("no log")
     assert is_fleet([*logs("a", "a"), str(tmp_path / "notes")])
-
-
-def look(path: Path) -> module._Look:
-    return module._look_at(str(path), identity(str(path)))
-
-
-def test_what_arrives_meanwhile_is_passed_over(make_log: MakeLog) -> None:
-    path = make_log(messages=30)
-    seen = look(path)
-    with gossiplog.open(path) as log:
-        log.append_many(range(5), signer=Signer.generate())
-    batches = list(keys_of(module._Part(3, seen, b"", None)))
-    with gossiplog.open(path) as log:
-        expected = sorted(message.key for message in log.messages() if message.clock <= 30)
-    assert [key for batch in batches for key in batch["key"].to_pylist()] == expected
-    assert {number for batch in batches for number in batch["replica"].to_pylist()} == {3}
-
-
-def test_a_log_that_was_rebased_or_removed_meanwhile(make_log: MakeLog) -> None:
-    path = make_log(messages=30)
-    seen = look(path)
-    (row,) = [
-        row for batch in keys_of(module._Part(0, replace(seen, generation=7), b"", None)) for row in batch.to_pylist()
-    ]
-    assert (row["key"], row["kind"]) == (None, "unreadable")
-    assert "it was rebased while it was compared" in row["problem"]
-    os.unlink(path)
-    (row,) = [row for batch in keys_of(module._Part(0, seen, b"", None)) for row in batch.to_pylist()]
-    assert (row["key"], row["kind"]) == (None, "missing")
-
-
-def test_fewer_keys_than_messages_is_damage(make_log: MakeLog) -> None:
-    """Its root follows from what its writers keep, and would be that of its replicas."""
-    path = make_log(messages=30)
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("DELETE FROM gossiplog_leaves WHERE seq = 17")
-    with pytest.raises(CorruptLog) as caught:
-        look(path)
-    # It is named once.
-    assert caught.value.problems == (f"{path}: it has 29 keys and says that it has 30 messages",)
 
 
 def test_names_of_repairs_are_names_of_folders(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:

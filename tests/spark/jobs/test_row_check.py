@@ -14,11 +14,10 @@ import gossiplog
 from gossiplog.errors import CorruptLog
 from gossiplog.log import arrival_check
 from gossiplog.spark import verify_log
-from gossiplog.spark.jobs import log_metadata
+from gossiplog.spark.jobs import log_metadata, row_check
 from gossiplog.spark.jobs.over_logs import KnownLogs, LogPart, LogParts, WholeLogs, placed_parts
 from gossiplog.spark.jobs.row_check import check_heads
 from gossiplog.spark.jobs.verify import VerifyWork
-from gossiplog.spark.source import locations
 from gossiplog.spark.source.fleet import unopened
 from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.damage import DAMAGE, TOPIC, Damage, make_damage, make_log
@@ -46,7 +45,7 @@ def test_a_sound_log(spark: SparkSession, intact: Path) -> None:
     found.report.unpersist()
     assert found.defects == {}
     for most in (2**17, 10):
-        outcomes, report = inline(VerifyWork(None), [str(intact)], most)
+        outcomes, report = inline(VerifyWork(), [str(intact)], most)
         assert report == []
         assert outcomes[str(intact)].result == (found.messages, found.root)
 
@@ -57,7 +56,7 @@ def test_damage_is_named(damaged: str, damage: Damage) -> None:
     expected = {"log"} if damage.kinds is None else {*damage.kinds}
     found: list[set[tuple[str, bytes | None]]] = []
     for most in (2**17, 10):
-        outcomes, report = inline(VerifyWork(None), [damaged], most)
+        outcomes, report = inline(VerifyWork(), [damaged], most)
         assert {row["kind"] for row in report} == outcomes[damaged].kinds.keys()
         assert outcomes[damaged].kinds.keys() & expected, outcomes
         assert sum(outcomes[damaged].kinds.values()) == len(report)
@@ -80,7 +79,7 @@ def test_keys_of_other_types_are_in_the_first_range(intact: Path, tmp_path: Path
         database.execute("INSERT INTO gossiplog_tree SELECT ?, hash FROM gossiplog_tree LIMIT 1", (key,))
         database.execute("INSERT INTO gossiplog_heads SELECT ?, seq FROM gossiplog_heads LIMIT 1", (key,))
     for most in (2**17, 10):
-        outcomes, _ = inline(VerifyWork(None), [str(path)], most)
+        outcomes, _ = inline(VerifyWork(), [str(path)], most)
         # What the log says of its tree, and the head.
         assert outcomes[str(path)].kinds == {"tree": 1, "index": 2}
 
@@ -103,7 +102,7 @@ def test_as_many_heads_as_messages(tmp_path: Path, most: int, monkeypatch: pytes
 
     monkeypatch.setattr(log_metadata, "_PAGE", 16)
     monkeypatch.setattr(SQLiteReader, "heads", counted)
-    outcomes, report = inline(VerifyWork(None), [str(path)], most)
+    outcomes, report = inline(VerifyWork(), [str(path)], most)
     assert (report, largest) == ([], 16)
     messages, _ = outcomes[str(path)].result
     assert messages == 300
@@ -111,7 +110,7 @@ def test_as_many_heads_as_messages(tmp_path: Path, most: int, monkeypatch: pytes
         lost, wrong = database.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT 1 OFFSET 150").fetchone(), 3
         database.execute("DELETE FROM gossiplog_heads WHERE key = ?", lost)
         database.executemany("INSERT INTO gossiplog_heads VALUES (?, 1)", [(bytes([n]) * 20,) for n in range(wrong)])
-    outcomes, report = inline(VerifyWork(None), [str(path)], most)
+    outcomes, report = inline(VerifyWork(), [str(path)], most)
     assert [(row["kind"], row["key"]) for row in report if row["kind"] == "head"] == [("head", lost[0])]
     assert {row["kind"] for row in report} == {"head", "index"}
 
@@ -122,9 +121,9 @@ def test_a_file_with_more_wrong_heads_than_are_reported(intact: Path, tmp_path: 
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("INSERT OR IGNORE INTO gossiplog_heads SELECT key, seq FROM gossiplog_leaves")
     storage = gossiplog.SQLiteStorage(str(path))
-    own = log_metadata.log_figures(str(path))
-    storage.open(None, create=False)
+    topic = storage.open(None, create=False)
     with closing(storage), pytest.MonkeyPatch.context() as patch:
+        own = log_metadata.log_figures(storage, topic)
         patch.setattr(arrival_check, "MOST_PROBLEMS", 5)
         problems, lost = check_heads(storage, own, LogPart(1, own.count, b"", None), pa.chunked_array([], pa.binary()))
     assert (len(problems), lost) == (5, [])
@@ -147,21 +146,20 @@ def test_a_log_that_is_rebased_meanwhile(tmp_path: Path, monkeypatch: pytest.Mon
             with gossiplog.open(path, signer=signer) as log:
                 log.append_many(range(60))
 
-    work = VerifyWork(None)
+    work = VerifyWork()
     known = KnownLogs()
     logs = [unopened(path)]
     large = known.take(internal(task_rows(WholeLogs(work, 300), [logs])))
     if when == "between the stages":
         rebase()
     else:
-        # A part opens the log anew once it has read the messages.
-        opened = locations.opened
+        check = row_check.check_rows
 
         def late(*arguments: Any) -> Any:
             rebase()
-            return opened(*arguments)
+            return check(*arguments)
 
-        monkeypatch.setattr("gossiplog.spark.jobs.verify.opened", late)
+        monkeypatch.setattr("gossiplog.spark.jobs.verify.check_rows", late)
     second = task_rows(LogParts(work), placed_parts(large, logs))
     known.take(internal(second))
     known.conclude(work, large)
@@ -179,7 +177,7 @@ def test_messages_that_are_lost(intact: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         (count,) = database.execute("SELECT count(*) FROM gossiplog_messages").fetchone()
         database.execute("DELETE FROM gossiplog_messages WHERE seq BETWEEN 20 AND 29 OR seq = 33")
-    outcomes, report = inline(VerifyWork(None), [path])
+    outcomes, report = inline(VerifyWork(), [path])
     found = [row["detail"] for row in report if row["kind"] == "value"]
     assert found == ["its value is gone: the log has its leaf alone"] * 11
     gaps = [row["detail"] for row in report if row["kind"] == "order" and "parents" not in row["detail"]]

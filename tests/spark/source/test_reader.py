@@ -125,14 +125,13 @@ def test_a_log_that_is_removed_while_the_read_is_planned(
     paths = [make_log(name, 20) for name in ("a.db", "b.db")]
     opens = 0
 
-    def removing(location: str, topic: str | None = None) -> Any:
+    def removing(location: str, *others: Any) -> Any:
         nonlocal opens
         opens += location == str(paths[0])
         if opens == looks:
             paths[0].unlink(missing_ok=True)
-        return opened(location, topic)
+        return opened(location, *others)
 
-    monkeypatch.setattr(reader_module, "opened", removing)
     monkeypatch.setattr(fleet, "opened", removing)
     found = rows(reader(*paths, columns=["log"], ignoreMissingFiles="true", partitions="4"))
     assert [row["log"] for row in found] == [str(paths[1])] * 20

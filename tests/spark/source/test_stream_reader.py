@@ -360,9 +360,9 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     opened: list[str] = []
     original = module.opened
 
-    def counting(location: str, topic: str | None = None) -> AbstractContextManager[tuple[Storage, str]]:
+    def counting(location: str, *others: Any) -> AbstractContextManager[tuple[Storage, str]]:
         opened.append(Path(location).name)
-        return original(location, topic)
+        return original(location, *others)
 
     monkeypatch.setattr(module, "opened", counting)
     return opened

@@ -122,7 +122,6 @@ def test_a_file_that_another_process_has_open_is_refused(
 
 def test_nobody_opens_the_file_to_write_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossiplog.storage.sqlite.storage.LOCK_TIMEOUT", 0.0)
-    monkeypatch.setattr("gossiplog.storage.sqlite.opening.LOCK_TIMEOUT", 0.0)
     with Replacement(str(path), ".new") as replacement:
         with pytest.raises(StorageError, match="did not release its lock"), gossiplog.open(path) as log:
             log.append("lost", signer=SIGNER)

@@ -55,9 +55,8 @@ def test_readers_see_a_state_of_before_while_a_transaction_is_open(storage: SQLi
         assert reader.position().applied == 3
 
 
-def test_a_lock_that_another_process_holds_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.storage.sqlite.storage.LOCK_TIMEOUT", 0.01)
-    storage = SQLiteStorage(path)
+def test_a_lock_that_another_process_holds_is_named(path: Path) -> None:
+    storage = SQLiteStorage(path, lock_timeout=0.01)
     storage.open("topic", True)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -380,5 +380,5 @@ def test_a_write_ahead_log_is_found_after_a_kill_while_an_empty_database_is_clos
     os.truncate(path, 0)
     monkeypatch.setattr(write_ahead_log, "publish", kill)
     with pytest.raises(KeyboardInterrupt):
-        close_leaving_log(sqlite3.connect(path), str(path))
+        close_leaving_log(sqlite3.connect(path), str(path), 0.0)
     assert [each.read_bytes() for each in formers(wal)] == [content]

@@ -31,9 +31,9 @@ from gossiplog.spark.jobs.fleet_figures import DETAILED, FleetAnalyzeResult, Fle
 from gossiplog.spark.jobs.fleet_page import fleet_page
 from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified_scores
 from gossiplog.spark.jobs.report import PAGE, TABLES
-from gossiplog.spark.source import remote
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.fleet import FoundLog, look_at, packed
+from gossiplog.spark.source.fleet import FoundLog, opened_log, packed
+from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
@@ -212,23 +212,27 @@ def fleet_tables(result: FleetAnalyzeResult) -> dict[str, Any]:
 
 
 def _analyzed(batches: Bundles) -> Iterator[pa.RecordBatch]:
+    patience = LockPatience()
     for log in unpacked(batches):
-        yield from analysis_rows(log)
+        yield from analysis_rows(log, patience)
 
 
-def analysis_rows(log: FoundLog) -> Iterator[pa.RecordBatch]:
-    """Yield what is reported of a log, in one piece: nothing of one that cannot be read but its problem."""
-    place = log.location
+def analysis_rows(log: FoundLog, patience: LockPatience | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield what is reported of a log, in one piece: nothing of one that cannot be read but its problem.
+
+    Args:
+        log: to be opened.
+        patience: as `gossiplog.spark.source.locations.opened` takes it.
+    """
     try:
-        with remote.mounted(place) as place:
-            seen = look_at(place, log.topic)
+        with opened_log(log, patience) as (storage, seen):
             if (seen.count or 0) > WHOLE_MESSAGES:
                 yield from _rows(log.name, _LARGE, [{"content": pickle.dumps(seen.topic)}])
                 return
-            found = analyze_log(seen)
+            found = analyze_log(storage, seen)
     except (GossipLogError, OSError) as error:
         problem = problem_of(log.location, error)
-        problem = replace(problem, text=problem.text.replace(place, log.name))
+        problem = replace(problem, text=problem.text.replace(log.location, log.name))
         yield from _rows(log.name, _PROBLEM, [{"content": pickle.dumps(problem)}])
         return
     largest = found.result.authors[0].messages if found.result.authors else 0

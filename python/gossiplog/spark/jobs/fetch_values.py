@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from gossiplog.columns import verify
 from gossiplog.errors import StorageError
 from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.locks import LockPatience
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -84,7 +85,8 @@ class FetchTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read and verify the values of batches of keys and holders."""
-        with _Storages(self.replicas) as storages:
+        patience = LockPatience() if self.passes_over_unreadable else None
+        with _Storages(self.replicas, patience) as storages:
             for batch in batches:
                 yield from self._gathered(batch, storages)
 
@@ -131,8 +133,9 @@ class FetchTask:
 class _Storages:
     """The storages of replicas, opened when they are asked for; a limited number stays open."""
 
-    def __init__(self, replicas: Sequence[Replica]) -> None:
+    def __init__(self, replicas: Sequence[Replica], patience: LockPatience | None) -> None:
         self._replicas = replicas
+        self._patience = patience
         self._open: dict[int, tuple[Storage, ExitStack]] = {}
 
     def __enter__(self) -> _Storages:
@@ -153,7 +156,7 @@ class _Storages:
                 self._close_first()
             replica = self._replicas[number]
             with ExitStack() as stack:
-                storage, _ = stack.enter_context(opened(replica.log, replica.topic))
+                storage, _ = stack.enter_context(opened(replica.log, replica.topic, self._patience))
                 self._open[number] = storage, stack.pop_all()
         return self._open[number][0]
 

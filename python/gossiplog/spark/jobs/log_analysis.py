@@ -35,9 +35,9 @@ from gossiplog.spark.jobs.analyze import (
 )
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange
-from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.reader import read_range
+from gossiplog.spark.source.reader import pages
+from gossiplog.storage import Storage
 
 _COLUMNS = pruned(("seq", "id", "clock", "author", "parents", "size", "canonical", "content_id"))
 _READ = Columns(ReadOptions(()), _COLUMNS)
@@ -62,15 +62,19 @@ class LogAnalysis:
     encodings: pa.Table
 
 
-def analyze_log(log: FoundLog) -> LogAnalysis:
-    """Analyse a log as it is now, or in the state that it was found in.
+def analyze_log(storage: Storage, log: FoundLog) -> LogAnalysis:
+    """Analyse a log.
+
+    Args:
+        storage: of the log, open.
+        log: in a state that is known.
 
     Raises:
         CursorOutdated: it was rebased since.
         StorageError: it cannot be read; CorruptLog where it is damaged.
     """
-    stored = pa.Table.from_batches(read_range(_READ, KeyRange(log, b"", None, 1)), _SCHEMA)
-    return _Analysis(log, stored).found()
+    stored = pa.Table.from_batches(pages(_READ, storage, KeyRange(log, b"", None, 1)), _SCHEMA)
+    return _Analysis(storage, stored).found()
 
 
 class _Analysis:
@@ -79,8 +83,8 @@ class _Analysis:
     A message is known by the number of its content id, a row by its place in the order of arrival.
     """
 
-    def __init__(self, log: FoundLog, stored: pa.Table) -> None:
-        self._log = log
+    def __init__(self, storage: Storage, stored: pa.Table) -> None:
+        self._storage = storage
         stored = stored.sort_by("seq").combine_chunks()
         is_sound = pc.is_valid(stored["clock"])
         damaged = stored.filter(pc.invert(is_sound))
@@ -243,7 +247,7 @@ class _Analysis:
         alternative = _booleans(pc.invert(self.rows["canonical"])).tolist()
         canonical = {contents[row]: rows[row] for row in np.flatnonzero(~np.array(alternative, dtype=bool)).tolist()}
         names = self.names
-        with opened(self._log.location, self._log.topic) as (storage, _), storage.reader(single=True) as reader:
+        with self._storage.reader(single=True) as reader:
             for row in range(last):
                 if alternative[row]:
                     content = contents[row]

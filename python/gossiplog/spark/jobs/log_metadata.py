@@ -16,6 +16,7 @@ from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.state import stored_tree
 from gossiplog.reprs import counted
 from gossiplog.spark.source.locations import opened
+from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader
 
 _PAGE = 4096
@@ -60,32 +61,32 @@ def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
         TopicMismatch: it has another topic.
         StorageError: it cannot be read.
     """
-    return _read(location, topic, with_heads=True)
+    with opened(location, topic) as (storage, own):
+        return _read(storage, own, with_heads=True)
 
 
-def log_figures(location: str, topic: str | None = None) -> LogMetadata:
+def log_figures(storage: Storage, topic: str) -> LogMetadata:
     """Read what a log says of itself but for its heads, which are an empty tuple wherever there are any.
 
     It takes the memory of the tree's rows above the messages, one for about 32 of these.
 
     Args:
-        location: as for `log_metadata`.
-        topic: likewise.
+        storage: of the log, open.
+        topic: of the log.
 
     Raises:
-        TopicMismatch: it has another topic.
         StorageError: it cannot be read.
     """
-    return _read(location, topic, with_heads=False)
+    return _read(storage, topic, with_heads=False)
 
 
-def _read(location: str, topic: str | None, *, with_heads: bool) -> LogMetadata:
-    with opened(location, topic) as (storage, own), storage.reader() as reader:
+def _read(storage: Storage, own: str, *, with_heads: bool) -> LogMetadata:
+    with storage.reader() as reader:
         position = reader.position()
         whole = position.indexed, tuple(log_problems(reader, position)), position.generation
         try:
             with raising_corrupt_log:
-                heads = set(_indexed_heads(reader, position)) if with_heads else set[bytes]()
+                heads = set(indexed_heads(reader)) if with_heads else set[bytes]()
                 root, late, named = _up_to_date(reader, stored_tree(reader, position), position, own)
         except CorruptLog as error:
             return LogMetadata(own, position.count, None, None, str(error), *whole)
@@ -93,14 +94,19 @@ def _read(location: str, topic: str | None, *, with_heads: bool) -> LogMetadata:
     return LogMetadata(own, position.count, root, tuple(sorted(newest)), None, *whole)
 
 
-def _indexed_heads(reader: Reader, position: Position) -> Iterator[bytes]:
-    """Yield the keys of the heads that the index has.
+def indexed_heads(reader: Reader, start: bytes = b"", end: bytes | None = None) -> Iterator[bytes]:
+    """Yield the keys of the heads that the index has in a range of keys.
+
+    Args:
+        reader: of one state of the log.
+        start: the least key, itself included.
+        end: the key before which the range ends, None at the end of the log.
 
     Raises:
         CorruptLog: some are no messages that the index covers.
     """
-    wrong = 0
-    for rows in head_pages(reader):
+    position, wrong = reader.position(), 0
+    for rows in head_pages(reader, start, end):
         numbers = reader.sequences([key for key, _ in rows])
         for key, sequence in rows:
             if numbers.get(key) != sequence or sequence > position.indexed:

@@ -23,11 +23,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from gossiplog import core
 from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.source import remote
-from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, pack, packed
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, opened_log, pack, packed
+from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.problems import problem_of
+from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
+from gossiplog.storage import Storage
 
 ROWS = "log string, kind string, key binary, other binary, detail string"
 """What tasks report: defects, of which `key` is the message and `other` a parent, and what the driver makes of all
@@ -67,10 +68,6 @@ class LogState(Protocol):
     """A log as it was when it was looked at."""
 
     @property
-    def topic(self) -> str | None:
-        """Of the log."""
-
-    @property
     def count(self) -> int | None:
         """Of messages."""
 
@@ -91,10 +88,12 @@ class Conclusion:
 class Work(Protocol):
     """What is done with each log, picklable. None of it needs Spark."""
 
-    def look(self, location: str) -> LogState:
+    def look(self, storage: Storage, log: FoundLog) -> LogState:
         """Return what the log is, picklable; that of a large log is sent to all tasks of its parts."""
 
-    def part(self, log: FoundLog, own: Any, part: LogPart) -> Iterator[pa.RecordBatch | tuple[Any, ...]]:
+    def part(
+        self, storage: Storage, log: FoundLog, own: Any, part: LogPart
+    ) -> Iterator[pa.RecordBatch | tuple[Any, ...]]:
         """Yield rows of defects in the columns of `ROWS` without `log`, and one tuple: the figures of the part."""
 
     def conclude(self, own: Any, figures: Sequence[Any]) -> Conclusion:
@@ -149,12 +148,14 @@ def over_logs(
         most = min(max(total // cores, LEAST_MESSAGES), TASK_MESSAGES)
         weighed = [_Weighed(log, OPEN_WEIGHT + (log.messages if log.messages <= most else 0)) for log in logs]
         groups = [[each.log for each in group] for group in packed(weighed, cores)]
-        first = placed(session, groups).mapInArrow(WholeLogs(work, most), ROWS).persist()
+        is_patient = len(logs) == 1
+        first = placed(session, groups).mapInArrow(WholeLogs(work, most, is_patient), ROWS).persist()
         frames, known = [first], KnownLogs()
         try:
             large = known.take(_internal_rows(first))
             if large:
-                frames.append(placed(session, placed_parts(large, logs)).mapInArrow(LogParts(work), ROWS).persist())
+                parts = placed(session, placed_parts(large, logs))
+                frames.append(parts.mapInArrow(LogParts(work, is_patient), ROWS).persist())
                 known.take(_internal_rows(frames[1]))
             rows = known.conclude(work, large)
             report = shaped(_report(session, frames, rows))
@@ -181,6 +182,21 @@ class _Weighed:
 
 
 @dataclass(frozen=True, slots=True)
+class LargeLog:
+    """A log that is to be split.
+
+    Attributes:
+        log: in the state in which it was opened.
+        own: what the work says of it.
+        parts: of the log.
+    """
+
+    log: FoundLog
+    own: Any
+    parts: Sequence[LogPart]
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedPart:
     """A part of a log, with what its task needs to know of the log."""
 
@@ -190,12 +206,11 @@ class PlacedPart:
     weight: int
 
 
-def split_parts(location: str, topic: str | None, count: int, number: int) -> list[LogPart]:
+def split_parts(storage: Storage, count: int, number: int) -> list[LogPart]:
     """Return parts of about equal numbers of sequences and of keys, which begin with nodes of the tree's level 1.
 
     Args:
-        location: of the log.
-        topic: of the log.
+        storage: of the log.
         count: of messages.
         number: of parts.
 
@@ -204,7 +219,7 @@ def split_parts(location: str, topic: str | None, count: int, number: int) -> li
     """
     if number == 1:
         return [LogPart(1, count, b"", None)]
-    with opened(location, topic) as (storage, _), storage.reader(single=True) as reader:
+    with storage.reader(single=True) as reader:
         split_keys = reader.split_keys(b"", None, number)
     bounds = [count * part // number for part in range(number + 1)]
     keys: list[bytes | None] = [b"", *split_keys, None]
@@ -218,37 +233,43 @@ def split_parts(location: str, topic: str | None, count: int, number: int) -> li
 
 @dataclass(frozen=True, slots=True)
 class WholeLogs:
-    """Does the small ones of a task's logs, and looks at the large ones."""
+    """Does the small ones of a task's logs, and looks at the large ones.
+
+    Attributes:
+        work: what is done.
+        most: messages of a log that is not split.
+        is_patient: whether a log is waited for that another process has locked, as one alone is.
+    """
 
     work: Work
     most: int
+    is_patient: bool = False
 
     def __call__(self, batches: Bundles) -> Iterator[pa.RecordBatch]:
+        patience = None if self.is_patient else LockPatience()
         for log in unpacked(batches):
-            yield from self._log(log)
+            yield from self._log(log, patience)
 
-    def _log(self, log: FoundLog) -> Iterator[pa.RecordBatch]:
+    def _log(self, log: FoundLog, patience: LockPatience | None) -> Iterator[pa.RecordBatch]:
         started = time.perf_counter()
-        place = log.location
         kinds: dict[str, int] = {}
         try:
-            with remote.mounted(log.location) as place:
-                here = replace(log, location=place)
-                own = self.work.look(place)
+            with opened_log(log, patience) as (storage, found):
+                own = self.work.look(storage, found)
                 count = own.count or 0
-                if count > self.most and place == log.location:
-                    parts = split_parts(place, own.topic, count, -(-count // self.most))
-                    yield _internal(log.name, _LARGE, (own, parts))
+                if count > self.most and not is_remote(log.location):
+                    parts = split_parts(storage, count, -(-count // self.most))
+                    yield _internal(log.name, _LARGE, LargeLog(found, own, parts))
                     return
                 figures: list[Any] = []
-                for found in self.work.part(here, own, LogPart(1, count, b"", None)):
-                    if isinstance(found, pa.RecordBatch):
-                        yield _counted(log.name, found, kinds)
+                for row in self.work.part(storage, found, own, LogPart(1, count, b"", None)):
+                    if isinstance(row, pa.RecordBatch):
+                        yield _counted(log.name, row, kinds)
                     else:
-                        figures.append(found)
+                        figures.append(row)
                 done = self.work.conclude(own, figures)
         except (GossipLogError, OSError) as error:
-            yield _unreadable(log, error, place, kinds, time.perf_counter() - started)
+            yield _unreadable(log, error, kinds, time.perf_counter() - started)
             return
         if done.rows:
             yield _counted(log.name, rows_batch(done.rows), kinds)
@@ -257,26 +278,34 @@ class WholeLogs:
 
 @dataclass(frozen=True, slots=True)
 class LogParts:
-    """Does the parts of large logs that a task has."""
+    """Does the parts of large logs that a task has.
+
+    Attributes:
+        work: as `WholeLogs` has it.
+        is_patient: likewise.
+    """
 
     work: Work
+    is_patient: bool = False
 
     def __call__(self, batches: Bundles) -> Iterator[pa.RecordBatch]:
+        patience = None if self.is_patient else LockPatience()
         for placed_part in unpacked(batches):
-            yield from self._part(placed_part)
+            yield from self._part(placed_part, patience)
 
-    def _part(self, placed_part: PlacedPart) -> Iterator[pa.RecordBatch]:
+    def _part(self, placed_part: PlacedPart, patience: LockPatience | None) -> Iterator[pa.RecordBatch]:
         started, log = time.perf_counter(), placed_part.log
         kinds: dict[str, int] = {}
         figures: Any = None
         try:
-            for found in self.work.part(log, placed_part.own, placed_part.part):
-                if isinstance(found, pa.RecordBatch):
-                    yield _counted(log.name, found, kinds)
-                else:
-                    figures = found
+            with opened_log(log, patience) as (storage, found):
+                for row in self.work.part(storage, found, placed_part.own, placed_part.part):
+                    if isinstance(row, pa.RecordBatch):
+                        yield _counted(log.name, row, kinds)
+                    else:
+                        figures = row
         except (GossipLogError, OSError) as error:
-            yield _unreadable(log, error, log.location, kinds, time.perf_counter() - started)
+            yield _unreadable(log, error, kinds, time.perf_counter() - started)
             return
         yield _internal(log.name, _FIGURES, (figures, kinds, time.perf_counter() - started))
 
@@ -286,12 +315,10 @@ def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], ROWS_ARROW)
 
 
-def _unreadable(
-    log: FoundLog, error: Exception, place: str, kinds: Mapping[str, int], seconds: float
-) -> pa.RecordBatch:
+def _unreadable(log: FoundLog, error: Exception, kinds: Mapping[str, int], seconds: float) -> pa.RecordBatch:
     problem = problem_of(log.location, error)
     # The report has the name beside it.
-    text = problem.text.replace(place, log.name).removeprefix(f"{log.name}: ")
+    text = problem.text.replace(log.location, log.name).removeprefix(f"{log.name}: ")
     return _internal(log.name, _UNREADABLE, (str(replace(problem, text=text)), dict(kinds), seconds))
 
 
@@ -308,21 +335,18 @@ def _counted(log: str, found: pa.RecordBatch, kinds: dict[str, int]) -> pa.Recor
     return pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(log, pa.string()), len(found)), *found], schema=ROWS_ARROW)
 
 
-def placed_parts(
-    large: Mapping[str, tuple[Any, Sequence[LogPart]]], logs: Sequence[FoundLog]
-) -> list[list[PlacedPart]]:
+def placed_parts(large: Mapping[str, LargeLog], logs: Sequence[FoundLog]) -> list[list[PlacedPart]]:
     """Return the parts of large logs in groups for tasks.
 
     Args:
-        large: what the logs are, by name, and their parts.
+        large: these logs, by name.
         logs: all logs.
     """
     parts_of_all = [
-        PlacedPart(log, own, part, OPEN_WEIGHT + part.last - part.first)
+        PlacedPart(each.log, each.own, part, OPEN_WEIGHT + part.last - part.first)
         for log in logs
-        if log.name in large
-        for own, parts in [large[log.name]]
-        for part in parts
+        if (each := large.get(log.name)) is not None
+        for part in each.parts
     ]
     return pack(parts_of_all, len(parts_of_all))
 
@@ -336,13 +360,13 @@ class KnownLogs:
         self._problems: dict[str, tuple[str, dict[str, int], float]] = {}
         self.defects = 0
 
-    def take(self, rows: Iterable[tuple[str, str, bytes]]) -> dict[str, tuple[Any, Sequence[LogPart]]]:
-        """Take what the tasks of a stage have said, and return what the logs are that are to be split.
+    def take(self, rows: Iterable[tuple[str, str, bytes]]) -> dict[str, LargeLog]:
+        """Take what the tasks of a stage have said, and return the logs that are to be split, by name.
 
         Args:
             rows: log, kind and `other` of those that are no defects; what else there is is passed over.
         """
-        large: dict[str, tuple[Any, Sequence[LogPart]]] = {}
+        large: dict[str, LargeLog] = {}
         for name, kind, other in rows:
             if kind == _LARGE:
                 large[name] = pickle.loads(other)
@@ -356,10 +380,10 @@ class KnownLogs:
                 self._problems[name] = first, _sum([before, kinds]), spent + seconds
         return large
 
-    def conclude(self, work: Work, large: Mapping[str, tuple[Any, Sequence[LogPart]]]) -> list[_Row]:
+    def conclude(self, work: Work, large: Mapping[str, LargeLog]) -> list[_Row]:
         """Conclude of the logs that were split, and return the rows of the report that come of it."""
         rows: list[_Row] = []
-        for name, (own, _) in large.items():
+        for name, each in large.items():
             parts = self._figures.get(name, [])
             kinds = _sum([kinds for _, kinds, _ in parts])
             seconds = sum(seconds for _, _, seconds in parts)
@@ -367,7 +391,7 @@ class KnownLogs:
                 text, others, spent = self._problems[name]
                 self._problems[name] = text, _sum([others, kinds]), spent + seconds
                 continue
-            done = work.conclude(own, [figures for figures, _, _ in parts])
+            done = work.conclude(each.own, [figures for figures, _, _ in parts])
             kinds = _sum([kinds, *({kind: 1} for kind, _, _ in done.rows)])
             rows += [(name, kind, key, detail) for kind, key, detail in done.rows]
             self._outcomes[name] = LogOutcome(done.result, "", kinds, seconds)

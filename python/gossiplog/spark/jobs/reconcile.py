@@ -20,16 +20,15 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from gossiplog.errors import CorruptLog, OptionError, TopicMismatch
+from gossiplog.errors import OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
-from gossiplog.spark.jobs.log_metadata import LogMetadata, log_metadata
 from gossiplog.spark.jobs.repair_names import SUMMARY, set_names
+from gossiplog.spark.jobs.replica_keys import keys_frame, look_at_replica, parts_of
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
-from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.locations import anchored_for, check_logs, identity, opened
-from gossiplog.spark.source.remote import is_remote
+from gossiplog.spark.source.fleet import unopened
+from gossiplog.spark.source.locations import anchored_for, check_logs
 from gossiplog.spark.tasks import spread
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").
@@ -96,8 +95,11 @@ def reconcile(session: SparkSession, *paths: str) -> ReconcileResult:
     """
     names = check_replicas(anchored_for(session, paths))
     with worker_errors():
-        replicas = tuple(spread(session, [(name, identity(name)) for name in names], _look))
-        differing = differences(_keys(session, replicas), len(replicas))
+        looks = spread(session, [unopened(name) for name in names], look_at_replica)
+        replicas = tuple(look.replica for look in looks)
+        parts = [part for number, look in enumerate(looks) for part in parts_of(number, look)]
+        keys = keys_frame(session, parts, passes_over_unreadable=False).select("replica", "key")
+        differing = differences(keys, len(replicas))
         missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
         found = missing_by_replica(missing)
         lacks = tuple(found.get(number, MissingMessages()) for number in range(len(replicas)))
@@ -179,41 +181,6 @@ def _range(key: Column) -> Column:
     for clock, first in reversed(_LONG_CLOCKS):
         length = F.when(key >= F.lit(bytes([first])), clock - 1).otherwise(length)
     return F.substring(key, F.lit(1), length)
-
-
-def _look(log: tuple[str, str]) -> Replica:
-    """Return a replica as it is now, named as it was given. Its root follows from the index that its writers keep."""
-    # Executors have working folders of their own.
-    name, location = log
-    with opened(location) as (storage, topic):
-        own = log_metadata(storage.place if is_remote(location) else location, topic)
-    return replica_of(name, own)
-
-
-def replica_of(name: str, own: LogMetadata) -> Replica:
-    """Return a log as it is compared.
-
-    Args:
-        name: by which results name it.
-        own: what it says of itself.
-
-    Raises:
-        CorruptLog: its root cannot be read.
-    """
-    if own.root is None:
-        raise CorruptLog([str(own.problem)], advice="")
-    return Replica(name, own.topic, own.count, own.root.level, own.root.hash.hex())
-
-
-def _keys(session: SparkSession, replicas: Sequence[Replica]) -> DataFrame:
-    """Return the keys of the replicas in the states that were looked at."""
-    entries = read(session, *(replica.log for replica in replicas), columns="log,key,seq")
-    number: Column = F.lit(None).cast("int")
-    count: Column = F.lit(0)
-    for index, replica in enumerate(replicas):
-        is_it = F.col("log") == replica.log
-        number, count = F.when(is_it, index).otherwise(number), F.when(is_it, replica.messages).otherwise(count)
-    return entries.where(F.col("seq") <= count).select(number.alias("replica"), "key")
 
 
 def _missing(differing: DataFrame, replicas: tuple[Replica, ...]) -> DataFrame:

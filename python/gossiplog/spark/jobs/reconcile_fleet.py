@@ -12,37 +12,27 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from gossiplog.errors import CorruptLog, CursorOutdated, GossipLogError, StorageError
-from gossiplog.reprs import counted
+from gossiplog.errors import StorageError
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
 from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
-from gossiplog.spark.jobs.log_metadata import log_metadata
-from gossiplog.spark.jobs.reconcile import (
-    MissingMessages,
-    broken_by_replica,
-    differences,
-    missing_by_replica,
-    replica_of,
-)
+from gossiplog.spark.jobs.reconcile import MissingMessages, broken_by_replica, differences, missing_by_replica
 from gossiplog.spark.jobs.repair_names import SUMMARY, hub_names
-from gossiplog.spark.source.batches import gathered
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, TASK_MESSAGES, FoundLog, packed
+from gossiplog.spark.jobs.replica_keys import FleetLook, ReplicaLook, keys_frame, parts_of
+from gossiplog.spark.source.fleet import TASK_MESSAGES, packed
 from gossiplog.spark.source.locations import opened
-from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of
-from gossiplog.spark.source.reader import PARTITION_MESSAGES
+from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.problems import Problem, fleet_logs
 from gossiplog.spark.source.remote import is_remote
-from gossiplog.spark.tasks import parallelism, placed, spread_groups, unpacked
+from gossiplog.spark.tasks import parallelism, spread_groups
 
 # Logs up to which a command looks at each before Spark starts: two milliseconds each.
 _LOOKED_AT = 100
@@ -144,9 +134,9 @@ def reconcile_fleet(
     """
     logs, problems = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        sound: list[_Look] = []
-        for look in spread_groups(session, packed(logs, parallelism(session)), _look):
-            if isinstance(look, _Look):
+        sound: list[ReplicaLook] = []
+        for look in spread_groups(session, packed(logs, parallelism(session)), FleetLook()):
+            if isinstance(look, ReplicaLook):
                 sound.append(look)
             else:
                 problems[look[0]] = look[1]
@@ -161,11 +151,12 @@ def is_fleet(locations: Sequence[str]) -> bool:
     if len(locations) > _LOOKED_AT:
         return True
     topics: list[str] = []
+    patience = LockPatience() if len(locations) > 1 else None
     for location in locations:
         if is_remote(location):
             continue
         try:
-            with opened(location) as (_, topic):
+            with opened(location, patience=patience) as (_, topic):
                 topics.append(topic)
         except StorageError:
             return True
@@ -173,59 +164,7 @@ def is_fleet(locations: Sequence[str]) -> bool:
     return 1 < len({*topics}) < len(topics)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a task sees of a log when it opens it.
-
-    Attributes:
-        location: of the log, wherever a task runs.
-        split_keys: between parts of about PARTITION_MESSAGES messages.
-    """
-
-    replica: Replica
-    location: str
-    generation: int
-    split_keys: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Keys that one task reads."""
-
-    number: int
-    look: _Look
-    start: bytes
-    end: bytes | None
-
-    @property
-    def weight(self) -> int:
-        return OPEN_WEIGHT + self.look.replica.messages // (len(self.look.split_keys) + 1)
-
-
-def _look(log: FoundLog) -> _Look | tuple[str, Problem]:
-    """Look at a log; of one that cannot be read, say why."""
-    try:
-        return _look_at(log.name, log.location, log.topic)
-    except (GossipLogError, OSError) as error:
-        return log.name, problem_of(log.location, error)
-
-
-def _look_at(name: str, location: str, topic: str | None = None) -> _Look:
-    with opened(location, topic) as (storage, topic):
-        # A copy is not copied again.
-        own = log_metadata(storage.place if is_remote(location) else location, topic)
-        replica = replica_of(name, own)
-        with storage.reader(single=True) as reader:
-            keys = reader.number(None, None, own.count)
-            if keys != own.count:
-                has = counted(keys, "key")
-                raise CorruptLog([f"it has {has} and says that it has {counted(own.count, 'message')}"])
-            parts = -(-own.count // PARTITION_MESSAGES)
-            between = () if is_remote(location) or parts < 2 else tuple(reader.split_keys(b"", None, parts))
-    return _Look(replica, location, own.generation, between)
-
-
-def _compare(session: SparkSession, looks: Sequence[_Look], problems: dict[str, Problem]) -> FleetReconcileResult:
+def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict[str, Problem]) -> FleetReconcileResult:
     numbered = [look.replica for look in looks]
     topics: dict[str, list[int]] = defaultdict(list)
     for number, replica in enumerate(numbered):
@@ -235,13 +174,8 @@ def _compare(session: SparkSession, looks: Sequence[_Look], problems: dict[str, 
         for numbers in topics.values()
         if len({(numbered[each].messages, numbered[each].level, numbered[each].root) for each in numbers}) > 1
     ]
-    parts = [
-        _Part(number, looks[number], start, end)
-        for numbers in unlike
-        for number in numbers
-        for start, end in zip((b"", *looks[number].split_keys), (*looks[number].split_keys, None), strict=True)
-    ]
-    keys = _keys(session, parts).persist(StorageLevel.DISK_ONLY)
+    parts = [part for numbers in unlike for number in numbers for part in parts_of(number, looks[number])]
+    keys = keys_frame(session, parts, passes_over_unreadable=True).persist(StorageLevel.DISK_ONLY)
     broken = {row.replica: Problem(row.kind, row.problem) for row in keys.where("problem IS NOT NULL").collect()}
     for number, problem in broken.items():
         problems[numbered[number].log] = problem
@@ -372,46 +306,3 @@ def fleet_rows(result: FleetReconcileResult, repairs: Mapping[str, str]) -> list
             }
         )
     return rows
-
-
-_KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.string()), ("problem", pa.string())])
-
-
-def _keys(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
-    """Return the keys of parts, and a row with a problem, and no key, for each that cannot be read."""
-    placed_parts = placed(session, packed(parts, parallelism(session)))
-    return placed_parts.mapInArrow(_read_keys, from_arrow_schema(_KEYS))
-
-
-def _read_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for part in unpacked(batches):
-        yield from keys_of(part)
-
-
-def keys_of(part: _Part) -> Iterator[pa.RecordBatch]:
-    """Yield the keys of a part of a log in the state that was looked at; a row with a problem where it has another."""
-    look = part.look
-    start = part.start
-    try:
-        with opened(look.location, look.replica.topic) as (storage, _):
-            while True:
-                with storage.reader(single=True) as reader:
-                    if (generation := reader.position().generation) != look.generation:
-                        text = "it was rebased while it was compared: run the job again"
-                        raise CursorOutdated(text, look.generation, generation)
-                    with reader.scan(("key",), start, part.end, look.replica.messages) as rows:
-                        found = [key for key in gathered(rows, ("key",)).column(0).to_pylist() if key is not None]
-                if not found or max(found) < start:
-                    return
-                yield _key_rows(part.number, found)
-                start = max(found) + b"\0"
-    except (GossipLogError, OSError) as error:
-        problem = problem_of(look.location, error)
-        row = {"replica": part.number, "key": None, "kind": problem.kind, "problem": problem.text}
-        yield pa.RecordBatch.from_pylist([row], _KEYS)
-
-
-def _key_rows(number: int, keys: list[bytes]) -> pa.RecordBatch:
-    nothing = pa.nulls(len(keys), pa.string())
-    replicas = pa.repeat(pa.scalar(number, pa.int32()), len(keys))
-    return pa.RecordBatch.from_arrays([replicas, pa.array(keys, pa.binary()), nothing, nothing], schema=_KEYS)

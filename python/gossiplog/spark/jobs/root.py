@@ -6,7 +6,7 @@ A fragment takes about 5 KB, whatever its partition holds, and that is all that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ from gossiplog.errors import ColumnError
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, unopened
 from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import fleet_logs
-from gossiplog.spark.source.reader import read_range
+from gossiplog.spark.source.reader import pages
+from gossiplog.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def fleet_roots(
     """
     listed, missing = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
     logs = [*listed, *(unopened(path, topic) for path in missing)]
-    outcomes, report = over_logs(session, RootWork(topic), logs, lambda rows: rows.select("log"))
+    outcomes, report = over_logs(session, RootWork(), logs, lambda rows: rows.select("log"))
     report.unpersist()
     results: list[LogRoot] = []
     for log, found in outcomes.items():
@@ -93,22 +94,17 @@ _READ = Columns(ReadOptions(()), pruned(("key", "value")))
 
 @dataclass(frozen=True, slots=True)
 class RootWork:
-    """Builds the tree of a log, or a fragment of it, in one process.
+    """Builds the tree of a log, or a fragment of it, in one process."""
 
-    Args:
-        topic: that logs must have; None takes any.
-    """
+    def look(self, storage: Storage, log: FoundLog) -> FoundLog:
+        """Return the log: nothing else is to be known of it."""
+        return log
 
-    topic: str | None
-
-    def look(self, location: str) -> FoundLog:
-        """Return a log in one state."""
-        return look_at(location, self.topic)
-
-    def part(self, log: FoundLog, own: FoundLog, part: LogPart) -> Iterator[pa.RecordBatch | tuple[bytes]]:
+    def part(
+        self, storage: Storage, log: FoundLog, own: FoundLog, part: LogPart
+    ) -> Iterator[pa.RecordBatch | tuple[bytes]]:
         """Yield the fragment of a part."""
-        state = replace(log, topic=own.topic, count=own.count, generation=own.generation)
-        (found,) = partition_fragment(read_range(_READ, KeyRange(state, part.start, part.end, 1)))
+        (found,) = partition_fragment(pages(_READ, storage, KeyRange(log, part.start, part.end, 1)))
         yield (found.column("fragment")[0].as_py(),)
 
     def conclude(self, own: FoundLog, figures: Sequence[tuple[bytes]]) -> Conclusion:

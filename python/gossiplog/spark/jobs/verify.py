@@ -30,11 +30,11 @@ from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs, rows_
 from gossiplog.spark.jobs.root import in_order, joined
 from gossiplog.spark.jobs.row_check import check_heads, check_rows
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, unopened
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, check_generation, look_at, unopened
 from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import fleet_logs
-from gossiplog.spark.source.reader import check_generation, read_range
+from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
 
 DEFECTS = "kind string, id string, detail string"
@@ -125,7 +125,7 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
         StorageError: it cannot be read, as a truncated file.
         SparkError: Spark gave up.
     """
-    outcomes, report = over_logs(session, VerifyWork(topic), [look_at(location, topic)], _report)
+    outcomes, report = over_logs(session, VerifyWork(), [look_at(location, topic)], _report)
     (found,) = outcomes.values()
     if found.problem:
         report.unpersist()
@@ -160,7 +160,7 @@ def verify_fleet(
     """
     listed, missing = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
     logs = [*listed, *(unopened(path, topic) for path in missing)]
-    outcomes, report = over_logs(session, VerifyWork(topic), logs, _report_of_logs)
+    outcomes, report = over_logs(session, VerifyWork(), logs, _report_of_logs)
     results: list[LogVerifyResult] = []
     for log, found in outcomes.items():
         messages, root = found.result or (None, None)
@@ -197,22 +197,20 @@ class _Figures:
 
 @dataclass(frozen=True, slots=True)
 class VerifyWork:
-    """Checks a log, or a part of it, in one process.
+    """Checks a log, or a part of it, in one process."""
 
-    Args:
-        topic: that logs must have; None takes any.
-    """
-
-    topic: str | None
-
-    def look(self, location: str) -> LogMetadata:
+    def look(self, storage: Storage, log: FoundLog) -> LogMetadata:
         """Return what a log says of itself, but for its heads, which its parts look at."""
-        return log_figures(location, self.topic)
+        assert log.topic is not None
+        return log_figures(storage, log.topic)
 
-    def part(self, log: FoundLog, own: LogMetadata, part: LogPart) -> Iterator[pa.RecordBatch | tuple[_Figures]]:
+    def part(
+        self, storage: Storage, log: FoundLog, own: LogMetadata, part: LogPart
+    ) -> Iterator[pa.RecordBatch | tuple[_Figures]]:
         """Yield defects, and the figures of the part."""
-        state = replace(log, topic=own.topic, count=own.count, generation=own.generation)
-        messages = read_range(_READ, KeyRange(state, part.start, part.end, 1))
+        # It may have grown since it was opened.
+        log = replace(log, count=own.count)
+        messages = pages(_READ, storage, KeyRange(log, part.start, part.end, 1))
         kinds: dict[str, list[pa.RecordBatch]] = {FRAGMENT: [], OUTER: [], CHILDLESS: []}
         for found in check_partition(own.topic, own.count, messages):
             kind = found.column("kind")[0].as_py() if len(found) else ""
@@ -220,15 +218,14 @@ class VerifyWork:
                 kinds[kind].append(found)
             elif kind:
                 yield found
-        with opened(log.location, own.topic) as (storage, _):
-            missing = [_missing(storage, outer) for outer in kinds[OUTER]]
-            problems, children = check_rows(storage, own, part)
-            childless = pa.chunked_array([found.column("key") for found in kinds[CHILDLESS]], pa.binary())
-            wrong, lost = check_heads(storage, own, part, childless)
-            problems += wrong
-            with storage.reader(single=True) as reader:
-                # What was held against the messages may be rows of others.
-                check_generation(log, own.generation, reader.position())
+        missing = [_missing(storage, outer) for outer in kinds[OUTER]]
+        problems, children = check_rows(storage, own, part)
+        childless = pa.chunked_array([found.column("key") for found in kinds[CHILDLESS]], pa.binary())
+        wrong, lost = check_heads(storage, own, part, childless)
+        problems += wrong
+        with storage.reader(single=True) as reader:
+            # What was held against the messages may be rows of others.
+            check_generation(log, reader.position())
         yield from missing
         if problems:
             yield rows_batch([(problem.kind, problem.key, problem.text) for problem in problems])

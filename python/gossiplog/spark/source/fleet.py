@@ -7,14 +7,19 @@ and by a constant for opening it; all three as numbers of messages.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
+from gossiplog.errors import CursorOutdated
 from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.remote import is_remote, size_of
+from gossiplog.storage import Storage
+from gossiplog.storage.base import Position
 from gossiplog.storage.location import is_url
 from gossiplog.storage.sqlite.files import file_of, wal_of
 
@@ -101,8 +106,13 @@ class Bundle(InputPartition):
     ranges: tuple[KeyRange, ...]
 
 
-def look_at(location: str, topic: str | None = None) -> FoundLog:
+def look_at(location: str, topic: str | None = None, patience: LockPatience | None = None) -> FoundLog:
     """Open a log to see what there is to do. One that is not mounted is not opened, since that takes a copy.
+
+    Args:
+        location: of the log.
+        topic: that it must have; None takes any.
+        patience: as `opened` takes it.
 
     Raises:
         TopicMismatch: it has another topic.
@@ -110,7 +120,7 @@ def look_at(location: str, topic: str | None = None) -> FoundLog:
     """
     if is_remote(location):
         return FoundLog(location, identity(location), topic, None, None, size_of(location))
-    with opened(location, topic) as (storage, own), storage.reader() as reader:
+    with opened(location, topic, patience) as (storage, own), storage.reader() as reader:
         position = reader.position()
         return FoundLog(location, identity(location), own, position.count, position.generation, storage.size())
 
@@ -132,7 +142,61 @@ def unopened(location: str, topic: str | None = None) -> FoundLog:
     return FoundLog(location, identity(location), topic, None, None, size)
 
 
-def split(log: FoundLog, parts: int, first: bytes = b"", last: bytes | None = None) -> list[KeyRange]:
+@contextmanager
+def opened_log(log: FoundLog, patience: LockPatience | None = None) -> Iterator[tuple[Storage, FoundLog]]:
+    """Open a log for a block that reads it in the state in which it was found, or that which it has if none is known.
+
+    Args:
+        log: to be opened.
+        patience: as `opened` takes it.
+
+    Yields:
+        Its storage, and the log in that state.
+
+    Raises:
+        CursorOutdated: it was rebased since it was found, or amid the block.
+        TopicMismatch: it has another topic.
+        StorageError: it cannot be read.
+    """
+    with opened(log.location, log.topic, patience) as (storage, topic):
+        with storage.reader(single=True) as reader:
+            position = reader.position()
+        check_generation(log, position)
+        count = position.count if log.count is None else log.count
+        # Of a log that is copied it may not be known before.
+        size = log.size or storage.size()
+        found = replace(log, topic=topic, count=count, generation=position.generation, size=size)
+        yield storage, found
+        with storage.reader(single=True) as reader:
+            check_generation(found, reader.position())
+
+
+def check_generation(log: FoundLog, position: Position) -> None:
+    """Check that the sequences of a log, up to a count of which it is read, are not other messages' by now.
+
+    Args:
+        log: that is read.
+        position: of the log, after what was read.
+
+    Raises:
+        CursorOutdated: they are.
+    """
+    if log.generation is not None and position.generation != log.generation:
+        raise CursorOutdated(
+            f"{log.name} was rebased while it was read (generation {position.generation}, the read is of"
+            f" {log.generation}): run the job again",
+            log.generation,
+            position.generation,
+        )
+
+
+def split(
+    log: FoundLog,
+    parts: int,
+    first: bytes = b"",
+    last: bytes | None = None,
+    patience: LockPatience | None = None,
+) -> list[KeyRange]:
     """Return ranges of a log of about equal numbers of messages, at keys of the tree's level 1.
 
     Args:
@@ -140,6 +204,7 @@ def split(log: FoundLog, parts: int, first: bytes = b"", last: bytes | None = No
         parts: about how many.
         first: the least key, itself included.
         last: the key before which they end, None at the end of the log.
+        patience: as `opened` takes it.
 
     Raises:
         StorageError: the log cannot be read.
@@ -148,7 +213,7 @@ def split(log: FoundLog, parts: int, first: bytes = b"", last: bytes | None = No
         return []
     split_keys: Sequence[bytes] = ()
     if parts > 1:
-        with opened(log.location, log.topic) as (storage, _), storage.reader(single=True) as reader:
+        with opened(log.location, log.topic, patience) as (storage, _), storage.reader(single=True) as reader:
             split_keys = reader.split_keys(first, last, parts)
     weight = OPEN_WEIGHT + log.messages // (len(split_keys) + 1)
     starts, ends = [first, *split_keys], [*split_keys, last]

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 from gossiplog.errors import CorruptLog, LogReplaced, NotALog, OptionError, StorageError
 from gossiplog.spark.folders import is_working_folder
 from gossiplog.spark.source import remote
+from gossiplog.spark.source.locks import LockPatience, is_locked
 from gossiplog.spark.tasks import over_connect
 from gossiplog.spark.url_secrets import check_no_secret
 from gossiplog.storage import Storage
@@ -502,12 +503,15 @@ def _braces(pattern: str) -> tuple[str, list[str], str] | None:
 
 
 @contextmanager
-def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, str]]:
+def opened(
+    location: str, topic: str | None = None, patience: LockPatience | None = None
+) -> Iterator[tuple[Storage, str]]:
     """Open a log's storage for a block that reads it, which gets it with its topic.
 
     Args:
         location: of the log. One on a file system that is not mounted is copied as a whole for each block.
         topic: what it must have; None takes any.
+        patience: where the log is one of many; None waits for a lock as long as everywhere.
 
     Raises:
         StorageError: what opening or reading it raises, with the location.
@@ -519,7 +523,7 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
             # In one line: no more comes of an error that a worker raised.
             return text.replace(place, shown(location))
 
-        storage = storage_at(place, read_only=True)
+        storage = storage_at(place, read_only=True, lock_timeout=None if patience is None else patience.seconds)
         try:
             yield storage, storage.open(topic, create=False)
         except LogReplaced as error:
@@ -534,6 +538,8 @@ def opened(location: str, topic: str | None = None) -> Iterator[tuple[Storage, s
             problems = [text if shown(location) in text else f"{shown(location)}: {text}" for text in problems]
             raise CorruptLog(problems) from error
         except StorageError as error:
+            if patience is not None and is_locked(error):
+                patience.spend()
             # Nobody knows a copy, which is gone when the error is read.
             error.args = tuple(named(part) if isinstance(part, str) else part for part in error.args)
             raise

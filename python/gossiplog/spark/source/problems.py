@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.spark.source.fleet import FoundLog, unopened
 from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching
+from gossiplog.spark.source.locks import is_locked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # What the error of a log may take in a report: an error names a few places.
 _LONGEST_PROBLEM = 1000
+
+_UNLOCK = "stop the program that has the log for itself, or run the job again when it is done"
 
 ProblemKind = Literal["missing", "no log", "damaged", "unreadable"]
 
@@ -50,7 +53,8 @@ def problem_of(location: str, error: Exception) -> Problem:
     elif isinstance(error, CorruptLog):
         kind = "damaged"
     text = "; ".join(error.problems) if isinstance(error, CorruptLog) else str(error)
-    return Problem(kind, (text or type(error).__name__)[:_LONGEST_PROBLEM])
+    text = (text or type(error).__name__)[:_LONGEST_PROBLEM]
+    return Problem(kind, f"{text}; {_UNLOCK}" if is_locked(error) else text)
 
 
 def fleet_locations(

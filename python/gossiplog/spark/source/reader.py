@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +19,22 @@ from pyspark.sql.types import StructType
 
 from gossiplog.errors import CursorOutdated, StorageError, TopicMismatch
 from gossiplog.spark.source.batches import Columns, gathered
-from gossiplog.spark.source.fleet import Bundle, FoundLog, KeyRange, look_at, pack, split, unopened
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.fleet import (
+    Bundle,
+    FoundLog,
+    KeyRange,
+    check_generation,
+    look_at,
+    opened_log,
+    pack,
+    split,
+    unopened,
+)
+from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
 from gossiplog.spark.source.problems import Problem, problem_of
 from gossiplog.spark.source.remote import is_remote
-from gossiplog.storage.base import Position
+from gossiplog.storage import Storage
 
 PARTITION_MESSAGES = 2**18
 """Messages in a partition, where nothing else is asked for: a quarter of a second to read, several seconds to verify.
@@ -86,7 +97,8 @@ class LogReader(DataSourceReader):
         first, last = self._options.bounds
         if last is not None and last <= first:
             return [_NOTHING]
-        found = self._found()
+        patience = self._patience()
+        found = self._found(patience)
         total = sum(log.messages if log.count is None else log.count for log in found)
         if self._unasked and total >= MANY_MESSAGES:
             # In a worker that plans a query: Python writes this to stderr, which Spark passes on.
@@ -101,31 +113,38 @@ class LogReader(DataSourceReader):
         share = wanted / max(sum(log.messages for log in found), 1)
         ranges: list[KeyRange] = []
         for log in found:
-            ranges += self._split(log, round(share * log.messages), first, last)
+            ranges += self._split(log, round(share * log.messages), first, last, patience)
         return [Bundle(tuple(group)) for group in pack(ranges, wanted)] or [_NOTHING]
 
-    def _found(self) -> list[FoundLog]:
+    def _patience(self) -> LockPatience | None:
+        """Return how long locked logs are waited for: of those that are passed over there may be many."""
+        return LockPatience() if self._options.ignore_corrupt_files else None
+
+    def _found(self, patience: LockPatience | None) -> list[FoundLog]:
         """Return the logs, of very many without opening those of which the size is known: their tasks do that."""
         locations = self._options.locations()
         if len(locations) <= OPENED_LOGS:
-            return list(map(self._looked_at, locations))
+            return [self._looked_at(location, patience) for location in locations]
         logs = [unopened(location, self._options.topic) for location in locations]
-        return [log if log.size or is_remote(log.name) else self._looked_at(log.name) for log in logs]
+        return [log if log.size or is_remote(log.name) else self._looked_at(log.name, patience) for log in logs]
 
-    def _looked_at(self, location: str) -> FoundLog:
+    def _looked_at(self, location: str, patience: LockPatience | None) -> FoundLog:
         """Return a log in the state that it has; as it is found where the task that reads it may pass over it."""
         try:
-            return look_at(location, self._options.topic)
+            return look_at(location, self._options.topic, patience)
         except StorageError as error:
             self._check_passes_over(location, error)
             return unopened(location, self._options.topic)
 
-    def _split(self, log: FoundLog, parts: int, first: bytes, last: bytes | None) -> list[KeyRange]:
+    def _split(
+        self, log: FoundLog, parts: int, first: bytes, last: bytes | None, patience: LockPatience | None
+    ) -> list[KeyRange]:
         """Return the ranges of a log. One that is to be split is opened if it was not, but for one that is copied."""
         if parts < 2 or is_remote(log.name):
             return split(log, 1, first, last)
         try:
-            return split(log if log.count is not None else look_at(log.name, log.topic), parts, first, last)
+            known = log if log.count is not None else look_at(log.name, log.topic, patience)
+            return split(known, parts, first, last, patience)
         except StorageError as error:
             self._check_passes_over(log.location, error)
             return split(unopened(log.name, log.topic), 1, first, last)
@@ -147,10 +166,11 @@ class LogReader(DataSourceReader):
             TopicMismatch: a log has another topic than the options want.
             StorageError: a log that cannot be read.
         """
+        patience = self._patience()
         for part in partition.ranges:
             log = part.log
             try:
-                yield from read_range(self._columns, part)
+                yield from read_range(self._columns, part, patience)
             except StorageError as error:
                 problem = self._check_passes_over(log.location, error)
                 if problem.kind == "missing":
@@ -163,8 +183,13 @@ class LogReader(DataSourceReader):
                     yield self._columns.problem(log.name, str(problem), path=log.location, size=log.size)
 
 
-def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
+def read_range(columns: Columns, part: KeyRange, patience: LockPatience | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range, ascending by key.
+
+    Args:
+        columns: that are wanted.
+        part: of a log.
+        patience: as `opened_log` takes it.
 
     Raises:
         CorruptLog: a damaged file, or with the mode failfast a damaged value.
@@ -172,47 +197,38 @@ def read_range(columns: Columns, part: KeyRange) -> Iterator[pa.RecordBatch]:
         TopicMismatch: the log has another topic.
         StorageError: the log cannot be read.
     """
-    log, start = part.log, part.start
-    with opened(log.location, log.topic) as (storage, topic):
-        # Of a log that is copied it may not be known before.
-        size = log.size or storage.size()
-        with storage.reader(single=True) as reader:
-            position = reader.position()
-        count = position.count if log.count is None else log.count
-        generation = position.generation if log.generation is None else log.generation
-        check_generation(log, generation, position)
-        while True:
-            with storage.reader(single=True) as reader:
-                with reader.scan(columns.scanned, start, part.end, count) as rows:
-                    stored = gathered(rows, columns.scanned)
-                # In a damaged tree the last key may be smaller, and the next page would be this one.
-                last = pc.max(stored["key"]).as_py()
-                batch = None
-                if last is not None and last >= start:
-                    batch = columns.batch(log.name, topic, stored, reader, path=log.location, size=size)
-                # After the rows, since a log in Postgres may be rebased between two statements.
-                check_generation(log, generation, reader.position())
-            if batch is None:
-                return
-            yield batch
-            start = last + b"\0"
+    with opened_log(part.log, patience) as (storage, log):
+        yield from pages(columns, storage, replace(part, log=log))
 
 
-def check_generation(log: FoundLog, generation: int, position: Position) -> None:
-    """Check that the sequences of a log, up to a count of which it is read, are not other messages' by now.
+def pages(columns: Columns, storage: Storage, part: KeyRange) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range of a log that is open, ascending by key.
 
     Args:
-        log: that is read.
-        generation: in which it is read.
-        position: of the log, after what was read.
+        columns: that are wanted.
+        storage: of the log.
+        part: of the log, in a state that is known.
 
     Raises:
-        CursorOutdated: they are.
+        CorruptLog: as `read_range` does.
+        CursorOutdated: likewise.
+        StorageError: likewise.
     """
-    if position.generation != generation:
-        raise CursorOutdated(
-            f"{log.name} was rebased while it was read (generation {position.generation}, the read is of {generation}):"
-            " run the job again",
-            generation,
-            position.generation,
-        )
+    log, start = part.log, part.start
+    assert log.topic is not None
+    assert log.count is not None
+    while True:
+        with storage.reader(single=True) as reader:
+            with reader.scan(columns.scanned, start, part.end, log.count) as rows:
+                stored = gathered(rows, columns.scanned)
+            # In a damaged tree the last key may be smaller, and the next page would be this one.
+            last = pc.max(stored["key"]).as_py()
+            batch = None
+            if last is not None and last >= start:
+                batch = columns.batch(log.name, log.topic, stored, reader, path=log.location, size=log.size)
+            # After the rows, since a log in Postgres may be rebased between two statements.
+            check_generation(log, reader.position())
+        if batch is None:
+            return
+        yield batch
+        start = last + b"\0"

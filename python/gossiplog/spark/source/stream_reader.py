@@ -33,6 +33,7 @@ from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, S
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
 from gossiplog.spark.source.locations import alternatives, distinct, identity, is_missing, opened
+from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosition, decode, digest
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.problems import problem_of
@@ -156,7 +157,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             StorageError: a log is gone, is another one than the offsets are of, or cannot be read.
         """
-        before, after = decode(start).logs, decode(end).logs
+        before, after, patience = decode(start).logs, decode(end).logs, self._patience()
         stretches: list[Stretch] = []
         for log, last in after.items():
             first = before.get(log, NOTHING)
@@ -164,7 +165,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             # A restart repeats a micro-batch without a look at where it begins.
             location = self._locations.get(log, log)
-            if self._look(log, first, last) is not None:
+            if self._look(log, patience, first, last) is not None:
                 stretches.append(Stretch(location, log, first.sequence, last.sequence, last))
         wanted = self._options.partitions or -(-work(stretches) // PARTITION_MESSAGES)
         return partitions(stretches, wanted)
@@ -278,17 +279,23 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StorageError: a log is another one than was read, or cannot be read.
         """
         looks: dict[str, _Look] = {}
+        patience = self._patience()
         for log in self._locations:
-            if (look := self._look(log, position.logs.get(log, NOTHING))) is not None:
+            if (look := self._look(log, patience, position.logs.get(log, NOTHING))) is not None:
                 looks[log] = look
         self._looks = looks
         return looks
 
-    def _look(self, log: str, *reached: Reached) -> _Look | None:
+    def _patience(self) -> LockPatience | None:
+        """Return how long locked logs are waited for: those that are passed over are asked again for the next batch."""
+        return LockPatience() if self._options.ignore_corrupt_files else None
+
+    def _look(self, log: str, patience: LockPatience | None, *reached: Reached) -> _Look | None:
         """Return what is seen of a log; None where it is passed over, or not yet there.
 
         Args:
             log: its identity.
+            patience: as `opened` takes it.
             reached: what offsets hold of it.
 
         Raises:
@@ -302,7 +309,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = f"{location}, which leads to {log}," if os.path.islink(location) else log
         other: StorageError | None = None
         try:
-            with self._reader(log) as reader:
+            with self._reader(log, patience) as reader:
                 position = reader.position()
                 for each in begun:
                     if (other := _difference(name, reader, each)) is not None:
@@ -343,9 +350,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reached
 
     @contextmanager
-    def _reader(self, log: str) -> Iterator[Reader]:
+    def _reader(self, log: str, patience: LockPatience | None = None) -> Iterator[Reader]:
         location = self._locations.get(log, log)
-        with opened(location, self._options.topic) as (storage, _), storage.reader(single=True) as reader:
+        with opened(location, self._options.topic, patience) as (storage, _), storage.reader(single=True) as reader:
             yield reader
 
 

@@ -138,6 +138,6 @@ class Checkpoints:
     def close(self, connection: sqlite3.Connection) -> None:
         """Close a connection; the last one moves the write-ahead log into the file, unless one of them has changed."""
         if self.is_changed():
-            close_leaving_log(connection, self._database)
+            close_leaving_log(connection, self._database, self._lock_timeout)
         else:
             connection.close()

@@ -26,7 +26,7 @@ from gossiplog.storage.sqlite.transactions import CommitOrRollback
 from gossiplog.storage.sqlite.upgrades import OLDEST, tables_of, upgrade
 
 LOCK_TIMEOUT = 30.0
-"""Seconds to wait for another process's lock."""
+"""Seconds to wait for another process's lock, where nothing else is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,13 @@ class Opening:
         path: of the database, or its URI, or MEMORY.
         read_only: whether nothing is written to the log.
         synchronous: the text of SQLite's setting.
+        lock_timeout: the seconds to wait for another process's lock.
     """
 
     path: str
     read_only: bool
     synchronous: str
+    lock_timeout: float
 
     def check_there(self, create: bool) -> None:
         """Check that there is a file that can be read, or a folder for one that is made.
@@ -97,7 +99,7 @@ class Opening:
         check_same_topic(self.path, stored, topic)
         connection.execute(f"PRAGMA synchronous = {self.synchronous}")
         if self.path != MEMORY and not self.read_only:
-            _use_write_ahead_log(connection)
+            _use_write_ahead_log(connection, self.lock_timeout)
         if schema < SCHEMA and not self.read_only:
             schema = self._upgrade(connection, schema, progress)
         return stored, schema
@@ -199,8 +201,8 @@ def _check_header(connection: sqlite3.Connection) -> None:
         raise CorruptLog(["the header of the database says that it is vacuumed automatically, which it is not"])
 
 
-def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    deadline = time.monotonic() + LOCK_TIMEOUT
+def _use_write_ahead_log(connection: sqlite3.Connection, lock_timeout: float) -> None:
+    deadline = time.monotonic() + lock_timeout
     while True:
         try:
             # A file that cannot be written, or shared, stays as it is, and can be read all the same.

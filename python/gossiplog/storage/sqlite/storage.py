@@ -97,6 +97,7 @@ class SQLiteStorage(Storage):
         read_only: whether nothing is written to the log, which must exist; one of an earlier schema is read without
             being upgraded. SQLite may still move into the file what a crashed writer left in the write-ahead log.
         accept_loss: whether a log that has fewer messages than were acknowledged is opened all the same.
+        lock_timeout: the seconds to wait for a lock that another process holds; None waits 30.
 
     Raises:
         ValueError: `synchronous` is none of these.
@@ -116,12 +117,14 @@ class SQLiteStorage(Storage):
         synchronous: Synchronous = "full",
         read_only: bool = False,
         accept_loss: bool = False,
+        lock_timeout: float | None = None,
     ) -> None:
         if synchronous not in get_args(Synchronous):
             raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
         self._path = text_path(path)
         check_is_file(self._path)
-        self._opening = Opening(self._path, read_only, synchronous)
+        self._lock_timeout = LOCK_TIMEOUT if lock_timeout is None else lock_timeout
+        self._opening = Opening(self._path, read_only, synchronous, self._lock_timeout)
         self._accept_loss = accept_loss
         # None in memory.
         self._count = None if self._path == MEMORY else CommitCount(file_of(self._path))
@@ -211,7 +214,9 @@ class SQLiteStorage(Storage):
                 self._former = FormerContents(stored)
                 self._check_count(connection, acknowledged)
             if self._file:
-                self._files = OpenFiles(self._file, file, self._identity, LOCK_TIMEOUT, is_saved=not self.read_only)
+                self._files = OpenFiles(
+                    self._file, file, self._identity, self._lock_timeout, is_saved=not self.read_only
+                )
             self._check_files()
             self._prepare_writer(connection)
         except BaseException:
@@ -219,7 +224,7 @@ class SQLiteStorage(Storage):
                 connection.close()
                 self._remove_if_made()
             else:
-                close_leaving_log(connection, self._path)
+                close_leaving_log(connection, self._path, self._lock_timeout)
             raise
         return connection, stored
 
@@ -472,7 +477,7 @@ class SQLiteStorage(Storage):
             name = existing_uri(self._path) if self._opening.read_only else self._path
             connection = sqlite3.connect(
                 name,
-                timeout=LOCK_TIMEOUT,
+                timeout=self._lock_timeout,
                 isolation_level=None,
                 check_same_thread=False,
                 uri=name.startswith("file:"),

@@ -39,6 +39,8 @@ _FORMAT = 3007000
 _LOOKS = 5
 _MOST_FORMER = 1000
 _BETWEEN_SECONDS = 0.02
+# To wait for another process's lock as a connection is closed.
+_LOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,11 +389,16 @@ def _frame_size(header: bytes) -> int:
     return _FRAME_HEADER + page_size(bytes(16) + header[10:12])
 
 
-def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
+def close_leaving_log(connection: sqlite3.Connection, path: str, lock_timeout: float) -> None:
     """Close a connection to the database at a path, and have SQLite leave the write-ahead log as it is.
 
     Otherwise the last connection moves what SQLite reads of it into the file, and removes the rest, from which `repair`
     may get back what was lost.
+
+    Args:
+        connection: to be closed.
+        path: of the database.
+        lock_timeout: the seconds to wait for another process's lock, five at most: who holds it has the log open, too.
     """
     database = os.path.realpath(file_of(path))
     if not os.path.exists(database):
@@ -404,7 +411,9 @@ def close_leaving_log(connection: sqlite3.Connection, path: str) -> None:
             # opens it, and holds the lock, even where the database cannot be read.
             with suppress(sqlite3.Error, UnicodeError):
                 uri = f"{Path(database).as_uri()}?mode=ro"
-                last = stack.enter_context(closing(sqlite3.connect(uri, uri=True)))
+                last = stack.enter_context(
+                    closing(sqlite3.connect(uri, timeout=min(lock_timeout, _LOCK_SECONDS), uri=True))
+                )
                 last.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             connection.close()
         return

@@ -1,0 +1,176 @@
+"""Replicas as they are compared: what a task sees of each when it opens it, and their keys, in parts for tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from gossiplog.errors import CorruptLog, GossipLogError
+from gossiplog.reprs import counted
+from gossiplog.spark.jobs.fetch_values import Replica
+from gossiplog.spark.jobs.log_metadata import indexed_heads, log_figures
+from gossiplog.spark.source.batches import Columns
+from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, KeyRange, opened_log, packed
+from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.source.problems import Problem, problem_of
+from gossiplog.spark.source.reader import PARTITION_MESSAGES, pages
+from gossiplog.spark.source.remote import is_remote
+from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
+
+_READ = Columns(ReadOptions(()), pruned(("key",)))
+_KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.string()), ("problem", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLook:
+    """What a task sees of a log when it opens it.
+
+    Attributes:
+        replica: as it is compared.
+        log: in that state.
+        split_keys: between parts of about PARTITION_MESSAGES messages.
+    """
+
+    replica: Replica
+    log: FoundLog
+    split_keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLook:
+    """Looks at logs of a fleet; of one that cannot be read, says why.
+
+    Attributes:
+        patience: of a task, each of which has a copy.
+    """
+
+    patience: LockPatience = field(default_factory=LockPatience)
+
+    def __call__(self, log: FoundLog) -> ReplicaLook | tuple[str, Problem]:
+        try:
+            return look_at_replica(log, self.patience)
+        except (GossipLogError, OSError) as error:
+            return log.name, problem_of(log.location, error)
+
+
+def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> ReplicaLook:
+    """Return what is seen of a log, which is taken for what it says of itself.
+
+    Its root follows from the index that its writers keep.
+
+    Args:
+        log: to be opened.
+        patience: as `gossiplog.spark.source.locations.opened` takes it.
+
+    Raises:
+        CorruptLog: it contradicts itself.
+        StorageError: it cannot be read.
+    """
+    with opened_log(log, patience) as (storage, found):
+        assert found.topic is not None
+        own = log_figures(storage, found.topic)
+        if own.root is None:
+            raise CorruptLog([str(own.problem)], advice="")
+        with storage.reader(single=True) as reader:
+            keys = reader.number(None, None, own.count)
+            if keys != own.count:
+                has = counted(keys, "key")
+                raise CorruptLog([f"it has {has} and says that it has {counted(own.count, 'message')}"])
+            parts = -(-own.count // PARTITION_MESSAGES)
+            between = () if is_remote(log.location) or parts < 2 else tuple(reader.split_keys(b"", None, parts))
+    replica = Replica(log.name, own.topic, own.count, own.root.level, own.root.hash.hex())
+    return ReplicaLook(replica, replace(found, count=own.count), between)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysPart:
+    """Keys that one task reads.
+
+    Attributes:
+        number: of the replica.
+        range: of its log.
+    """
+
+    number: int
+    range: KeyRange
+
+    @property
+    def weight(self) -> int:
+        """About how many messages it costs as much as."""
+        return self.range.weight
+
+
+def parts_of(number: int, look: ReplicaLook) -> list[KeysPart]:
+    """Return the parts of a replica.
+
+    Args:
+        number: of the replica.
+        look: at it.
+    """
+    starts, ends = (b"", *look.split_keys), (*look.split_keys, None)
+    weight = OPEN_WEIGHT + look.replica.messages // len(starts)
+    return [KeysPart(number, KeyRange(look.log, start, end, weight)) for start, end in zip(starts, ends, strict=True)]
+
+
+def keys_frame(session: SparkSession, parts: Sequence[KeysPart], *, passes_over_unreadable: bool) -> DataFrame:
+    """Return the keys of parts, with the numbers of their replicas.
+
+    Args:
+        session: of Spark.
+        parts: of all replicas.
+        passes_over_unreadable: have a row with a problem for a part that cannot be read; otherwise it is an error.
+
+    Returns:
+        The columns replica, key, kind and problem; the last two, of a `Problem`, are null where there is a key.
+    """
+    placed_parts = placed(session, packed(parts, parallelism(session)))
+    return placed_parts.mapInArrow(partial(_task, passes_over_unreadable), from_arrow_schema(_KEYS))
+
+
+def _task(passes_over_unreadable: bool, batches: Bundles) -> Iterator[pa.RecordBatch]:
+    patience = LockPatience() if passes_over_unreadable else None
+    for part in unpacked(batches):
+        yield from keys_or_problem(part, patience) if passes_over_unreadable else keys_of(part, patience)
+
+
+def keys_of(part: KeysPart, patience: LockPatience | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the keys of a part of a log in the state that was looked at.
+
+    The heads that are stored in the range are checked, too.
+
+    Args:
+        part: of the log.
+        patience: as `gossiplog.spark.source.locations.opened` takes it.
+
+    Raises:
+        CorruptLog: the heads are damaged, or the file.
+        StorageError: the log cannot be read, or has another state.
+    """
+    with opened_log(part.range.log, patience) as (storage, found):
+        with storage.reader() as reader:
+            for _ in indexed_heads(reader, part.range.start, part.range.end):
+                pass
+        for batch in pages(_READ, storage, replace(part.range, log=found)):
+            yield _key_rows(part.number, batch.column("key").drop_null())
+
+
+def keys_or_problem(part: KeysPart, patience: LockPatience | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the keys of a part as `keys_of` does, and a row with a problem where it raises."""
+    try:
+        yield from keys_of(part, patience)
+    except (GossipLogError, OSError) as error:
+        problem = problem_of(part.range.log.location, error)
+        row = {"replica": part.number, "key": None, "kind": problem.kind, "problem": problem.text}
+        yield pa.RecordBatch.from_pylist([row], _KEYS)
+
+
+def _key_rows(number: int, keys: pa.Array) -> pa.RecordBatch:
+    nothing = pa.nulls(len(keys), pa.string())
+    replicas = pa.repeat(pa.scalar(number, pa.int32()), len(keys))
+    return pa.RecordBatch.from_arrays([replicas, keys, nothing, nothing], schema=_KEYS)
