@@ -99,15 +99,15 @@ def test_the_command_has_a_line_for_each_log_and_one_for_all(
     assert written[missing].kinds == {"log": 1}
     assert written[str(paths[0])].root == rows[2]["root"]
     assert main(["pipeline", "root", *given, "--json"]) == 1
-    written_roots = capfd.readouterr()
-    assert [json.loads(line)["root"] for line in written_roots.out.splitlines()] == [
-        rows[2]["root"],
-        None,
-        rows[2]["root"] if paths[0].read_bytes() == paths[2].read_bytes() else rows[3]["root"],
-        None,
-    ]
-    assert "2 logs of 4 cannot be read" in written_roots.err
-    assert missing in written_roots.err
+    *roots, last = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    # The same rows in the same order, but for what each of them has alone.
+    both = ("log", "messages", "problem", "root")
+    assert [[row[name] for name in both] for row in roots] == [[row[name] for name in both] for row in rows]
+    assert [row.keys() for row in roots] == [{*both, "level"}] * 4
+    assert [row.keys() for row in rows] == [{*both, "defects"}] * 4
+    assert [row["problem"] is None for row in rows] == [False, False, True, True]
+    assert rows[1]["problem"] == f"missing: there is no log {missing}"
+    assert last == {"summary": {"logs": 4, "messages": 40, "unreadable": 2}}
 
 
 def test_small_and_large_logs_together(spark: SparkSession, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,6 @@ from gossiplog.cli.pipeline.session import (
     show_rows,
     spark_session,
 )
-from gossiplog.errors import StorageError
-from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,27 +46,34 @@ def root(
 ) -> None:
     """Build each log's tree from its messages, in parallel, and show the root.
 
-    Of several logs, those that cannot be read have no root; then it ends with status 1.
+    Of several logs a table has those that cannot be read first, and a line for all together. Ends with status 1 if one
+    of the logs cannot be read.
     """
     from gossiplog import spark
 
     result = Output(json)
-    found_logs = _locations(logs, None, recursive, name_filter)
+    locations = _locations(logs, None, recursive, name_filter)
     with spark_session(options, "root", brief=True) as running:
-        found = spark.fleet_roots(running, *found_logs)
-    rows = [
+        found = spark.fleet_roots(running, *locations)
+    rows: list[dict[str, Any]] = [
         {
             "log": each.log,
             "messages": each.messages,
             "level": None if each.node is None else each.node.level,
             "root": None if each.node is None else each.node.hash.hex(),
+            "problem": each.problem or None,
         }
         for each in found
     ]
-    show_rows(result, rows)
-    if problems := [each.problem for each in found if each.problem]:
-        shown = "\n".join(problems[:SHOWN_LOGS])
-        raise StorageError(f"{counted(len(problems), 'log', 'logs')} of {len(found):,} cannot be read:\n{shown}")
+    unreadable = sum(1 for each in found if each.problem)
+    if len(rows) > 1:
+        messages = sum(each.messages or 0 for each in found)
+        summary = {"logs": len(rows), "messages": messages, "unreadable": unreadable}
+        show_fleet(result, rows, rows[:SHOWN_LOGS], summary)
+    else:
+        show_rows(result, rows)
+    if unreadable:
+        raise typer.Exit(1)
 
 
 def verify(
@@ -115,6 +120,7 @@ def verify(
             "messages": each.messages,
             "defects": sum(each.defects.values()),
             "root": None if each.root is None else each.root.hash.hex(),
+            "problem": each.problem or None,
         }
         for each in found.logs
     ]

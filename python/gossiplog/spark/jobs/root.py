@@ -71,7 +71,7 @@ def fleet_roots(
         name_filter: likewise.
 
     Returns:
-        The roots, in the order of the paths; those that name no file come last.
+        The roots, the worst first: logs that cannot be read, and then the others, in the order of the paths.
 
     Raises:
         OptionError: a path that no location can be.
@@ -86,7 +86,7 @@ def fleet_roots(
     for log, found in outcomes.items():
         messages, node = found.result or (None, None)
         results.append(LogRoot(log, messages, node, found.problem))
-    return tuple(results)
+    return tuple(sorted(results, key=lambda each: not each.problem))
 
 
 _READ = Columns(ReadOptions(()), pruned(("key", "value")))
