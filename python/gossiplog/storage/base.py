@@ -560,6 +560,11 @@ class Storage(ABC):
         return None
 
     @property
+    def identity(self) -> bytes:
+        """Random bytes that this log has and no other, once it is open; b"" where it has none."""
+        return b""
+
+    @property
     def argument(self) -> str:
         """The log as an argument of a command, quoted for a shell; "" where no other process finds it."""
         return "" if self.file is None else shell_path(self.file)

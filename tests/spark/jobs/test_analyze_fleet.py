@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import gossiplog
 from gossiplog.spark.jobs import analyze_fleet as module
 from gossiplog.spark.jobs.analyze_fleet import analysis_rows, analyze_fleet, scores_of, write_fleet_analysis
 from gossiplog.spark.jobs.fleet_figures import LogFigures
-from gossiplog.spark.source.fleet import FoundLog, look_at, unopened
+from gossiplog.spark.source.fleet import FoundLog, look_at, split, unopened
 from gossiplog.spark.source.problems import Problem
 from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.jobs.test_fetch_values import lose
@@ -96,7 +97,8 @@ def test_large_logs_are_analysed_on_all_cores(
 
 def _large(log: FoundLog) -> Iterator[pa.RecordBatch]:
     """What a task says of a log that is too large for it."""
-    yield from module._rows(log.name, "large", [{"content": pickle.dumps(look_at(log.location).topic)}])
+    ranges = split(replace(look_at(log.location), name=log.name), 2)
+    yield from module._rows(log.name, "large", [{"content": pickle.dumps(ranges)}])
 
 
 # Without Spark
@@ -105,7 +107,9 @@ def _large(log: FoundLog) -> Iterator[pa.RecordBatch]:
 def test_a_task_leaves_large_logs_alone(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE_MESSAGES", 9)
     (row,) = [row for batch in analysis_rows(unopened(str(make_log()))) for row in batch.to_pylist()]
-    assert (row["kind"], pickle.loads(row["content"])) == ("large", TOPIC)
+    assert row["kind"] == "large"
+    (part,) = pickle.loads(row["content"])
+    assert (part.log.topic, part.start, part.end) == (TOPIC, b"", None)
 
 
 def test_a_log_that_cannot_be_read_is_its_problem_alone(make_log: MakeLog) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
-from gossiplog.spark.jobs.fetch_values import FetchTask, Replica, fetch_values
-from tests.spark.conftest import TOPIC
+from gossiplog.spark.jobs.fetch_values import FetchTask, fetch_values
+from gossiplog.spark.source.fleet import FoundLog, look_at
 
 MakeLog = Callable[..., Path]
 
@@ -27,7 +28,7 @@ def lose(path: Path, *sequences: int) -> None:
 
 
 @pytest.fixture
-def replicas(make_log: MakeLog) -> tuple[list[bytes], list[bytes], list[Replica]]:
+def replicas(make_log: MakeLog) -> tuple[list[bytes], list[bytes], list[FoundLog]]:
     """The keys and values of ten messages, and two replicas with them: 2, 3 and 4 are damaged in the first, 4 in the
     other, and 5 is swapped in the first for a sound message with another key.
     """
@@ -39,11 +40,11 @@ def replicas(make_log: MakeLog) -> tuple[list[bytes], list[bytes], list[Replica]
     with closing(sqlite3.connect(first)) as connection, connection:
         connection.execute("UPDATE gossiplog_messages SET value = ? WHERE seq = 5", (messages[8].value,))
     keys, values = [message.key for message in messages], [message.value for message in messages]
-    return keys, values, [Replica(str(path), TOPIC, 10, 0, "") for path in (first, second)]
+    return keys, values, [look_at(str(path)) for path in (first, second)]
 
 
 def test_the_next_holder_is_asked(
-    spark: SparkSession, replicas: tuple[list[bytes], list[bytes], list[Replica]]
+    spark: SparkSession, replicas: tuple[list[bytes], list[bytes], list[FoundLog]]
 ) -> None:
     keys, values, logs = replicas
     asked = spark.createDataFrame([(key, [0, 1]) for key in keys], "key binary, holders array<int>")
@@ -62,7 +63,7 @@ def test_the_next_holder_is_asked(
 # A task by itself
 
 
-def gathered(asked: list[tuple[bytes, list[int]]], logs: list[Replica]) -> dict[bytes, dict[str, Any]]:
+def gathered(asked: list[tuple[bytes, list[int]]], logs: list[FoundLog]) -> dict[bytes, dict[str, Any]]:
     """The rows of a task by key."""
     keys = pa.array([key for key, _ in asked], pa.binary())
     holders = pa.array([numbers for _, numbers in asked], pa.list_(pa.int32()))
@@ -72,13 +73,13 @@ def gathered(asked: list[tuple[bytes, list[int]]], logs: list[Replica]) -> dict[
     return {row["key"]: row for row in rows}
 
 
-def test_only_holders_are_asked(replicas: tuple[list[bytes], list[bytes], list[Replica]]) -> None:
+def test_only_holders_are_asked(replicas: tuple[list[bytes], list[bytes], list[FoundLog]]) -> None:
     keys, values, logs = replicas
     rows = gathered([(keys[0], [0]), (keys[1], [0]), (keys[2], [1])], logs)
     assert [rows[key]["value"] for key in keys[:3]] == [values[0], None, values[2]]
 
 
-def test_a_value_is_read_from_one_holder_only(replicas: tuple[list[bytes], list[bytes], list[Replica]]) -> None:
+def test_a_value_is_read_from_one_holder_only(replicas: tuple[list[bytes], list[bytes], list[FoundLog]]) -> None:
     keys, values, logs = replicas
     # It fails where a key has two rows.
     rows = gathered([(key, [0, 1]) for key in keys], logs)
@@ -89,5 +90,5 @@ def test_long_values_come_in_pages(make_log: MakeLog) -> None:
     path = make_log("long.db", 0)
     with gossiplog.open(path) as log:
         messages = log.append_many(("x" * 2**20 for _ in range(9)), signer=gossiplog.Signer(bytes(32)))
-    rows = gathered([(message.key, [0]) for message in messages], [Replica(str(path), TOPIC, 9, 0, "")])
+    rows = gathered([(message.key, [0]) for message in messages], [replace(look_at(str(path)), count=9)])
     assert {row["value"] for row in rows.values()} == {message.value for message in messages}

@@ -137,7 +137,7 @@ def test_a_log_alone_is_waited_for_as_everywhere(logs: list[Path], waits: list[f
 def test_looks_keys_and_values_of_replicas(logs: list[Path], waits: list[float | None]) -> None:
     looks = [look_at_replica(unopened(str(path))) for path in logs]
     look = FleetLook()
-    task = FetchTask(tuple(each.replica for each in looks), passes_over_unreadable=True)
+    task = FetchTask(tuple(each.log for each in looks), passes_over_unreadable=True)
     holders = pa.array([[*range(len(logs))]], pa.list_(pa.int32()))
     with gossiplog.open(logs[0], read_only=True) as log:
         key = next(iter(log)).key

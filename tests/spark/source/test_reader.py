@@ -196,7 +196,7 @@ def test_what_is_no_damage_is_an_error_all_the_same(broken: tuple[list[Path], di
     planned = reader(path, **lenient)
     partitions = planned.partitions()
     log = partitions[0].ranges[0].log
-    rebased = replace(partitions[0].ranges[0], log=replace(log, generation=7))
+    rebased = replace(partitions[0].ranges[0], log=replace(log, mark=replace(log.mark, generation=7)))
     with pytest.raises(CursorOutdated):
         [*planned.read(fleet.Bundle((rebased,)))]
     path.unlink()

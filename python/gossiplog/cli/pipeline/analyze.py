@@ -12,6 +12,8 @@ from gossiplog.cli.pipeline.session import Logs, NameFilter, Recursive, SessionO
 from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
+    from gossiplog.spark import LogMetadata
+    from gossiplog.spark.source.fleet import FoundLog
     from gossiplog.spark.source.problems import Problem
 
 
@@ -44,6 +46,7 @@ def analyze(
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
     from gossiplog.spark.jobs.report import tables
+    from gossiplog.spark.source.fleet import unopened
     from gossiplog.spark.source.locations import check_logs
     from gossiplog.spark.source.problems import fleet_locations
 
@@ -60,14 +63,25 @@ def analyze(
     found = list(check_logs([*locations, *problems]))
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
-        before = spark.log_metadata(found[0])
+        before = None if output is None else _said(unopened(found[0]))
         messages = spark.read(running, *found, columns=",".join(columns))
         analysis = spark.analyze(messages, hot, location=found[0])
-        if output is not None:
-            state = spark.analysed_state(before, spark.log_metadata(found[0]))
-            spark.write_report(analysis, output, log, state)
+        if before is not None:
+            said, seen = before
+            # Raises where another log is in its place.
+            after, _ = _said(seen)
+            spark.write_report(analysis, str(output), log, spark.analysed_state(said, after))
         figures = tables(analysis)
     _show_analysis(result, {"log": log, "report": output, **figures})
+
+
+def _said(log: FoundLog) -> tuple[LogMetadata, FoundLog]:
+    """Return what a log says of itself but for its heads, and the log in that state."""
+    from gossiplog.spark.jobs.log_metadata import log_figures
+    from gossiplog.spark.source.fleet import opened_log
+
+    with opened_log(log) as (storage, found):
+        return log_figures(storage, str(found.topic)), found
 
 
 def _show_analysis(output: Output, figures: dict[str, Any]) -> None:

@@ -31,10 +31,12 @@ from gossiplog.spark.jobs.fleet_figures import DETAILED, FleetAnalyzeResult, Fle
 from gossiplog.spark.jobs.fleet_page import fleet_page
 from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified_scores
 from gossiplog.spark.jobs.report import PAGE, TABLES
-from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.fleet import FoundLog, opened_log, packed
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, opened_log, packed, split_open
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.options import pruned
 from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of
+from gossiplog.spark.source.reader import number_of_partitions, ranges_frame
+from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
 WHOLE_MESSAGES = 2**18
@@ -59,6 +61,7 @@ _ROWS = pa.schema(
         ("content", pa.binary()),
     ]
 )
+_LARGE_COLUMNS = pruned(column for column in COLUMNS if column != "payload")
 _FIGURES, _PROBLEM, _LARGE, _DETAILS = "figures", "problem", "large", "details"
 _FRAMES: Mapping[str, tuple[str, ...]] = {
     "authors": ("author", "messages", "bytes", "first_clock", "last_clock"),
@@ -93,7 +96,7 @@ def analyze_fleet(
         counted = placed(session, packed(logs, parallelism(session))).mapInArrow(_analyzed, from_arrow_schema(_ROWS))
         counted = counted.persist(StorageLevel.DISK_ONLY)
         figures: dict[str, LogFigures] = {}
-        large: dict[str, str] = {}
+        large: dict[str, Sequence[KeyRange]] = {}
         for row in (
             counted.where(F.col("kind").isin(_FIGURES, _PROBLEM, _LARGE)).select("log", "kind", "content").collect()
         ):
@@ -105,14 +108,14 @@ def analyze_fleet(
                 figures[row.log] = pickle.loads(row.content)
         frames = {name: [_frame(counted, name)] for name in _FRAMES}
         details: dict[str, AnalyzeResult] = {}
-        for name, own_topic in sorted(large.items()):
+        for name, ranges in sorted(large.items()):
             try:
-                result = _analyze_large(session, name)
+                result = analyze(ranges_frame(session, ranges, _LARGE_COLUMNS), location=ranges[0].log.location)
             except GossipLogError as error:
                 problems[name] = problem_of(name, error)
                 continue
             largest = result.authors[0].messages if result.authors else 0
-            figures[name] = _figures_of(name, own_topic, result.totals, largest)
+            figures[name] = _figures_of(name, str(ranges[0].log.topic), result.totals, largest)
             for kind, columns in _FRAMES.items():
                 frames[kind].append(result.frames[kind].select(F.lit(name).alias("log"), *columns))
             details[name] = replace(result, frames={})
@@ -136,11 +139,6 @@ def _kept_details(
     found = {row.log: pickle.loads(row.content) for row in counted.where(wanted).select("log", "content").collect()}
     found |= details
     return {name: found[name] for name in names}
-
-
-def _analyze_large(session: SparkSession, name: str) -> AnalyzeResult:
-    columns = ",".join(column for column in COLUMNS if column != "payload")
-    return analyze(read(session, name, columns=columns), location=name)
 
 
 def _figures_of(log: str, topic: str, totals: Totals, largest: int) -> LogFigures:
@@ -227,7 +225,9 @@ def analysis_rows(log: FoundLog, patience: LockPatience | None = None) -> Iterat
     try:
         with opened_log(log, patience) as (storage, seen):
             if (seen.count or 0) > WHOLE_MESSAGES:
-                yield from _rows(log.name, _LARGE, [{"content": pickle.dumps(seen.topic)}])
+                # Of a log that is copied, each range would take another copy.
+                parts = 1 if is_remote(log.location) else number_of_partitions(seen.count or 0, seen.size)
+                yield from _rows(log.name, _LARGE, [{"content": pickle.dumps(split_open(storage, seen, parts))}])
                 return
             found = analyze_log(storage, seen)
     except (GossipLogError, OSError) as error:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame
 
 from gossiplog.columns import verify
 from gossiplog.errors import StorageError
-from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.fleet import FoundLog, opened_log
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.marks import is_replaced
+from gossiplog.spark.source.problems import problem_of
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -53,22 +55,21 @@ class Replica:
     root: str
 
 
-def fetch_values(keys: DataFrame, replicas: Sequence[Replica], *, passes_over_unreadable: bool = False) -> DataFrame:
+def fetch_values(keys: DataFrame, logs: Sequence[FoundLog], *, passes_over_unreadable: bool = False) -> DataFrame:
     """Read and verify the values of some keys.
 
     Args:
         keys: the columns `key` and `holders`, an array of the numbers of the replicas that have it; read the fastest
             where the keys ascend.
-        replicas: of one log, or of several: the holders of a key are of one.
+        logs: the replicas, of one log or of several: the holders of a key are of one.
         passes_over_unreadable: ask the next holder where one cannot be read; otherwise it is an error.
 
     Returns:
         Both columns with `clock`, `author`, `size` and `value`, which are null where `error` is not: no holder's value
-        is that message.
+        is that message. With `passes_over_unreadable` also rows with the number of one holder, an error and no key: a
+        log that was replaced since its keys were read.
     """
-    # Executors have working folders of their own.
-    located = tuple(replace(replica, log=identity(replica.log)) for replica in replicas)
-    return keys.select("key", "holders").mapInArrow(FetchTask(located, passes_over_unreadable), _COLUMNS)
+    return keys.select("key", "holders").mapInArrow(FetchTask(tuple(logs), passes_over_unreadable), _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +77,36 @@ class FetchTask:
     """Fetch and verify values: one task of `fetch_values`.
 
     Attributes:
-        replicas: of one log, or of several.
-        passes_over_unreadable: as `fetch_values` takes it.
+        logs: as `fetch_values` takes them.
+        passes_over_unreadable: likewise.
     """
 
-    replicas: tuple[Replica, ...]
+    logs: tuple[FoundLog, ...]
     passes_over_unreadable: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read and verify the values of batches of keys and holders."""
-        patience = LockPatience() if self.passes_over_unreadable else None
-        with _Storages(self.replicas, patience) as storages:
+        with _Storages(self.logs, self.passes_over_unreadable) as storages:
             for batch in batches:
                 yield from self._gathered(batch, storages)
+            storages.close()
+            for number, problem in sorted(storages.replaced.items()):
+                row = {"holders": pa.array([[number]], pa.list_(pa.int32())), "error": pa.array([problem])}
+                yield _row_batch(row, 1)
 
     def _gathered(self, batch: pa.RecordBatch, storages: _Storages) -> Iterator[pa.RecordBatch]:
         owners = pc.list_parent_indices(batch["holders"])
         holders = pc.list_flatten(batch["holders"])
         pending: npt.NDArray[np.bool_] = np.ones(len(batch), dtype=bool)
-        for number in sorted(pc.unique(holders).to_pylist()):
+        for number in sorted({*pc.unique(holders).to_pylist()} - storages.replaced.keys()):
             rows = owners.filter(pc.equal(holders, number)).to_numpy()
             rows = rows[pending[rows]]
             try:
-                for found in _pages(
-                    storages.get(number), self.replicas[number].messages, batch["key"].take(pa.array(rows))
-                ):
-                    yield self._sound(batch, rows, pending, found, self.replicas[number].topic)
-            except StorageError:
-                if not self.passes_over_unreadable:
-                    raise
+                storage, log = storages.get(number)
+                for found in _pages(storage, log, batch["key"].take(pa.array(rows))):
+                    yield self._sound(batch, rows, pending, found, log)
+            except StorageError as reason:
+                storages.pass_over(number, reason)
         lost = batch.filter(pa.array(pending))
         error = pa.repeat(pa.scalar("what is stored under this key is not that message, in any replica"), len(lost))
         yield _row_batch({"key": lost["key"], "holders": lost["holders"], "error": error}, len(lost))
@@ -115,11 +117,12 @@ class FetchTask:
         rows: npt.NDArray[np.int64],
         pending: npt.NDArray[np.bool_],
         found: dict[bytes, bytes],
-        topic: str,
+        log: FoundLog,
     ) -> pa.RecordBatch:
         """Return those of the values that are what their keys say, and take their rows from the pending ones."""
         keys, values = pa.array(found.keys(), pa.binary()), pa.array(found.values(), pa.binary())
-        verdicts = verify(keys, values, topic, ["clock", "author", "size"])
+        assert log.topic is not None
+        verdicts = verify(keys, values, log.topic, ["clock", "author", "size"])
         sound = pc.is_null(verdicts["error"])
         whole = verdicts.filter(sound)
         # Another log may have the same key, if it is damaged: only this one's rows are looked at.
@@ -131,37 +134,70 @@ class FetchTask:
 
 
 class _Storages:
-    """The storages of replicas, opened when they are asked for; a limited number stays open."""
+    """The storages of replicas, opened when they are asked for; a limited number stays open.
 
-    def __init__(self, replicas: Sequence[Replica], patience: LockPatience | None) -> None:
-        self._replicas = replicas
-        self._patience = patience
-        self._open: dict[int, tuple[Storage, ExitStack]] = {}
+    Args:
+        logs: the replicas.
+        passes_over_unreadable: do not raise where one cannot be read.
+
+    Attributes:
+        replaced: what is wrong with logs that were replaced since their keys were read, by number.
+    """
+
+    def __init__(self, logs: Sequence[FoundLog], passes_over_unreadable: bool) -> None:
+        self._logs = logs
+        self._passes_over = passes_over_unreadable
+        self._patience = LockPatience() if passes_over_unreadable else None
+        self._open: dict[int, tuple[Storage, FoundLog, ExitStack]] = {}
+        self.replaced: dict[int, str] = {}
 
     def __enter__(self) -> _Storages:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Nothing is open any more after a block that ended.
         while self._open:
-            self._close_first()
+            with suppress(StorageError):
+                self._close_first()
 
-    def get(self, number: int) -> Storage:
-        """Return the storage of a replica.
+    def get(self, number: int) -> tuple[Storage, FoundLog]:
+        """Return the storage of a replica, and the replica.
 
         Raises:
-            StorageError: it cannot be opened.
+            StorageError: it cannot be opened, or another log is in its place.
         """
         if number not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self._close_first()
-            replica = self._replicas[number]
             with ExitStack() as stack:
-                storage, _ = stack.enter_context(opened(replica.log, replica.topic, self._patience))
-                self._open[number] = storage, stack.pop_all()
-        return self._open[number][0]
+                storage, log = stack.enter_context(opened_log(self._logs[number], self._patience))
+                self._open[number] = storage, log, stack.pop_all()
+        storage, log, _ = self._open[number]
+        return storage, log
+
+    def pass_over(self, number: int, error: StorageError) -> None:
+        """Take note of why a replica cannot be read, or raise it."""
+        if not self._passes_over:
+            raise error
+        if is_replaced(error):
+            self.replaced[number] = problem_of(self._logs[number].location, error).text
+
+    def close(self) -> None:
+        """Close all storages.
+
+        Raises:
+            StorageError: another log is in the place of one by now.
+        """
+        while self._open:
+            self._close_first()
 
     def _close_first(self) -> None:
-        self._open.pop(next(iter(self._open)))[1].close()
+        number = next(iter(self._open))
+        *_, stack = self._open.pop(number)
+        try:
+            stack.close()
+        except StorageError as error:
+            self.pass_over(number, error)
 
 
 def _row_batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
@@ -172,12 +208,13 @@ def _row_batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_GATHERED)
 
 
-def _pages(storage: Storage, count: int, wanted: pa.Array) -> Iterator[dict[bytes, bytes]]:
+def _pages(storage: Storage, log: FoundLog, wanted: pa.Array) -> Iterator[dict[bytes, bytes]]:
     """Yield the values of those of the keys that are there, a limited number of bytes at a time."""
+    assert log.count is not None
     keys = wanted.to_pylist()
     with storage.reader(single=True) as reader:
         while keys:
-            found = reader.values(keys, count, PAGE_BYTES)
+            found = reader.values(keys, log.count, PAGE_BYTES)
             yield found
             if sum(map(len, found.values())) <= PAGE_BYTES:
                 return

@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, DecodeError
+from gossiplog.errors import CorruptLog, DecodeError, LogReplaced
 from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.marks import replaced
 from gossiplog.storage.base import Reader
 
 _CONCURRENT = "author string, seq bigint, first array<string>"
@@ -63,14 +64,31 @@ def concurrent_rows(location: str, batches: Iterable[pa.RecordBatch]) -> Iterato
     Args:
         location: where each task opens the log.
         batches: with the columns author, seq, first, and as `before` a list of sequences.
+
+    Raises:
+        StorageError: another log is in the place of the one that has these messages.
     """
     with opened(location) as (storage, _):
         for batch in batches:
             with storage.reader(single=True) as reader:
+                _check_stored(location, reader, batch)
                 links = _Links(reader)
                 rows = zip(batch.column("seq").to_pylist(), batch.column("before").to_pylist(), strict=True)
                 found = [not any(_may_follow(links, sequence, each) for each in before) for sequence, before in rows]
             yield batch.filter(pa.array(found, pa.bool_())).select(["author", "seq", "first"])
+
+
+def _check_stored(location: str, reader: Reader, batch: pa.RecordBatch) -> None:
+    """Check that a log has the messages of rows, with their sequences.
+
+    Raises:
+        StorageError: it has not.
+    """
+    pairs = [[*map(core.decode_id, ids)] for ids in batch.column("first").to_pylist()]
+    numbers = reader.sequences(sorted({key for pair in pairs for key in pair}))
+    rows = zip(pairs, batch.column("seq").to_pylist(), batch.column("before").to_pylist(), strict=True)
+    if not all(numbers.get(key) == last and numbers.get(earlier) in before for (earlier, key), last, before in rows):
+        raise replaced(location) from LogReplaced()
 
 
 def _may_follow(links: _Links, sequence: int, ancestor: int) -> bool:

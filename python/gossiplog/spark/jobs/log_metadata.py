@@ -7,7 +7,7 @@ damaged, only its place among all keys shows which message it was.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, InvalidMessage
@@ -16,6 +16,7 @@ from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.state import stored_tree
 from gossiplog.reprs import counted
 from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.marks import LogMark, mark_of
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader
 
@@ -35,7 +36,7 @@ class LogMetadata:
         problem: why these cannot be read, if so.
         indexed: the sequence up to which the index goes.
         stray: what else is wrong with the log as a whole.
-        generation: how many times the log was rebased.
+        mark: of the log in this state; None where it is not known.
     """
 
     topic: str
@@ -45,7 +46,7 @@ class LogMetadata:
     problem: str | None = None
     indexed: int = 0
     stray: tuple[Problem, ...] = ()
-    generation: int = 0
+    mark: LogMark | None = field(default=None, repr=False, compare=False)
 
 
 def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
@@ -81,9 +82,10 @@ def log_figures(storage: Storage, topic: str) -> LogMetadata:
 
 
 def _read(storage: Storage, own: str, *, with_heads: bool) -> LogMetadata:
+    mark = mark_of(storage)
     with storage.reader() as reader:
         position = reader.position()
-        whole = position.indexed, tuple(log_problems(reader, position)), position.generation
+        whole = position.indexed, tuple(log_problems(reader, position)), mark
         try:
             with raising_corrupt_log:
                 heads = set(indexed_heads(reader)) if with_heads else set[bytes]()

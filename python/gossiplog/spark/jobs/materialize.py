@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType
 
 from gossiplog import core
-from gossiplog.errors import CursorOutdated, OptionError, StorageError
+from gossiplog.errors import CursorOutdated, LogReplaced, OptionError, StorageError
 from gossiplog.log.reading import read_arrivals
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import locked, remove_locked
@@ -27,6 +27,7 @@ from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.payload import parse_payload, spark_type
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.marks import replaced
 from gossiplog.spark.source.stream_reader import changes
 from gossiplog.storage.base import Reader
 
@@ -188,9 +189,8 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         place.clear()
         layers = _advanced(session, location, place, former, count, recipe, generation)
         rows = _count(session, place, recipe.fold, former, layers)
-        # What was read of keys, and not in the order of arrival, was of this generation, too.
-        if (now := _position(location, former)[3]) != generation:
-            raise CursorOutdated(f"{location} was rebased while it was read: run the job again", generation, now)
+        # What was read of keys, and not in the order of arrival, was of this log, too.
+        _check_same(location, count, last, generation)
         kept = _compacted(session, place, recipe.fold, layers, count)
         place.publish(Checkpoint(kept, topic, count, last, recipe.describe(), generation, rows))
         return MaterializeResult(count, new, rows)
@@ -311,6 +311,20 @@ def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str |
         if former is not None and (former.topic != topic or _id(reader, topic, former.messages) != former.last):
             raise StorageError(f"the state was made of another log than {location}: name another folder to begin anew")
         return topic, count, _id(reader, topic, count), generation
+
+
+def _check_same(location: str, count: int, last: str | None, generation: int) -> None:
+    """Check that a log still has the messages that were read.
+
+    Raises:
+        CursorOutdated: it was rebased.
+        StorageError: it is another one.
+    """
+    with opened(location) as (storage, topic), storage.reader(single=True) as reader:
+        if (now := reader.position().generation) != generation:
+            raise CursorOutdated(f"{location} was rebased while it was read: run the job again", generation, now)
+        if _id(reader, topic, count) != last:
+            raise replaced(location) from LogReplaced()
 
 
 def _id(reader: Reader, topic: str, sequence: int) -> str | None:

@@ -27,7 +27,7 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.repair_names import SUMMARY, set_names
 from gossiplog.spark.jobs.replica_keys import keys_frame, look_at_replica, parts_of
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
-from gossiplog.spark.source.fleet import unopened
+from gossiplog.spark.source.fleet import FoundLog, unopened
 from gossiplog.spark.source.locations import anchored_for, check_logs
 from gossiplog.spark.tasks import spread
 
@@ -100,7 +100,7 @@ def reconcile(session: SparkSession, *paths: str) -> ReconcileResult:
         parts = [part for number, look in enumerate(looks) for part in parts_of(number, look)]
         keys = keys_frame(session, parts, passes_over_unreadable=False).select("replica", "key")
         differing = differences(keys, len(replicas))
-        missing = _missing(differing, replicas).persist(StorageLevel.DISK_ONLY)
+        missing = _missing(differing, [look.log for look in looks]).persist(StorageLevel.DISK_ONLY)
         found = missing_by_replica(missing)
         lacks = tuple(found.get(number, MissingMessages()) for number in range(len(replicas)))
     # What a replica has besides is not among those that it lacks, so each gives the same sum.
@@ -183,9 +183,9 @@ def _range(key: Column) -> Column:
     return F.substring(key, F.lit(1), length)
 
 
-def _missing(differing: DataFrame, replicas: tuple[Replica, ...]) -> DataFrame:
-    everyone = F.array(*(F.lit(number) for number in range(len(replicas))))
-    return fetch_values(differing, replicas).withColumn("lacking", F.array_except(everyone, F.col("holders")))
+def _missing(differing: DataFrame, logs: Sequence[FoundLog]) -> DataFrame:
+    everyone = F.array(*(F.lit(number) for number in range(len(logs))))
+    return fetch_values(differing, logs).withColumn("lacking", F.array_except(everyone, F.col("holders")))
 
 
 def missing_by_replica(missing: DataFrame) -> dict[int, MissingMessages]:

@@ -179,6 +179,7 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     broken = {row.replica: Problem(row.kind, row.problem) for row in keys.where("problem IS NOT NULL").collect()}
     for number, problem in broken.items():
         problems[numbered[number].log] = problem
+    logs = [look.log for look in looks]
     compared = {topic: [each for each in numbers if each not in broken] for topic, numbers in topics.items()}
     grouped = [(number, group, len(numbers)) for group, numbers in enumerate(compared.values()) for number in numbers]
     groups = F.broadcast(session.createDataFrame(grouped, "replica int, group int, replicas int"))
@@ -186,7 +187,7 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     members = F.broadcast(session.createDataFrame(everyone, "group int, members array<int>"))
     differing = differences(keys.where("problem IS NULL").select("replica", "key").join(groups, "replica"))
     missing = (
-        fetch_values(differing, numbered, passes_over_unreadable=True)
+        fetch_values(differing, logs, passes_over_unreadable=True)
         .withColumn("replica", F.element_at("holders", 1))
         .join(groups, "replica")
         .join(members, "group")
@@ -194,12 +195,36 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
         .drop("replica", "group", "replicas", "members")
         .persist(StorageLevel.DISK_ONLY)
     )
+    replaced = {row.number: Problem("unreadable", row.error) for row in _replaced(missing).collect()}
+    if replaced:
+        for number, problem in replaced.items():
+            problems[numbered[number].log] = problem
+        compared = {topic: [each for each in numbers if each not in replaced] for topic, numbers in compared.items()}
+        missing, whole = _without(missing, [*replaced]).persist(StorageLevel.DISK_ONLY), missing
+        missing.count()
+        whole.unpersist()
     lacks = missing_by_replica(missing)
     held = missing.groupBy(F.element_at("holders", 1).alias("first_holder")).count().collect()
     damaged = broken_by_replica(missing) if any(lack.unreadable for lack in lacks.values()) else {}
     keys.unpersist()
     by_holder = Counter({row.first_holder: row["count"] for row in held})
     return _result(numbered, compared, lacks, by_holder, damaged, problems, missing)
+
+
+def _replaced(missing: DataFrame) -> DataFrame:
+    """Return the logs that were replaced since their keys were read, with the columns number and error."""
+    return missing.where("key IS NULL").select(F.element_at("holders", 1).alias("number"), "error").distinct()
+
+
+def _without(missing: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """Return what is missing of a comparison without some replicas, no half of which counts."""
+    others = F.array(*map(F.lit, numbers))
+    return (
+        missing.where("key IS NOT NULL")
+        .withColumn("holders", F.array_except("holders", others))
+        .withColumn("lacking", F.array_except("lacking", others))
+        .where((F.size("holders") > 0) & (F.size("lacking") > 0))
+    )
 
 
 def _result(

@@ -30,8 +30,8 @@ from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs, rows_
 from gossiplog.spark.jobs.root import in_order, joined
 from gossiplog.spark.jobs.row_check import check_heads, check_rows
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, check_generation, look_at, unopened
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, opened_log, unopened
+from gossiplog.spark.source.marks import check_mark
 from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import fleet_logs
 from gossiplog.spark.source.reader import pages
@@ -223,9 +223,9 @@ class VerifyWork:
         childless = pa.chunked_array([found.column("key") for found in kinds[CHILDLESS]], pa.binary())
         wrong, lost = check_heads(storage, own, part, childless)
         problems += wrong
-        with storage.reader(single=True) as reader:
-            # What was held against the messages may be rows of others.
-            check_generation(log, reader.position())
+        # What was held against the messages may be rows of others.
+        assert log.mark is not None
+        check_mark(log.name, storage, log.mark)
         yield from missing
         if problems:
             yield rows_batch([(problem.kind, problem.key, problem.text) for problem in problems])
@@ -283,7 +283,8 @@ def verify(
         messages: with the columns `key` and `value`; with `seq`, those after `own.count` are passed over.
         topic: of the log.
         own: what the log says of itself; None looks at messages and parents alone.
-        location: of the log, in which parents in other partitions are looked up; None joins them with all keys.
+        location: of the log, in which parents in other partitions are looked up; None joins them with all keys. With
+            `own`, it must be the log of which that is.
         problems: that were found elsewhere, to be reported as well.
         ascending: as for `root`.
 
@@ -308,7 +309,8 @@ def verify(
             if location is None:
                 missing = _not_among(outer, messages.select("key"))
             else:
-                missing = outer.mapInArrow(partial(_not_stored, location, topic), FOUND)
+                log = replace(unopened(location, topic), mark=None if own is None else own.mark)
+                missing = outer.mapInArrow(partial(_not_stored, log), FOUND)
             parts.append(_missing_parents(missing))
             if own is not None and own.heads is not None:
                 parts += _wrong_heads(found, own.heads)
@@ -326,9 +328,9 @@ def _not_among(outer: DataFrame, keys: DataFrame) -> DataFrame:
     return outer.join(named, "key", "left_anti").select(*outer.columns)
 
 
-def _not_stored(location: str, topic: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _not_stored(log: FoundLog, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows whose keys are not in a log."""
-    with opened(location, topic) as (storage, _):
+    with opened_log(log) as (storage, _):
         for batch in batches:
             found = _stored(storage, pc.unique(batch.column("key")).to_pylist())
             yield batch.filter(pc.invert(pc.is_in(batch.column("key"), pa.array(found, pa.binary()))))

@@ -14,12 +14,11 @@ from typing import Protocol, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from gossiplog.errors import CursorOutdated
 from gossiplog.spark.source.locations import identity, opened
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.marks import LogMark, check_mark, mark_of
 from gossiplog.spark.source.remote import is_remote, size_of
 from gossiplog.storage import Storage
-from gossiplog.storage.base import Position
 from gossiplog.storage.location import is_url
 from gossiplog.storage.sqlite.files import file_of, wal_of
 
@@ -56,7 +55,7 @@ class FoundLog:
         location: of the log, wherever a task runs.
         topic: of the log.
         count: of messages in the state that is read; None where the task that opens it takes what it finds.
-        generation: of the log in that state, None likewise.
+        mark: of the log in that state or an earlier one, None likewise.
         size: of the log, in bytes.
     """
 
@@ -64,7 +63,7 @@ class FoundLog:
     location: str
     topic: str | None
     count: int | None
-    generation: int | None
+    mark: LogMark | None
     size: int
 
     @property
@@ -120,9 +119,9 @@ def look_at(location: str, topic: str | None = None, patience: LockPatience | No
     """
     if is_remote(location):
         return FoundLog(location, identity(location), topic, None, None, size_of(location))
-    with opened(location, topic, patience) as (storage, own), storage.reader() as reader:
-        position = reader.position()
-        return FoundLog(location, identity(location), own, position.count, position.generation, storage.size())
+    with opened(location, topic, patience) as (storage, own):
+        mark = mark_of(storage)
+        return FoundLog(location, identity(location), own, mark.count, mark, storage.size())
 
 
 def unopened(location: str, topic: str | None = None) -> FoundLog:
@@ -156,38 +155,19 @@ def opened_log(log: FoundLog, patience: LockPatience | None = None) -> Iterator[
     Raises:
         CursorOutdated: it was rebased since it was found, or amid the block.
         TopicMismatch: it has another topic.
-        StorageError: it cannot be read.
+        StorageError: it cannot be read, or another log is in its place since it was found, or amid the block.
     """
-    with opened(log.location, log.topic, patience) as (storage, topic):
-        with storage.reader(single=True) as reader:
-            position = reader.position()
-        check_generation(log, position)
-        count = position.count if log.count is None else log.count
+    # Of one that was found, the mark says whether another is in its place, of whatever topic.
+    with opened(log.location, None if log.mark else log.topic, patience) as (storage, topic):
+        if log.mark is None:
+            mark = mark_of(storage)
+        else:
+            mark = log.mark
+            check_mark(log.name, storage, mark)
+        count = mark.count if log.count is None else log.count
         # Of a log that is copied it may not be known before.
-        size = log.size or storage.size()
-        found = replace(log, topic=topic, count=count, generation=position.generation, size=size)
-        yield storage, found
-        with storage.reader(single=True) as reader:
-            check_generation(found, reader.position())
-
-
-def check_generation(log: FoundLog, position: Position) -> None:
-    """Check that the sequences of a log, up to a count of which it is read, are not other messages' by now.
-
-    Args:
-        log: that is read.
-        position: of the log, after what was read.
-
-    Raises:
-        CursorOutdated: they are.
-    """
-    if log.generation is not None and position.generation != log.generation:
-        raise CursorOutdated(
-            f"{log.name} was rebased while it was read (generation {position.generation}, the read is of"
-            f" {log.generation}): run the job again",
-            log.generation,
-            position.generation,
-        )
+        yield storage, replace(log, topic=topic, count=count, mark=mark, size=log.size or storage.size())
+        check_mark(log.name, storage, mark)
 
 
 def split(
@@ -211,9 +191,19 @@ def split(
     """
     if last is not None and last <= first:
         return []
+    if parts < 2:
+        return [KeyRange(log, first, last, log.weight)]
+    with opened(log.location, log.topic, patience) as (storage, _):
+        return split_open(storage, log, parts, first, last)
+
+
+def split_open(
+    storage: Storage, log: FoundLog, parts: int, first: bytes = b"", last: bytes | None = None
+) -> list[KeyRange]:
+    """Return ranges of a log that is open, as `split` does."""
     split_keys: Sequence[bytes] = ()
     if parts > 1:
-        with opened(log.location, log.topic, patience) as (storage, _), storage.reader(single=True) as reader:
+        with storage.reader(single=True) as reader:
             split_keys = reader.split_keys(first, last, parts)
     weight = OPEN_WEIGHT + log.messages // (len(split_keys) + 1)
     starts, ends = [first, *split_keys], [*split_keys, last]

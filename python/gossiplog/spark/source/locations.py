@@ -16,6 +16,7 @@ from gossiplog.errors import CorruptLog, LogReplaced, NotALog, OptionError, Stor
 from gossiplog.spark.folders import is_working_folder
 from gossiplog.spark.source import remote
 from gossiplog.spark.source.locks import LockPatience, is_locked
+from gossiplog.spark.source.marks import is_replaced, is_written_over, replaced
 from gossiplog.spark.tasks import over_connect
 from gossiplog.spark.url_secrets import check_no_secret
 from gossiplog.storage import Storage
@@ -156,6 +157,13 @@ def _file_id(location: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
+
+
+def _is_other_file(storage: Storage, location: str, before: tuple[int, int] | None) -> bool:
+    """Return whether another file is in the place of a log's, or was written over it, since it was opened."""
+    if before is None or (now := _file_id(location)) is None:
+        return False
+    return now != before or is_written_over(storage)
 
 
 def _has_wal(location: str) -> bool:
@@ -517,6 +525,7 @@ def opened(
         StorageError: what opening or reading it raises, with the location.
     """
     location = without_password(location)
+    before = _file_id(location)
     with remote.mounted(location) as place:
 
         def named(text: str) -> str:
@@ -524,24 +533,29 @@ def opened(
             return text.replace(place, shown(location))
 
         storage = storage_at(place, read_only=True, lock_timeout=None if patience is None else patience.seconds)
+        has_failed = False
         try:
             yield storage, storage.open(topic, create=False)
-        except LogReplaced as error:
-            # No damage, and nothing to repair.
-            raise StorageError(
-                f"{shown(location)} was rebased, repaired or replaced by another program while it was read: run the job"
-                " again"
-            ) from error
-        except CorruptLog as error:
-            # A read may have many logs: its message says only what is wrong. Some name the log themselves.
-            problems = [named(problem) for problem in error.problems]
-            problems = [text if shown(location) in text else f"{shown(location)}: {text}" for text in problems]
-            raise CorruptLog(problems) from error
         except StorageError as error:
+            has_failed = True
+            is_other = isinstance(error, LogReplaced) or _is_other_file(storage, location, before)
+            if is_other and not is_replaced(error):
+                # No damage, and nothing to repair: what was read may be of both.
+                raise replaced(shown(location)) from LogReplaced()
+            if isinstance(error, CorruptLog):
+                # A read may have many logs: its message says only what is wrong. Some name the log themselves.
+                problems = [named(problem) for problem in error.problems]
+                problems = [text if shown(location) in text else f"{shown(location)}: {text}" for text in problems]
+                raise CorruptLog(problems) from error
             if patience is not None and is_locked(error):
                 patience.spend()
             # Nobody knows a copy, which is gone when the error is read.
             error.args = tuple(named(part) if isinstance(part, str) else part for part in error.args)
             raise
         finally:
-            storage.close()
+            try:
+                storage.close()
+            except StorageError:
+                # What it says of the file is known by another error.
+                if not has_failed:
+                    raise

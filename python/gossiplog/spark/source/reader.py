@@ -11,29 +11,33 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from gossiplog.errors import CursorOutdated, StorageError, TopicMismatch
+from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.spark.source.batches import Columns, gathered
 from gossiplog.spark.source.fleet import (
     Bundle,
     FoundLog,
     KeyRange,
-    check_generation,
     look_at,
     opened_log,
     pack,
+    packed,
     split,
     unopened,
 )
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.marks import check_generation, is_replaced
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
 from gossiplog.spark.source.problems import Problem, problem_of
 from gossiplog.spark.source.remote import is_remote
+from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 from gossiplog.storage import Storage
 
 PARTITION_MESSAGES = 2**18
@@ -152,7 +156,8 @@ class LogReader(DataSourceReader):
     def _check_passes_over(self, location: str, error: StorageError) -> Problem:
         """Return what is wrong with a log that is to be passed over; raise the error where it is not."""
         problem = problem_of(location, error)
-        ignored = self._options.ignore_corrupt_files and not isinstance(error, (TopicMismatch, CursorOutdated))
+        is_other = isinstance(error, TopicMismatch) or is_replaced(error)
+        ignored = self._options.ignore_corrupt_files and not is_other
         if not (self._options.ignore_missing_files if problem.kind == "missing" else ignored):
             raise error
         return problem
@@ -201,6 +206,25 @@ def read_range(columns: Columns, part: KeyRange, patience: LockPatience | None =
         yield from pages(columns, storage, replace(part, log=log))
 
 
+def ranges_frame(session: SparkSession, ranges: Sequence[KeyRange], schema: StructType) -> DataFrame:
+    """Return the messages of ranges in some columns, of each log in the state in which it was found.
+
+    Args:
+        session: of Spark.
+        ranges: of logs that were opened.
+        schema: the columns.
+
+    Raises: on use, as `read_range` does.
+    """
+    columns = Columns(ReadOptions(()), schema)
+    return placed(session, packed(ranges, parallelism(session))).mapInArrow(partial(_read_ranges, columns), schema)
+
+
+def _read_ranges(columns: Columns, batches: Bundles) -> Iterator[pa.RecordBatch]:
+    for part in unpacked(batches):
+        yield from read_range(columns, part)
+
+
 def pages(columns: Columns, storage: Storage, part: KeyRange) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range of a log that is open, ascending by key.
 
@@ -217,6 +241,7 @@ def pages(columns: Columns, storage: Storage, part: KeyRange) -> Iterator[pa.Rec
     log, start = part.log, part.start
     assert log.topic is not None
     assert log.count is not None
+    assert log.mark is not None
     while True:
         with storage.reader(single=True) as reader:
             with reader.scan(columns.scanned, start, part.end, log.count) as rows:
@@ -227,7 +252,7 @@ def pages(columns: Columns, storage: Storage, part: KeyRange) -> Iterator[pa.Rec
             if last is not None and last >= start:
                 batch = columns.batch(log.name, log.topic, stored, reader, path=log.location, size=log.size)
             # After the rows, since a log in Postgres may be rebased between two statements.
-            check_generation(log, reader.position())
+            check_generation(log.name, log.mark, reader.position().generation)
         if batch is None:
             return
         yield batch

@@ -121,7 +121,6 @@ class PostgresStorage(Storage):
 
     @property
     def identity(self) -> bytes:
-        """The random bytes that this log has and no other; once open."""
         return self._log.identity
 
     @property

@@ -160,6 +160,10 @@ class SQLiteStorage(Storage):
         return Path(file_of(self._path)) if self._file else None
 
     @property
+    def identity(self) -> bytes:
+        return self._identity
+
+    @property
     def schema(self) -> int:
         """The version of the tables, below SCHEMA where they cannot be upgraded; of a storage that is open."""
         return self._schema
