@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.errors import NotALog, StorageError
-from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
+from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.spark.source.fleet import unopened
+from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of, problem_of_log
 
 MakeLog = Callable[..., Path]
 
@@ -41,3 +42,15 @@ def test_a_problem_says_something_in_any_case(tmp_path: Path) -> None:
     path.touch()
     assert problem_of(str(path), OSError()) == Problem("unreadable", "OSError")
     assert str(Problem("missing", "there is no log a.db")) == "missing: there is no log a.db"
+
+
+def test_a_problem_has_the_name_of_the_log_that_stands_beside_it(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the log is, and once."""
+    path = make_log("a.db")
+    monkeypatch.chdir(path.parent)
+    log = unopened("a.db")
+    assert log.location == str(path)
+    assert problem_of_log(log, CorruptLog([f"{path}: it has 2 keys"])) == Problem("damaged", "it has 2 keys")
+    assert problem_of_log(log, StorageError(f"cannot read {path}: no")) == Problem("unreadable", "cannot read a.db: no")

@@ -17,7 +17,7 @@ from gossiplog.errors import StorageError
 from gossiplog.spark.source.fleet import FoundLog, opened_log
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.marks import is_replaced
-from gossiplog.spark.source.problems import problem_of
+from gossiplog.spark.source.problems import problem_of_log
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -180,7 +180,7 @@ class _Storages:
         if not self._passes_over:
             raise error
         if is_replaced(error):
-            self.replaced[number] = problem_of(self._logs[number].location, error).text
+            self.replaced[number] = problem_of_log(self._logs[number], error).text
 
     def close(self) -> None:
         """Close all storages.

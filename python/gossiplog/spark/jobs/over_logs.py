@@ -11,7 +11,7 @@ import copyreg
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
@@ -25,7 +25,7 @@ from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, opened_log, pack, packed
 from gossiplog.spark.source.locks import LockPatience
-from gossiplog.spark.source.problems import problem_of
+from gossiplog.spark.source.problems import problem_of_log
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 from gossiplog.storage import Storage
@@ -316,10 +316,7 @@ def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:
 
 
 def _unreadable(log: FoundLog, error: Exception, kinds: Mapping[str, int], seconds: float) -> pa.RecordBatch:
-    problem = problem_of(log.location, error)
-    # The report has the name beside it.
-    text = problem.text.replace(log.location, log.name).removeprefix(f"{log.name}: ")
-    return _internal(log.name, _UNREADABLE, (str(replace(problem, text=text)), dict(kinds), seconds))
+    return _internal(log.name, _UNREADABLE, (str(problem_of_log(log, error)), dict(kinds), seconds))
 
 
 def rows_batch(rows: Sequence[tuple[str, bytes | None, str]]) -> pa.RecordBatch:

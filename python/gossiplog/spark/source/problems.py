@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
@@ -55,6 +55,12 @@ def problem_of(location: str, error: Exception) -> Problem:
     text = "; ".join(error.problems) if isinstance(error, CorruptLog) else str(error)
     text = (text or type(error).__name__)[:_LONGEST_PROBLEM]
     return Problem(kind, f"{text}; {_UNLOCK}" if is_locked(error) else text)
+
+
+def problem_of_log(log: FoundLog, error: Exception) -> Problem:
+    """Return what a report says of a log that could not be read, by the name that stands beside it there."""
+    problem = problem_of(log.location, error)
+    return replace(problem, text=problem.text.replace(log.location, log.name).removeprefix(f"{log.name}: "))
 
 
 def fleet_locations(
