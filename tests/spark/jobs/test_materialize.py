@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import gossiplog
-from gossiplog.errors import CursorOutdated, OptionError, StorageError
+from gossiplog.errors import CursorOutdated, OptionError, SparkError, StorageError
 from gossiplog.message import SignedMessage
 from gossiplog.spark.folders import locked
 from gossiplog.spark.jobs.checkpoint import StateFolder
-from gossiplog.spark.jobs.folds import Counter, FunctionFold, LastWriter
+from gossiplog.spark.jobs.folds import Counter, ElementSet, FunctionFold, LastWriter
 from gossiplog.spark.jobs.materialize import (
     MaterializeResult,
     Recipe,
@@ -62,7 +62,8 @@ def test_wherever_the_history_is_cut(
                 expected = replayed(log, fold)
             assert table(read_state(spark, str(folder), recipe(fold).fold), fold) == expected
             rows = sum(map(len, expected.values())) if fold == "set" else len(expected)
-            assert done == MaterializeResult(end, end - start, rows)
+            keyless = sum(message.payload is None for message in arriving[start:end])
+            assert done == MaterializeResult(end, end - start, rows, keyless)
         states.append(expected)
     assert states[0] == states[1]
 
@@ -153,6 +154,44 @@ def test_an_empty_log_and_one_that_did_not_grow(
     assert materialize(spark, str(path), folder, NUMBERS) == MaterializeResult(4, 0, 1)
     assert StateFolder(folder).current() == before
     assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 6}
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (Recipe(Counter(), "no_such"), "the expression for key, no_such, cannot be used: "),
+        (Recipe(Counter(), "clock +"), r"the expression for key, clock \+, cannot be used: "),
+        (Recipe(Counter(), "sum(clock)"), r"the expression for key, sum\(clock\), cannot be used: "),
+        (Recipe(LastWriter(), "author", "max(clock)"), r"the expression for value, max\(clock\), cannot be used: "),
+        (Recipe(LastWriter(), "map(clock, 1)"), "the key has the type map<bigint,int>"),
+        (Recipe(Counter(), "author", "payload"), "the value has the type string"),
+        (Recipe(ElementSet(), "author", "clock", "clock"), "the expression for removed, clock, is not true or false"),
+        (
+            Recipe(ElementSet(), "author", "parse_json(payload)"),
+            r"the expressions for key \(author\), value \(parse_json\(payload\)\) cannot be used together: ",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_expression_is_said_before_anything_is_read(
+    spark: SparkSession,
+    make_log: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Recipe,
+    said: str,
+) -> None:
+    monkeypatch.delattr("gossiplog.spark.jobs.materialize.changes")
+    with pytest.raises(OptionError, match=said):
+        materialize(spark, str(make_log()), str(tmp_path / "state"), made)
+
+
+def test_an_expression_that_fails_for_a_message_is_named(
+    spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path
+) -> None:
+    failing = Recipe(LastWriter(), "cast(payload as int)", "clock")
+    said = r"^the expressions for key \(cast\(payload as int\)\), value \(clock\) may be why Spark failed: .*try_cast"
+    with pytest.raises(SparkError, match=said):
+        materialize(spark, str(make_log()), str(tmp_path / "state"), failing)
 
 
 def test_a_state_is_continued_only_as_it_was_made(

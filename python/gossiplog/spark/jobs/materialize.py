@@ -12,12 +12,14 @@ import json
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DataType
 
 from gossiplog import core
-from gossiplog.errors import CursorOutdated, LogReplaced, OptionError, StorageError
+from gossiplog.errors import CursorOutdated, LogReplaced, OptionError, SparkError, StorageError
 from gossiplog.log.reading import read_arrivals
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import locked, remove_locked
@@ -28,6 +30,7 @@ from gossiplog.spark.payload import parse_payload, spark_type
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import identity, opened
 from gossiplog.spark.source.marks import replaced
+from gossiplog.spark.source.options import SCHEMA
 from gossiplog.spark.source.stream_reader import changes
 from gossiplog.storage.base import Reader
 
@@ -61,12 +64,45 @@ class Recipe:
         if self.removed is not None and not isinstance(self.fold, ElementSet):
             raise OptionError(f"nothing can be removed by the fold {self.fold.name}: only a set has elements")
 
-    def rows(self, messages: DataFrame, *, distinct: bool) -> DataFrame:
-        """Return messages as the fold takes them.
+    def check(self, session: SparkSession) -> None:
+        """Check the recipe before anything is read.
+
+        Raises:
+            OptionError: as `keyed` does, or keys and values that the fold cannot take.
+        """
+        nothing = session.createDataFrame(to_arrow_schema(SCHEMA, timezone="UTC").empty_table(), SCHEMA)
+        rows = self.rows(self.keyed(nothing), distinct=True)
+        try:
+            # Asked for, since over Spark Connect a frame is analysed when it is used.
+            _ = self.fold.table(self.fold.combine(rows)).schema
+        except AnalysisException as error:
+            said = str(error).strip().splitlines()[0]
+            raise OptionError(f"the expressions for {self.named} cannot be used together: {said}") from error
+
+    @property
+    def named(self) -> str:
+        """The expressions, for errors."""
+        given = {"key": self.key, "value": self.value, "removed": self.removed}
+        return ", ".join(f"{name} ({text})" for name, text in given.items() if text is not None)
+
+    def rows(self, keyed: DataFrame, *, distinct: bool) -> DataFrame:
+        """Return messages as the fold takes them; those without a key are passed over.
+
+        Args:
+            keyed: as `keyed` returns them.
+            distinct: no message comes twice, under whatever id.
+
+        Raises:
+            OptionError: keys or values of a type that the fold cannot take.
+        """
+        keyed = keyed.where(F.col("key").isNotNull())
+        return self.fold.rows(keyed if distinct else self.fold.distinct(keyed))
+
+    def keyed(self, messages: DataFrame) -> DataFrame:
+        """Return messages with their keys and values; the key of some may be null.
 
         Args:
             messages: in the columns of the data source.
-            distinct: no message comes twice, under whatever id.
 
         Raises:
             OptionError: an expression that Spark does not understand, or that has a type which the fold cannot take; a
@@ -87,8 +123,7 @@ class Recipe:
         chosen = shaped.select(*named, content, "id", stored, "topic")
         if not isinstance(chosen.schema["removed"].dataType, BooleanType):
             raise OptionError(f"the expression for removed, {self.removed}, is not true or false")
-        keyed = chosen.where(F.col("key").isNotNull())
-        return self.fold.rows(keyed if distinct else self.fold.distinct(keyed))
+        return chosen
 
     def describe(self) -> str:
         """Return the recipe as text, equal for equal recipes.
@@ -120,11 +155,13 @@ class MaterializeResult:
         messages: up to which sequence of the log's messages the state goes. Every encoding has a sequence.
         new: how many of them are new to it.
         rows: how many rows its table has: keys, or elements of sets.
+        without_key: how many of the new messages were passed over because their key is null, each counted once.
     """
 
     messages: int
     new: int
     rows: int
+    without_key: int = 0
 
 
 def fold_messages(messages: DataFrame, recipe: Recipe) -> DataFrame:
@@ -138,7 +175,7 @@ def fold_messages(messages: DataFrame, recipe: Recipe) -> DataFrame:
     Raises:
         OptionError: an expression that Spark does not understand, or that has a type which the fold cannot take.
     """
-    return recipe.fold.table(recipe.fold.combine(recipe.rows(messages, distinct=False)))
+    return recipe.fold.table(recipe.fold.combine(recipe.rows(recipe.keyed(messages), distinct=False)))
 
 
 def read_state(session: SparkSession, folder: str, fold: Fold) -> DataFrame:
@@ -170,7 +207,8 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         recipe: how to fold messages: as before, where there is a state.
 
     Raises:
-        OptionError: another recipe than that of the state, or one that Spark does not understand.
+        OptionError: another recipe than that of the state, or one that Spark does not understand; nothing is read then.
+        SparkError: Spark gave up, as where an expression fails for a message.
         StorageError: the folder's state is of another log, the folder cannot be written, or another process does.
         CursorOutdated: the log was rebased since the state was made.
         CorruptLog: a damaged message.
@@ -186,14 +224,15 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         new = count - (former.messages if former else 0)
         if former is not None and not new and former.rows is not None:
             return MaterializeResult(count, new, former.rows)
+        recipe.check(session)
         place.clear()
-        layers = _advanced(session, location, place, former, count, recipe, generation)
+        layers, without_key = _advanced(session, location, place, former, count, recipe, generation)
         rows = _count(session, place, recipe.fold, former, layers)
         # What was read of keys, and not in the order of arrival, was of this log, too.
         _check_same(location, count, last, generation)
         kept = _compacted(session, place, recipe.fold, layers, count)
         place.publish(Checkpoint(kept, topic, count, last, recipe.describe(), generation, rows))
-        return MaterializeResult(count, new, rows)
+        return MaterializeResult(count, new, rows, without_key)
 
 
 def check_state(location: str, folder: str) -> None:
@@ -218,17 +257,53 @@ def _advanced(
     count: int,
     recipe: Recipe,
     generation: int,
+) -> tuple[tuple[Layer, ...], int]:
+    """Write what has changed since the former state; return its layers with that one, and how many have no key."""
+    after = former.messages if former else 0
+    # On disk, since it is used twice: to count it, which reads the log, and to fold it.
+    keyed = recipe.keyed(changes(session, location, after, count, generation)).persist(StorageLevel.DISK_ONLY)
+    try:
+        without_key = _without_key(keyed, recipe)
+        rows = recipe.rows(keyed, distinct=True)
+        return _folded(session, location, place, former, count, recipe, rows), without_key
+    finally:
+        keyed.unpersist()
+
+
+def _without_key(keyed: DataFrame, recipe: Recipe) -> int:
+    """Return how many messages have no key.
+
+    Raises:
+        SparkError: Spark gave up, which may be because of an expression.
+    """
+    try:
+        with worker_errors():
+            return keyed.where(F.col("key").isNull()).count()
+    except SparkError as error:
+        said = str(error).strip().splitlines()[0]
+        raise SparkError(
+            f"the expressions for {recipe.named} may be why Spark failed: {said} An expression that is to give null"
+            " where a payload does not fit has try_cast and try_divide"
+        ) from error
+
+
+def _folded(
+    session: SparkSession,
+    location: str,
+    place: StateFolder,
+    former: Checkpoint | None,
+    count: int,
+    recipe: Recipe,
+    rows: DataFrame,
 ) -> tuple[Layer, ...]:
-    """Write what has changed since the former state, and return its layers with that one."""
+    """Write what rows of new messages change, and return the layers of the state with that one."""
     layers = former.layers if former else ()
     after = former.messages if former else 0
     fold = recipe.fold
-    rows = recipe.rows(changes(session, location, after, count, generation), distinct=True)
     if not isinstance(fold, FunctionFold):
         return *layers, place.write(fold.combine(rows), count)
     if not layers:
         return (place.write(fold.combine(rows).withColumn("since", F.lit(None).cast("string")), count),)
-    rows = rows.persist(StorageLevel.DISK_ONLY)
     resumed = fold.resume(place.read(session, layers), rows).persist(StorageLevel.DISK_ONLY)
     try:
         bases = resumed.where(F.col("base").isNotNull())
@@ -243,7 +318,6 @@ def _advanced(
         return *layers, place.write(made, count)
     finally:
         resumed.unpersist()
-        rows.unpersist()
 
 
 def _again(session: SparkSession, location: str, recipe: Recipe, resumed: DataFrame, last: int) -> DataFrame | None:
@@ -259,7 +333,7 @@ def _again(session: SparkSession, location: str, recipe: Recipe, resumed: DataFr
     clock = core.decode_clock(core.decode_id(found["least"]))[0] if found["bases"] == found["keys"] else 1
     options: dict[str, str | int] = {"encodings": "first", "mode": "failfast", "columns": "*", "minClock": clock}
     messages = read(session, identity(location), **options).where(F.col("seq") <= last)
-    rows = recipe.rows(messages, distinct=True).join(again, "key")
+    rows = recipe.rows(recipe.keyed(messages), distinct=True).join(again, "key")
     return rows.where(F.col("base").isNull() | (F.col("content_id") > F.col("base"))).drop("base")
 
 

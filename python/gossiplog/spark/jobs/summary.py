@@ -25,7 +25,9 @@ def expression(frame: DataFrame, name: str, text: str) -> Column:
     """
     try:
         parsed = F.expr(text)
-        frame.select(parsed)
+        # Beside the columns, since an aggregate alone would be one row; and asked for the schema, since over Spark
+        # Connect a frame is analysed when it is used.
+        _ = frame.select("*", parsed).schema
     except (AnalysisException, ParseException) as error:
         said = str(error).strip().splitlines()[0]
         raise OptionError(f"the expression for {name}, {text}, cannot be used: {said}") from error
