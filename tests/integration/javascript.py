@@ -7,7 +7,6 @@ what it asks, and nothing sleeps. Peers open side by side, because only the firs
 from __future__ import annotations
 
 import itertools
-import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from gossiplog import Node, core
+from gossiplog.testnet.browsers import find_chromium
 from tests import npm
 from tests.integration.replica import State
 from tests.npm import NODE
@@ -59,18 +59,6 @@ def install() -> None:
         NpmError: npm failed; with what it printed.
     """
     npm.install(FOLDER, ["absent"])
-
-
-def find_chromium() -> Path:
-    """The browser that the system has.
-
-    Raises:
-        JavaScriptError: none; with the command that installs it.
-    """
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return Path(found)
-    raise JavaScriptError("Chromium is missing; as root, on Debian: apt-get install --no-install-recommends chromium")
 
 
 class Process:
@@ -251,7 +239,7 @@ def start_shared_node() -> Process:
 
 def start_browser() -> Process:
     """Start Chromium, and a process that drives it."""
-    return Process("browser.mjs", "--chromium", str(find_chromium()))
+    return Process("browser.mjs", "--chromium", find_chromium())
 
 
 def _in_a_row(values: Sequence[bytes]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import Path
@@ -160,6 +161,18 @@ async def test_a_stream_of_commands_begins_after_the_last_that_the_page_has() ->
         response = await link._send_commands(request)
         assert isinstance(response, StreamingResponse)
         assert await next_command(aiter(response.body_iterator)) == (2, "disconnect")
+
+
+@pytest.mark.anyio
+async def test_a_browser_that_a_script_runs_is_waited_for(tmp_path: Path) -> None:
+    """Debian's chromium-headless-shell is such a script."""
+    reading, writing = os.pipe()
+    browser = "/bin/sh -c 'cat; touch ended'"
+    process = await anyio.open_process(["/bin/sh", "-c", f"{browser}; true"], stdin=reading, cwd=tmp_path)
+    os.close(reading)
+    await browsers._end(process, os.fdopen(writing, "wb"))
+    assert (tmp_path / "ended").exists()
+    await process.aclose()
 
 
 def test_without_chromium(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

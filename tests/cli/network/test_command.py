@@ -102,7 +102,7 @@ def test_browsers_end_with_a_network_that_is_killed(tmp_path: Path) -> None:
     # Made once Chromium stands, by a process that will be its parent for long. The path of the folder for temporary
     # files is too long for a socket in it, at which Chromium aborts.
     assert len(str(tmp_path)) > 60
-    while not running or not any(tmp_path.glob("gossiplog-browser-*/SingletonSocket")):
+    while not running or not any(tmp_path.glob("gossiplog-browser-*/Default")):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         running = [pid for pid in map(int, children) if b"--remote-debugging-pipe" in command_of(pid)]
         assert process.poll() is None
