@@ -94,15 +94,25 @@ def test_what_functions_take_and_return(name: str) -> None:
     assert strangers(function, importlib.import_module(function.__module__)) == set()
 
 
+@functools.cache
+def aliases(module: ModuleType) -> dict[str, ast.expr]:
+    """The aliases of types that a module defines, with what they stand for."""
+    found = {}
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))):
+        match node:
+            case ast.AnnAssign(
+                target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias"), value=ast.expr() as value
+            ):
+                found[name] = value
+    return found
+
+
 def aliased(name: str, module: ModuleType = gossiplog) -> tuple[ast.expr, ModuleType] | None:
     """What a name stands for, and the module that says so; None if it is no alias of types."""
     if not str(module.__file__).endswith(".py"):
         return None
-    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))):
-        match node:
-            case ast.AnnAssign(target=ast.Name(id=found), annotation=ast.Name(id="TypeAlias"), value=value):
-                if found == name and value is not None:
-                    return value, module
+    if name in aliases(module):
+        return aliases(module)[name], module
     source = own_names(module).get(name)
     return None if source in (None, module.__name__) else aliased(name, importlib.import_module(source))
 
