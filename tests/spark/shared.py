@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaClass, JavaPackage, JVMView
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from gossiplog.spark import session
+from gossiplog.spark.tasks import frame_of
 from tests.spark import java, s3_server
 
 ROOT = Path(__file__).parent.parent.parent
@@ -75,6 +78,17 @@ def _remembering(ask: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         return found
 
     return member
+
+
+def frame_of_rows(running: SparkSession, rows: Sequence[tuple[Any, ...]], columns: str) -> DataFrame:
+    """Return a frame of rows, which Spark does not make in workers, at each use of it.
+
+    Args:
+        running: the session.
+        rows: of it.
+        columns: their names and types, as Spark's DDL has them.
+    """
+    return frame_of(running, rows, to_arrow_schema(StructType.fromDDL(columns)))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from gossiplog.spark.failures import worker_errors
 
@@ -78,12 +79,21 @@ def placed(session: SparkSession, groups: Sequence[Sequence[Any]]) -> DataFrame:
         session: of Spark.
         groups: of picklable items.
     """
-    # Of rows of Python's own Spark would make a frame in workers, which it starts for that.
-    rows = pa.table(
-        {"task": pa.array(range(len(groups)), pa.int32()), "bundle": list(map(pickle.dumps, groups))}, _BUNDLES
-    )
+    rows = frame_of(session, [(task, pickle.dumps(group)) for task, group in enumerate(groups)], _BUNDLES)
+    return rows.repartitionById(max(len(groups), 1), "task")
+
+
+def frame_of(session: SparkSession, rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> DataFrame:
+    """Return a frame of rows that the driver has. Of a list Spark would make it in workers, which it starts for that.
+
+    Args:
+        session: of Spark.
+        rows: few.
+        schema: their columns.
+    """
+    columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
     # Of a table without rows Spark Connect wants to be told the columns.
-    return session.createDataFrame(rows, "task int, bundle binary").repartitionById(max(len(groups), 1), "task")
+    return session.createDataFrame(pa.table(columns, schema=schema), from_arrow_schema(schema))
 
 
 def unpacked(batches: Bundles) -> Iterator[Any]:

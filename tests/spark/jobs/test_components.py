@@ -10,6 +10,7 @@ from pyspark.sql import Row, SparkSession
 
 from gossiplog.spark.jobs import components as job
 from gossiplog.spark.jobs.components import components
+from tests.spark.shared import frame_of_rows
 
 
 def searched(edges: list[tuple[int, int]]) -> dict[int, int]:
@@ -54,7 +55,7 @@ def found(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory:
 def joined(spark: SparkSession, folder: Path, edges: list[tuple[int, int]], few: int) -> list[Row]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "_FEW", few)
-        return components(spark.createDataFrame(edges, "a bigint, b bigint"), str(folder / "rounds")).collect()
+        return components(frame_of_rows(spark, edges, "a bigint, b bigint"), str(folder / "rounds")).collect()
 
 
 def check(rows: list[Row], edges: list[tuple[int, int]]) -> None:

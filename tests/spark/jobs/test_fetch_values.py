@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog.spark.jobs.fetch_values import FetchTask, fetch_values
 from gossiplog.spark.source.fleet import FoundLog, look_at
+from tests.spark.shared import frame_of_rows
 
 MakeLog = Callable[..., Path]
 
@@ -47,7 +48,7 @@ def test_the_next_holder_is_asked(
     spark: SparkSession, replicas: tuple[list[bytes], list[bytes], list[FoundLog]]
 ) -> None:
     keys, values, logs = replicas
-    asked = spark.createDataFrame([(key, [0, 1]) for key in keys], "key binary, holders array<int>")
+    asked = frame_of_rows(spark, [(key, [0, 1]) for key in keys], "key binary, holders array<int>")
     rows = {bytes(row.key): row for row in fetch_values(asked, logs).collect()}
     assert rows.keys() == set(keys)
     for number, (key, value) in enumerate(zip(keys, values, strict=True), 1):

@@ -22,6 +22,7 @@ from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, 
 from gossiplog.spark.jobs.materialize import Recipe, fold_messages
 from tests.spark.conftest import TOPIC
 from tests.spark.histories import braided, insert, shuffled
+from tests.spark.shared import frame_of_rows
 from tests.strategies import alternative, longer_author
 
 STATE = pa.schema(
@@ -160,7 +161,8 @@ def set_of_two(state: Any, message: SignedMessage) -> set[int]:
 
 def test_the_error_of_a_state_that_cannot_be_kept_comes_from_its_worker(spark: SparkSession) -> None:
     key, value = core.sign(TOPIC, 1, [], 0, bytes(32))
-    rows = spark.createDataFrame(
+    rows = frame_of_rows(
+        spark,
         [("a", None, core.encode_id(key), bytearray(value), TOPIC)],
         "key string, value string, content_id string, stored binary, topic string",
     )

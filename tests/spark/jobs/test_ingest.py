@@ -22,6 +22,7 @@ from gossiplog.spark.jobs import ingest as job
 from gossiplog.spark.jobs.events import Layout
 from gossiplog.spark.jobs.ingest import IngestResult, check_new_log, ingest
 from tests.spark.conftest import TOPIC
+from tests.spark.shared import frame_of_rows
 
 AUTHORS = ["ann", "ben", "cleo@example.org", "dan"]
 LAYOUT = Layout(author="who", sequence="nr", id="id", parents="split(after, ' ')", payload=("id", "text", "size"))
@@ -63,7 +64,7 @@ def braid(seed: int, events: int) -> list[dict[str, Any]]:
 
 
 def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    return spark.createDataFrame([tuple(row.values()) for row in rows], COLUMNS)
+    return frame_of_rows(spark, [tuple(row.values()) for row in rows], COLUMNS)
 
 
 def parents_of(rows: list[dict[str, Any]]) -> dict[str, set[str]]:

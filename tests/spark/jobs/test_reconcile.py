@@ -27,6 +27,7 @@ from gossiplog.spark.jobs.reconcile import (
 from gossiplog.spark.jobs.summary import AuthorShare
 from tests.spark.conftest import ADA, BEN, EVE
 from tests.spark.jobs.test_fetch_values import lose
+from tests.spark.shared import frame_of_rows
 from tests.storage.damage import damage
 
 MakeLog = Callable[..., Path]
@@ -114,14 +115,14 @@ def test_differences_of_every_kind_of_key(spark: SparkSession) -> None:
     clocks = [1, 2, 128, 2**14, 2**21 - 1, 2**21, 2**28 + 5, 2**35, 2**42 + 9, 2**49, core.MAX_CLOCK]
     keys = [(core.encode_clock(clock) + bytes([clock % 251]) * 20)[:20] for clock in clocks]
     rows = [(replica, key) for replica in (0, 2) for place, key in enumerate(keys) if replica or place % 3]
-    frame = spark.createDataFrame(rows, "replica int, key binary")
+    frame = frame_of_rows(spark, rows, "replica int, key binary")
     assert sorted((bytes(row.key), list(row.holders)) for row in differences(frame, 4).collect()) == [
         (key, [0, 2] if place % 3 else [2]) for place, key in enumerate(keys)
     ]
     alone = frame.where("replica = 2").replace(2, 0).unionByName(frame.where("replica = 0").replace(0, 1))
     assert sorted(bytes(row.key) for row in differences(alone, 2).collect()) == keys[::3]
     # Keys that both replicas hold are left out, also in a range where one lacks another key.
-    both = spark.createDataFrame([(replica, key[:-1]) for replica in (0, 1) for key in keys], "replica int, key binary")
+    both = frame_of_rows(spark, [(replica, key[:-1]) for replica in (0, 1) for key in keys], "replica int, key binary")
     assert sorted(bytes(row.key) for row in differences(alone.unionByName(both), 2).collect()) == keys[::3]
 
 

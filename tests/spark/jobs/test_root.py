@@ -12,6 +12,7 @@ from gossiplog import core
 from gossiplog.errors import ColumnError, TreeError
 from gossiplog.spark import read, root
 from gossiplog.spark.jobs.root import joined, partition_fragment
+from tests.spark.shared import frame_of_rows
 
 MakeLog = Callable[..., Path]
 
@@ -50,22 +51,22 @@ def test_entries_in_any_order_and_as_hashes(spark: SparkSession, make_log: MakeL
     with gossiplog.open(path) as log:
         entries = [(message.key, message.value) for message in log]
     shuffled = [(bytearray(key), bytearray(value)) for key, value in sorted(entries, key=lambda entry: entry[0][::-1])]
-    frame = spark.createDataFrame(shuffled, "key binary, value binary").repartition(3)
+    frame = frame_of_rows(spark, shuffled, "key binary, value binary").repartition(3)
     assert root(frame).node == own_root(path)
     hashes = [(bytearray(core.leaf_hash(key, value)), bytearray(key), 1) for key, value in entries]
-    assert root(spark.createDataFrame(hashes, "hash binary, key binary, other int")).node == own_root(path)
+    assert root(frame_of_rows(spark, hashes, "hash binary, key binary, other int")).node == own_root(path)
 
 
 @pytest.mark.parametrize("ascending", [False, True])
 def test_without_entries(spark: SparkSession, make_log: MakeLog, ascending: bool) -> None:
     empty = core.Tree().root
     assert root(read(spark, str(make_log(messages=0)), columns="key,value"), ascending=ascending).node == empty
-    assert root(spark.createDataFrame([], "key binary, hash binary"), ascending=ascending).node == empty
+    assert root(frame_of_rows(spark, [], "key binary, hash binary"), ascending=ascending).node == empty
 
 
 def test_a_partition_without_entries(spark: SparkSession) -> None:
     rows = [(bytearray(b"key"), bytearray(16))]
-    frame = spark.createDataFrame(rows, "key binary, hash binary").repartition(8, "key")
+    frame = frame_of_rows(spark, rows, "key binary, hash binary").repartition(8, "key")
     assert root(frame, ascending=True).entries == 1
 
 
@@ -85,9 +86,9 @@ def test_frames_without_entries_columns_or_with_nulls(spark: SparkSession) -> No
         root(spark.createDataFrame([(1,)], "key int"))
     for row in ((None, bytearray(16)), (bytearray(b"k"), None)):
         with pytest.raises(ColumnError, match="entry has both"):
-            root(spark.createDataFrame([row], "key binary, hash binary"))
+            root(frame_of_rows(spark, [row], "key binary, hash binary"))
     with pytest.raises(ColumnError, match="hash"):
-        root(spark.createDataFrame([(bytearray(b"k"), bytearray(3))], "key binary, hash binary"))
+        root(frame_of_rows(spark, [(bytearray(b"k"), bytearray(3))], "key binary, hash binary"))
 
 
 # What a task does with its partition, without Spark

@@ -21,6 +21,7 @@ from gossiplog.spark import VerifyResult, log_metadata, read, verify, verify_log
 from gossiplog.spark.jobs.message_check import check_partition
 from gossiplog.spark.jobs.root import joined
 from tests.spark.damage import change, entries
+from tests.spark.shared import frame_of_rows
 
 TOPIC = "org.example.spark"
 MakeLog = Callable[..., Path]
@@ -125,8 +126,10 @@ def test_signatures_clocks_parents_and_nulls_of_any_frame(spark: SparkSession, m
     late_value = write_cbor([["dag-cbor", Signer(bytes(32)).did, bytes(64)], TOPIC, 5, [], None])
     late = message_key(5, late_value)
     rows = [*pairs, (key, value), (late, late_value), (b"short", b"x"), (None, value), (b"\1" * 20, None)]
-    frame = spark.createDataFrame(
-        [tuple(None if part is None else bytearray(part) for part in row) for row in rows], "key binary, value binary"
+    frame = frame_of_rows(
+        spark,
+        [tuple(None if part is None else bytearray(part) for part in row) for row in rows],
+        "key binary, value binary",
     )
     found = verify(frame.repartition(3), TOPIC)
     child = core.encode_id(pairs[20][0])
@@ -168,8 +171,8 @@ def test_another_topic(spark: SparkSession, make_log: MakeLog) -> None:
     path = make_log(messages=3)
     with pytest.raises(TopicMismatch):
         verify_log(spark, str(path), "org.example.other")
-    frame = spark.createDataFrame(
-        [(bytearray(key), bytearray(value)) for key, value in entries(path).items()], "key binary, value binary"
+    frame = frame_of_rows(
+        spark, [(bytearray(key), bytearray(value)) for key, value in entries(path).items()], "key binary, value binary"
     )
     assert verify(frame, "org.example.other").defects == {"value": 3}
 

@@ -41,6 +41,7 @@ from gossiplog.spark.folders import is_local, local_path, read_pattern
 from gossiplog.spark.jobs.sign import KeyStore
 from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.source.locations import alternatives
+from gossiplog.spark.tasks import frame_of
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -286,7 +287,8 @@ def _repeated(sound: DataFrame, columns: list[str]) -> DataFrame:
 
 
 def _without_keys(sound: DataFrame, keys: KeyStore, merger: str) -> DataFrame:
-    authors = sound.select("author").union(sound.sparkSession.createDataFrame([(merger,)], "author string")).distinct()
+    own = frame_of(sound.sparkSession, [(merger,)], pa.schema([("author", pa.string())]))
+    authors = sound.select("author").union(own).distinct()
     return authors.mapInArrow(_LookForKeys(keys), _PROBLEMS)
 
 

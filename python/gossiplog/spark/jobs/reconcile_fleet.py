@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,12 +33,15 @@ from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.problems import Problem, fleet_logs
 from gossiplog.spark.source.remote import is_remote
-from gossiplog.spark.tasks import parallelism, spread_groups
+from gossiplog.spark.tasks import frame_of, parallelism, spread_groups
 
 # Logs up to which a command looks at each before Spark starts: two milliseconds each.
 _LOOKED_AT = 100
 _HUB = "hub"
 _LOG = "log"
+_GROUPS = pa.schema([("replica", pa.int32()), ("group", pa.int32()), ("replicas", pa.int32())])
+_MEMBERS = pa.schema([("group", pa.int32()), ("members", pa.list_(pa.int32()))])
+_NAMES = pa.schema([("number", pa.int32()), (_HUB, pa.string()), (_LOG, pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +186,9 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     logs = [look.log for look in looks]
     compared = {topic: [each for each in numbers if each not in broken] for topic, numbers in topics.items()}
     grouped = [(number, group, len(numbers)) for group, numbers in enumerate(compared.values()) for number in numbers]
-    groups = F.broadcast(session.createDataFrame(grouped, "replica int, group int, replicas int"))
+    groups = F.broadcast(frame_of(session, grouped, _GROUPS))
     everyone = [(group, numbers) for group, numbers in enumerate(compared.values())]
-    members = F.broadcast(session.createDataFrame(everyone, "group int, members array<int>"))
+    members = F.broadcast(frame_of(session, everyone, _MEMBERS))
     differing = differences(keys.where("problem IS NULL").select("replica", "key").join(groups, "replica"))
     missing = (
         fetch_values(differing, logs, passes_over_unreadable=True)
@@ -290,7 +294,7 @@ def write_fleet_repairs(result: FleetReconcileResult, folder: str) -> dict[str, 
     numbers = {log: number for number, log in enumerate(result.numbered)}
     session = result.missing.sparkSession
     named = [(numbers[log], *called[log]) for log in lacking]
-    names = session.createDataFrame(named, f"number int, {_HUB} string, {_LOG} string")
+    names = frame_of(session, named, _NAMES)
     rows = (
         result.missing.where("error IS NULL")
         .select("key", "clock", "author", "value", F.explode("lacking").alias("number"))
