@@ -199,7 +199,8 @@ def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
         # Spark does all of it: an error where something is there, files that appear when all are complete, _SUCCESS.
         with worker_errors():
             frame.write.parquet(folder)
-    return frame.sparkSession.read.parquet(read_path(folder))
+    # Without the schema Spark starts a job to look for it.
+    return frame.sparkSession.read.schema(frame.schema).parquet(read_path(folder))
 
 
 PARQUET_FILES = "the Parquet files"

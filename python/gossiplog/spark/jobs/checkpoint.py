@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from gossiplog.errors import StorageError
 from gossiplog.files import open_file, sync
@@ -38,6 +39,8 @@ _FORMAT = 3
 _ONE_LAYER = 2
 # Folded by ids instead of content ids, so that each encoding of a message was folded for itself.
 _FOLDED_BY_IDS = 1
+# Where a Parquet file has the columns as Spark wrote them.
+_COLUMNS = b"org.apache.spark.sql.parquet.row.metadata"
 # Of checkpoint.json, in bytes: shapes of payloads are in it.
 _LONGEST = 2**20
 
@@ -120,33 +123,39 @@ class StateFolder:
         Raises:
             StorageError: files of a layer are gone, or damaged.
         """
-        layers = [*layers]
-        for layer in layers:
-            self._check(layer)
+        checked = [(layer, self._checked(layer)) for layer in layers]
         frames = [
-            spark.read.parquet(read_path(os.path.join(self.path, layer.state))).withColumn("layer", F.lit(number))
-            for number, layer in enumerate(layers)
+            spark.read.schema(columns)
+            .parquet(read_path(os.path.join(self.path, layer.state)))
+            .withColumn("layer", F.lit(number))
+            for number, (layer, columns) in enumerate(checked)
         ]
         # Those of former versions lack a column.
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
-    def _check(self, layer: Layer) -> None:
-        """Check that a layer has its rows, by what its files say of themselves. Spark takes what is there for all.
+    def _checked(self, layer: Layer) -> StructType:
+        """Return the columns of a layer that has its rows, by what its files say of themselves.
+
+        Spark takes what is there for all, and starts a job to look for the columns.
 
         Raises:
             StorageError: it has not.
         """
         path = os.path.join(self.path, layer.state)
-        files = glob.glob(f"{glob.escape(path)}/*.parquet")
         try:
-            rows = sum(pq.read_metadata(file).num_rows for file in files)
+            files = _files(path)
         except (OSError, pa.ArrowException) as error:
             raise StorageError(f"{path} is damaged ({error}): {self._advice}") from error
+        rows = sum(file.num_rows for file in files)
         # Of a former version it is not known how many there are.
         if not files or (layer.rows and rows != layer.rows):
             raise StorageError(
                 f"{path} has lost files: it has {counted(rows, 'row')} of {layer.rows or 'more'}; {self._advice}"
             )
+        columns = (files[0].metadata or {}).get(_COLUMNS)
+        if columns is None:
+            raise StorageError(f"{path} is damaged (it does not name its columns): {self._advice}")
+        return StructType.fromJson(json.loads(columns))
 
     @property
     def _advice(self) -> str:
@@ -162,7 +171,7 @@ class StateFolder:
         name = f"state-{messages}-{uuid.uuid4().hex}"
         path = os.path.join(self.path, name)
         state.write.parquet(write_path(path))
-        return Layer(name, state.sparkSession.read.schema(state.schema).parquet(read_path(path)).count())
+        return Layer(name, sum(file.num_rows for file in _files(path)))
 
     def clear(self) -> None:
         """Remove what runs left that were killed, and what nobody reads any more."""
@@ -203,6 +212,11 @@ class StateFolder:
                 shutil.rmtree(path)
             elif name.startswith(".checkpoint-"):
                 os.remove(path)
+
+
+def _files(folder: str) -> list[pq.FileMetaData]:
+    """Return what the Parquet files of a folder say of themselves."""
+    return [pq.read_metadata(file) for file in glob.glob(f"{glob.escape(folder)}/*.parquet")]
 
 
 def _parsed(content: bytes) -> Checkpoint | int | None:

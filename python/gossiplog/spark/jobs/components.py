@@ -49,7 +49,7 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
         # Both are sets: what one of them lacks occurs once.
         changed = not current.union(following).groupBy("node", "least").count().where("count = 1").isEmpty()
         shutil.rmtree(_path(folder, rounds - 1))
-        current = session.read.parquet(read_path(_path(folder, rounds)))
+        current = following
         if not changed:
             return current.withColumnRenamed("least", "component")
 
@@ -90,7 +90,8 @@ def _small_star(pairs: DataFrame) -> DataFrame:
 def _kept(pairs: DataFrame, folder: str, number: int) -> DataFrame:
     path = _path(folder, number)
     pairs.write.parquet(write_path(path))
-    return pairs.sparkSession.read.parquet(read_path(path))
+    # Without the schema Spark starts a job to look for it.
+    return pairs.sparkSession.read.schema(pairs.schema).parquet(read_path(path))
 
 
 def _path(folder: str, number: int) -> str:

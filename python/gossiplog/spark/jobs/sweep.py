@@ -111,7 +111,7 @@ def write_sweep(frame: DataFrame, folder: str | os.PathLike[str]) -> list[dict[s
     with filling(os.fspath(folder), "the sweep", session) as new:
         new.write_parquet(frame, "runs")
         with worker_errors():
-            runs = session.read.parquet(read_path(f"{new.path}/runs"))
+            runs = session.read.schema(frame.schema).parquet(read_path(f"{new.path}/runs"))
             rows = [row.asDict() for row in medians(runs).collect()]
         for name, chart in charts(rows).items():
             new.write_text(f"{name}.svg", standalone(svg(chart)))
