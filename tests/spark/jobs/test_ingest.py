@@ -90,7 +90,9 @@ def whole(
     """Rows, the log that was made of them, and what the job said."""
     folder, rows = tmp_path_factory.mktemp("made"), braid(1, 200)
     path = folder / "log.db"
-    done = ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, make_keys(folder), merger="importer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "_TASK_EVENTS", 10)
+        done = ingest(frame(spark, rows), str(path), TOPIC, LAYOUT, make_keys(folder), merger="importer")
     return rows, path, done
 
 

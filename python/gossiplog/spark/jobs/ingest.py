@@ -55,8 +55,9 @@ _MODE = 0o700
 # moment longer, and would be taken for this run's.
 _WORK = "work"
 _LOG = "log"
-# Tasks for each core: components are not of equal size.
+# Tasks for each core: components are not of equal size. Fewer, where each would have less than it costs.
 _TASKS = 4
+_TASK_EVENTS = 1000
 # How many times a folder is removed, while tasks that were cancelled still write into it, and the seconds between.
 _DISCARDS = 50
 _DISCARD_SECONDS = 0.1
@@ -193,7 +194,10 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
     # Once and for all: what is read anew may have changed.
     found = stage.keep("events", events(frame, layout))
     _refuse(problems(found, layout, store, merger))
-    signed = stage.keep("signed", _signed(found, layout, topic, store, stage))
+    given = found.agg(F.count("*").alias("events"), F.count_distinct("author").alias("authors")).first()
+    assert given is not None
+    tasks = min(parallelism(found.sparkSession) * _TASKS, max(given.events // _TASK_EVENTS, 1))
+    signed = stage.keep("signed", _signed(found, layout, topic, store, stage, tasks))
     _refuse(signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed)))
     merging = (
         signed.where("head")
@@ -203,11 +207,10 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
         .mapInArrow(Merging(topic, store, merger), "key binary, value binary")
     )
     merges = stage.keep("merges", merging)
-    authors = found.select("author").distinct().count()
     counts = signed.agg(F.count("*").alias("events"), F.count_if("head").alias("heads")).first()
     assert counts is not None
     messages = _store(signed.select("key", "value").union(merges), stage, topic)
-    return IngestResult(counts.events, messages - counts.events, authors, counts.heads)
+    return IngestResult(counts.events, messages - counts.events, given.authors, counts.heads)
 
 
 class _Stage:
@@ -234,7 +237,7 @@ class _Stage:
         return self._session.read.schema(frame.schema).parquet(read_path(path))
 
 
-def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage: _Stage) -> DataFrame:
+def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage: _Stage, tasks: int) -> DataFrame:
     node = F.xxhash64("author" if layout.sequence is not None else "id").alias("node")
     rows = found.drop("fault").withColumn("node", node)
     labelled = rows.withColumn("component", F.col("node"))
@@ -246,7 +249,6 @@ def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage:
         linked = components(links.join(ids, "parent").select("a", "b").distinct(), stage.path("components"))
         labelled = rows.join(linked, "node", "left").withColumn("component", F.coalesce("component", "node"))
     order = ["component", "author", "sequence", "id"]
-    tasks = parallelism(found.sparkSession) * _TASKS
     ordered = labelled.select(*order, "parents", "payload").repartition(tasks, "component")
     return ordered.sortWithinPartitions(*order).mapInArrow(Signing(topic, keys), SIGNED)
 
