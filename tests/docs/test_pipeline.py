@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,41 +32,31 @@ TIMEOUT = 600  # seconds: Spark takes its time where others work, too
 def test_the_tutorial(spark: SparkSession, workplace: Path, tmp_path: Path) -> None:
     """No path of the page is a URI, so nothing goes to the file system that Spark's settings name."""
     with elsewhere(spark, tmp_path):
-        follow(spark, workplace)
+        follow(workplace)
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
-def follow(spark: SparkSession, workplace: Path) -> None:
-    """The first program with a session starts Spark as users do; the others run in the tests' session."""
+def follow(workplace: Path) -> None:
+    """The last program with a session starts Spark as users do; the others run in the tests' session.
+
+    It is the shorter one. `tests/integration/test_local_cluster.py` has the jobs of the other in a session of users'.
+    """
     found = blocks(DOCS / "pipeline.md")
     assert {block.language for block in found} == {"python", "text", "console"}
     printed = ""
-    started = False
+    *here, own = [block for block in found if block.language == "python" and STARTS in block.text]
     for block in found:
         match block.language:
-            case "python" if started and STARTS in block.text:
-                with on_this_machine(spark):
-                    printed = run_program_here(block.text, workplace)
+            case "python" if block in here:
+                printed = run_program_here(block.text, workplace)
             case "python":
-                printed = run_program(block.text, workplace, TIMEOUT, JAVA if STARTS in block.text else "")
-                started = started or STARTS in block.text
+                printed = run_program(block.text, workplace, TIMEOUT, JAVA if block is own else "")
             case "text":
                 assert fits(block.text, printed), f"line {block.line}\n{printed}"
             case "console":
                 for command, expected in steps(block):
                     said = run_here(command, workplace, TIMEOUT)
                     assert fits(expected, said), f"{command}\n{said}"
-
-
-@contextmanager
-def on_this_machine(spark: SparkSession) -> Iterator[None]:
-    """Have a plain path be one of this machine for Spark, too: `checkpointLocation` is Spark's own."""
-    before = spark.conf.get("fs.defaultFS")
-    spark.conf.set("fs.defaultFS", "file:///")
-    try:
-        yield
-    finally:
-        spark.conf.set("fs.defaultFS", before)
 
 
 def jobs(*pages: Path) -> list[str]:
