@@ -1,16 +1,21 @@
-"""Kills the driver, or a task, of each job of Spark at many places, and runs it again; run by test_kill_jobs.py.
+"""Kills drivers, tasks or executors of each job of Spark at many places; run by test_kill_jobs.py, but for executors.
 
-    python -m tests.integration.kill_jobs FOLDER [--every N] [JOB...]
+    python -m tests.integration.kill_jobs FOLDER [--executors] [--places N] [--messages N] [JOB...]
 
 A driver is a fork of this process, with a session of a Java process that runs already: so none has to be started for
-each place, and tasks of a driver that is gone go on for a while, as they do on a cluster. A driver is killed before its
-step 1, 1 + N, 1 + 2N, ..., and while tasks of some of its queries run. A step is a query, or what Python's audit hooks
-report of files in the job's folder. A task is killed after its first batch, which in `local` mode ends the job. After
-each kill another driver looks at what is there: a result that has its name must be whole. Then it runs the job again,
-whose result must be that of a run that nothing disturbed, with nothing left beside it.
+each place, and tasks of a driver that is gone go on for a while, as they do on a cluster. It is killed before its
+steps, and while tasks of its queries run; where these are fewer than the places, and of a job that Java goes on with
+when its Python is gone, at moments spread over the time that it takes. The last kind has a Java of its own, which is
+killed with it. A step is a query, or what Python's audit hooks report of files in the job's folder. A task is killed
+after its first batch, which in `local` mode ends the job. After each kill another driver looks at what is there: a
+result that has its name must be whole. Then it runs the job again, whose result must be that of a run that nothing
+disturbed, with nothing left beside it.
+
+With `--executors` one session on a cluster of this machine has all jobs, and one of two executors is killed at such
+moments. The job comes to its end by itself, with that result; or it fails, and has it when it runs again.
 
 The test gives PORT and SECRET of its own Java in the environment; else one is started. Prints JSON: for each job, its
-steps and kills, and how many of them left a whole result.
+kills, how many of them left a whole result, and the errors with which it failed.
 """
 
 from __future__ import annotations
@@ -18,118 +23,42 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark import SparkConf, SparkContext, SparkJobInfo, java_gateway
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 
-import gossiplog
-from gossiplog import Signer, spark
-from gossiplog.errors import SparkError
-from gossiplog.spark.folders import write_parquet
-from gossiplog.spark.jobs import analyze_fleet, components, report
+from gossiplog import spark
+from gossiplog.errors import GossipLogError, SparkError
 from tests.integration.kill_rebase import in_a_fork
-from tests.spark.conftest import TOPIC, make_replicas
+from tests.integration.local_cluster import EXECUTORS, cluster, executors
+from tests.integration.spark_jobs import JAVA, JOBS, check, prepare, run, run_again
+from tests.spark import shared
 from tests.spark.killing import killing
 
 PORT, SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
-OUTPUT = "output"
 _KILLED = -signal.SIGKILL
 _FILES = frozenset(["open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree", "sqlite3.connect"])
 _QUERIES: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (DataFrame, ("collect", "count", "take", "isEmpty", "toArrow", "toLocalIterator")),
     (DataFrameWriter, ("parquet", "save")),
 )
-# What a report says of the time at which it was made.
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?")
-
-
-# The jobs, each with its result in a form that can be compared
-
-
-def read(session: SparkSession, folder: Path) -> Any:
-    frame = spark.read(session, f"{folder}/logs/*.db", columns="log,clock,author,size")
-    # What a task of a read is killed in.
-    passed = frame.mapInArrow(lambda batches: batches, frame.schema)
-    return [asdict(row) for row in spark.summarize(write_parquet(passed, str(folder / OUTPUT)))]
-
-
-def logs_in(folder: Path) -> list[str]:
-    return sorted(str(path) for path in folder.glob("logs/*.db"))
-
-
-def verify(session: SparkSession, folder: Path) -> Any:
-    found = spark.verify_fleet(session, *logs_in(folder))
-    write_parquet(found.report, str(folder / OUTPUT))
-    assert all(each.messages for each in found.logs)
-    return sorted((each.log, each.messages, dict(each.defects), each.problem) for each in found.logs)
-
-
-def root(session: SparkSession, folder: Path) -> Any:
-    found = spark.fleet_roots(session, *logs_in(folder))
-    assert all(each.messages for each in found)
-    return sorted((each.log, each.node.hash.hex() if each.node else each.problem) for each in found)
-
-
-def reconcile(session: SparkSession, folder: Path) -> Any:
-    found = spark.reconcile(session, *(f"{folder}/logs/{name}.db" for name in ("one", "two", "three")))
-    spark.write_repairs(found, str(folder / OUTPUT))
-    return [found.union, found.shared, [asdict(lack) for lack in found.lacks]]
-
-
-def reconcile_fleet(session: SparkSession, folder: Path) -> Any:
-    found = spark.reconcile_fleet(session, f"{folder}/logs")
-    written = spark.write_fleet_repairs(found, str(folder / OUTPUT))
-    return [asdict(found.summary), sorted((row.log, row.lacks.messages) for row in found.logs), sorted(written)]
-
-
-def analyze(session: SparkSession, folder: Path) -> Any:
-    frame = spark.read(session, f"{folder}/logs/one.db")
-    found = spark.analyze(frame.mapInArrow(lambda batches: batches, frame.schema))
-    spark.write_report(found, str(folder / OUTPUT), "one.db")
-    return report.tables(found)
-
-
-def analyze_logs(session: SparkSession, folder: Path) -> Any:
-    found = spark.analyze_fleet(session, f"{folder}/logs")
-    spark.write_fleet_analysis(found, str(folder / OUTPUT))
-    return analyze_fleet.fleet_tables(found)
-
-
-def connected(session: SparkSession, folder: Path) -> Any:
-    """Components, in the staging folder that `ingest` has for them and clears before."""
-    components._FEW = 4
-    shutil.rmtree(folder / "staging", ignore_errors=True)
-    edges = (
-        session.range(40)
-        .selectExpr("id as a", "id - id % 10 as b")
-        .mapInArrow(lambda batches: batches, "a bigint, b bigint")
-    )
-    found = components.components(edges, str(folder / "staging")).collect()
-    shutil.rmtree(folder / "staging")
-    return sorted((row.node, row.component) for row in found)
-
-
-JOBS: dict[str, Callable[[SparkSession, Path], Any]] = {
-    function.__name__: function
-    for function in (read, verify, root, reconcile, reconcile_fleet, analyze, analyze_logs, connected)
-}
+# How often a job may come to its end before the moment of a kill.
+_TRIES = 5
 
 
 # Drivers
@@ -211,51 +140,6 @@ class Steps:
             time.sleep(0.01)
 
 
-def run(name: str, session: SparkSession, folder: Path) -> str:
-    """Run a job, and return its result and what it has written."""
-    found = json.dumps([JOBS[name](session, folder), contents(folder / OUTPUT)], default=str, sort_keys=True)
-    return _TIME.sub("TIME", found.replace(str(folder), ""))
-
-
-def contents(folder: Path) -> dict[str, Any]:
-    """Return what is in the files of a folder; of Parquet the rows, in any order."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.name.startswith((".", "_")):
-            continue
-        place = str(path.relative_to(folder))
-        if path.suffix == ".parquet":
-            table = pq.ParquetFile(path).read()
-            found.setdefault(os.path.dirname(place), []).extend(map(str, table.to_pylist()))
-            found[os.path.dirname(place)].sort()
-        else:
-            found[place] = path.read_text(encoding="utf-8")
-    return found
-
-
-def check(name: str, folder: Path, expected: str, session: SparkSession) -> None:
-    """Look at what a kill left, run the job again, and compare; note whether its result was there."""
-    output = folder / OUTPUT
-    is_there = output.exists()
-    if is_there:
-        found = _TIME.sub("TIME", json.dumps(contents(output), sort_keys=True).replace(str(folder), ""))
-        if json.loads(found) != json.loads(expected)[1]:
-            raise AssertionError("a part of a result was taken for whole")
-        shutil.rmtree(output)
-    if (again := run(name, session, folder)) != expected:
-        raise AssertionError(f"the job has another result when it runs again: {again[:2000]} and not {expected[:2000]}")
-    left = {path.name for path in folder.iterdir()} - {"logs", OUTPUT, "temporary", "found"}
-    left |= {path.name for path in (folder / "temporary").iterdir()}
-    left |= {
-        path.name
-        for path in (folder / "logs").iterdir()
-        if path.suffix not in (".db", ".db-shm", ".db-wal", ".db-count")
-    }
-    if left:
-        raise AssertionError(f"files are left: {sorted(left)}")
-    (folder / "found").write_text(str(int(is_there)), encoding="ascii")
-
-
 def end_queries(session: SparkSession, group: str) -> None:
     """End what the former driver's Java would have ended with itself."""
     while running_jobs(session, group):
@@ -264,30 +148,88 @@ def end_queries(session: SparkSession, group: str) -> None:
 
 
 class Killer:
-    """Kills one job at many places."""
+    """Kills what runs one job, at many places.
 
-    def __init__(self, folder: Path, logs: Path, name: str) -> None:
+    Args:
+        folder: for copies of the logs.
+        made: with the logs.
+        name: of the job.
+    """
+
+    def __init__(self, folder: Path, made: Path, name: str) -> None:
+        self.job = JOBS[name]
+        self.kills = self.whole = 0
+        self.errors: Counter[str] = Counter()
         self._folder = folder
-        self._logs = logs
+        self._made = made
         self._name = name
         self.expected = ""
+        # That the job took when it was not disturbed.
+        self._seconds = 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is printed."""
+        return {"kills": self.kills, "whole": self.whole, "errors": dict(self.errors)}
+
+    def spread(self, places: int) -> None:
+        """Kill at moments spread over the time that the job takes."""
+        for place in range(places):
+            # It may be faster than it was.
+            for _ in range(_TRIES):
+                if self._at((place + 0.5) / places):
+                    break
+            else:
+                raise SystemExit(f"{self._name} comes to its end before a kill at {place} of {places}")
+
+    def _at(self, part: float) -> bool:
+        """Kill when a part of the time is over; return False where the job came to its end before."""
+        raise NotImplementedError
+
+    def _place(self, name: str) -> Path:
+        place = self._folder / f"{self._name}-{name}"
+        shutil.copytree(self._made, place)
+        (place / "temporary").mkdir()
+        return place
+
+    def _note(self, place: Path, is_whole: bool) -> None:
+        self.kills += 1
+        self.whole += is_whole
+        shutil.rmtree(place)
+
+
+class DriverKiller(Killer):
+    """Kills drivers, and tasks."""
+
+    def __init__(self, folder: Path, made: Path, name: str) -> None:
+        super().__init__(folder, made, name)
         self.steps: list[str] = []
         self.queries = 0
-        self.kills = self.whole = 0
-
-    def count(self) -> None:
-        """Run the job undisturbed, and note its result and its steps."""
         place = self._place("undisturbed")
 
         def undisturbed() -> None:
-            session = driver(place.name)
+            session = self._session(place)
             steps = Steps(session, place.name, place)
-            found = run(self._name, session, place)
-            (place / "found").write_text(json.dumps([found, steps.names, steps.queries]), encoding="utf-8")
+            begin = time.monotonic()
+            found = run(name, session, place)
+            seconds = time.monotonic() - begin
+            check(found, found, place)
+            (place / "found").write_text(json.dumps([found, seconds, steps.names, steps.queries]), encoding="utf-8")
 
         self._forked("undisturbed", place, undisturbed, 0)
-        self.expected, self.steps, self.queries = json.loads((place / "found").read_text(encoding="utf-8"))
+        result = json.loads((place / "found").read_text(encoding="utf-8"))
+        self.expected, self._seconds, self.steps, self.queries = result
         shutil.rmtree(place)
+
+    def everywhere(self, places: int) -> None:
+        """Kill a driver in so many places: before steps, in queries, and at moments where these are not enough."""
+        known = [(step, 0) for step in range(1, len(self.steps) + 1)]
+        known += [(0, query) for query in range(1, self.queries + 1)]
+        # What Java does has no steps here.
+        chosen = [] if self.job.in_java else [known[n * len(known) // places] for n in range(places)]
+        chosen = sorted(set(chosen))
+        for before, during in chosen:
+            self.driver(before, during)
+        self.spread(places - len(chosen))
 
     def driver(self, before: int = 0, during: int = 0) -> None:
         """Kill the driver before a step, or during a query."""
@@ -298,15 +240,9 @@ class Killer:
             Steps(session, place.name, place, before, during)
             run(self._name, session, place)
 
-        def again() -> None:
-            session = driver(f"{place.name}-again")
-            end_queries(session, place.name)
-            check(self._name, place, self.expected, session)
-
         where = f"before step {before}, {self.steps[before - 1]}" if before else f"during query {during}"
         self._forked(where, place, attempt, _KILLED)
-        self._forked(where, place, again, 0)
-        self._note(place)
+        self._again(where, place)
 
     def task(self) -> None:
         """Kill a task, which ends the job, and run it again in the same session."""
@@ -316,7 +252,7 @@ class Killer:
             session, token = driver(place.name), place / "temporary" / "token"
             try:
                 with killing(token), spark.worker_errors():
-                    JOBS[self._name](session, place)
+                    self.job.run(session, place)
             except SparkError as error:
                 if "exited unexpectedly" not in str(error):
                     raise
@@ -324,40 +260,171 @@ class Killer:
                 raise AssertionError("the job came to its end")
             if token.exists():
                 raise AssertionError("no task was killed")
-            check(self._name, place, self.expected, session)
+            self._check(place, session)
 
         self._forked("a task", place, attempt, 0)
-        self._note(place)
+        self._note_found(place)
 
-    def _place(self, name: str) -> Path:
-        place = self._folder / f"{self._name}-{name}"
-        shutil.copytree(self._logs, place / "logs")
-        (place / "temporary").mkdir()
-        return place
+    def _at(self, part: float) -> bool:
+        place, where = self._place(f"at-{part}"), f"at {part} of {self._seconds:.2f} s"
+        reader, writer = os.pipe()
 
-    def _forked(self, where: str, place: Path, call: Callable[[], object], wanted: int) -> None:
+        def attempt() -> None:
+            # Java is killed with it.
+            os.setpgid(0, 0)
+            session = self._session(place)
+            os.write(writer, b".")
+            begin = time.monotonic()
+            run(self._name, session, place)
+            (place / "found").write_text(str(time.monotonic() - begin), encoding="ascii")
+
+        def kill(process: int) -> None:
+            os.close(writer)
+            if os.read(reader, 1):
+                time.sleep(part * self._seconds)
+                os.killpg(process, signal.SIGKILL)
+            os.close(reader)
+
+        status = self._forked(where, place, attempt, None, kill)
+        if (place / "found").exists():
+            self._seconds = float((place / "found").read_text(encoding="ascii"))
+            shutil.rmtree(place)
+            return False
+        if status != _KILLED:
+            raise SystemExit(f"{self._name}, {where}: a driver ended with status {status}, in {place}")
+        self._again(where, place)
+        return True
+
+    def _session(self, place: Path) -> SparkSession:
+        if not self.job.in_java:
+            return driver(place.name)
+        for name in (PORT, SECRET):
+            del os.environ[name]
+        own = place / JAVA
+        own.mkdir()
+        os.environ["SPARK_LOCAL_DIRS"] = str(own)
+        return shared.start(own)
+
+    def _again(self, where: str, place: Path) -> None:
+        def again() -> None:
+            session = driver(f"{place.name}-again")
+            end_queries(session, place.name)
+            self._check(place, session)
+
+        self._forked(where, place, again, 0)
+        self._note_found(place)
+
+    def _check(self, place: Path, session: SparkSession) -> None:
+        found = run_again(self._name, session, place, self.expected)
+        (place / "found").write_text(str(int(found)), encoding="ascii")
+
+    def _note_found(self, place: Path) -> None:
+        self._note(place, (place / "found").read_text(encoding="ascii") == "1")
+
+    def _forked(
+        self,
+        where: str,
+        place: Path,
+        call: Callable[[], object],
+        wanted: int | None,
+        meanwhile: Callable[[int], object] = lambda _: None,
+    ) -> int:
         def begin() -> None:
             os.environ["TMPDIR"] = str(place / "temporary")
             call()
 
-        if (status := in_a_fork(begin)) != wanted:
+        status = in_a_fork(begin, meanwhile)
+        if wanted not in (None, status):
             raise SystemExit(f"{self._name}, killed {where}: a driver ended with status {status}, in {place}")
+        return status
 
-    def _note(self, place: Path) -> None:
-        self.kills += 1
-        self.whole += int((place / "found").read_text(encoding="ascii"))
+
+class ExecutorKiller(Killer):
+    """Kills executors of a cluster, whose session is this process's."""
+
+    def __init__(self, folder: Path, made: Path, name: str, session: SparkSession) -> None:
+        super().__init__(folder, made, name)
+        self._session = session
+        place = self._place("undisturbed")
+        executors(session, EXECUTORS)
+        begin = time.monotonic()
+        self.expected = run(name, session, place)
+        self._seconds = time.monotonic() - begin
+        check(self.expected, self.expected, place)
         shutil.rmtree(place)
 
+    def _at(self, part: float) -> bool:
+        place = self._place(f"at-{part}")
+        # The other one may be about to start: then all that was cached and shuffled is lost.
+        victim = executors(self._session, 1)[0]
+        is_killed = threading.Event()
 
-def prepare(folder: Path) -> None:
-    """Make replicas, a log of another topic with a replica, and one that is damaged."""
-    folder.mkdir()
-    make_replicas(folder)
-    with gossiplog.open(folder / "alone.db", f"{TOPIC}.alone", signer=Signer(b"\7" * 32)) as log:
-        log.append_many(range(50))
-    with sqlite3.connect(folder / "alone.db") as database:
-        database.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 7")
-    database.close()
+        def kill() -> None:
+            os.kill(victim, signal.SIGKILL)
+            is_killed.set()
+
+        timer = threading.Timer(part * self._seconds, kill)
+        begin, error = time.monotonic(), ""
+        timer.start()
+        try:
+            found = run(self._name, self._session, place)
+        except (GossipLogError, PySparkException) as raised:
+            error = str(raised)
+        seconds = time.monotonic() - begin
+        timer.cancel()
+        if not is_killed.is_set() and not error:
+            self._seconds = seconds
+            shutil.rmtree(place)
+            return False
+        if error:
+            self.errors[error] += 1
+            self._note(place, run_again(self._name, self._session, place, self.expected))
+        else:
+            check(found, self.expected, place)
+            self._note(place, True)
+        return True
+
+
+def kill_executors(
+    session: SparkSession, folder: Path, places: int, messages: int = 400, jobs: Sequence[str] = tuple(JOBS)
+) -> dict[str, dict[str, Any]]:
+    """Kill an executor in so many places of jobs, and return the figures of each."""
+    prepare(folder / "made", messages)
+    results = {}
+    for name in jobs:
+        killer = ExecutorKiller(folder, folder / "made", name, session)
+        killer.spread(places)
+        results[name] = killer.figures()
+        sys.stderr.write(f"{name}: {results[name]}\n")
+    return results
+
+
+def kill_drivers(folder: Path, places: int, messages: int, jobs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Kill a driver in so many places of jobs, and a task of each, and return the figures of each.
+
+    Args:
+        folder: for copies of the logs.
+        places: 0 is one, by turns in the middle, before the last step, in the last query; and a task of every
+            other job.
+        messages: that the logs have in common.
+        jobs: their names.
+    """
+    if in_a_fork(lambda: prepare(folder / "made", messages)):
+        raise SystemExit("the logs were not made")
+    results = {}
+    with java():
+        for number, name in enumerate(jobs):
+            killer = DriverKiller(folder, folder / "made", name)
+            steps = len(killer.steps)
+            if places:
+                killer.everywhere(places)
+            else:
+                killer.driver(*[(max(steps // 2, 1), 0), (steps, 0), (0, killer.queries)][number % 3])
+            if not killer.job.in_java and (places or number % 2):
+                killer.task()
+            results[name] = killer.figures() | {"steps": len(killer.steps), "queries": killer.queries}
+            sys.stderr.write(f"{name}: {results[name]}\n")
+    return results
 
 
 @contextmanager
@@ -384,33 +451,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("jobs", nargs="*", default=list(JOBS))
-    parser.add_argument("--every", type=int, default=1, help="kill before each so many-th step")
-    parser.add_argument("--few", action="store_true", help="kill one driver, and one task, of each job")
+    parser.add_argument("--executors", action="store_true", help="kill executors, not drivers and tasks")
+    parser.add_argument("--places", type=int, default=20, help="of each job; of drivers, 0 is a single one")
+    parser.add_argument("--messages", type=int, default=400, help="that the logs have in common")
     given = parser.parse_intermixed_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = given.folder.absolute()
-    if in_a_fork(lambda: prepare(folder / "made")):
-        raise SystemExit("the logs were not made")
-    results = {}
-    with java():
-        for name in given.jobs:
-            killer = Killer(folder, folder / "made", name)
-            killer.count()
-            steps = len(killer.steps)
-            before: Sequence[int] = range(1, steps + 1, given.every)
-            during: Sequence[int] = range(1, killer.queries + 1, given.every)
-            if given.few:
-                # By turns in the middle, before the last step, in the last query.
-                turns = (([steps // 2], []), ([steps], []), ([], [killer.queries]))
-                before, during = turns[list(JOBS).index(name) % len(turns)]
-            for step in before:
-                killer.driver(before=step)
-            for query in during:
-                killer.driver(during=query)
-            killer.task()
-            found = {"steps": steps, "queries": killer.queries, "kills": killer.kills, "whole": killer.whole}
-            results[name] = found
-            sys.stderr.write(f"{name}: {found}\n")
+    folder.mkdir(exist_ok=True)
+    if given.executors:
+        with cluster() as session:
+            results = kill_executors(session, folder, given.places, given.messages, given.jobs)
+    else:
+        results = kill_drivers(folder, given.places, given.messages, given.jobs)
     sys.stdout.write(json.dumps(results))
 
 

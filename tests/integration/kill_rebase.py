@@ -66,8 +66,13 @@ class Steps:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_a_fork(call: Callable[[], object]) -> int:
-    """Run a call in a fork of this process; return its exit code, or minus the signal that killed it."""
+def in_a_fork(call: Callable[[], object], meanwhile: Callable[[int], object] = lambda _: None) -> int:
+    """Run a call in a fork of this process; return its exit code, or minus the signal that killed it.
+
+    Args:
+        call: is made in the fork.
+        meanwhile: is called in this process, with the number of the fork's.
+    """
     process = os.fork()
     if process == 0:
         try:
@@ -76,6 +81,7 @@ def in_a_fork(call: Callable[[], object]) -> int:
         except BaseException:  # noqa: BLE001 - a fork must not go on with its parent's work
             traceback.print_exc()
             os._exit(1)
+    meanwhile(process)
     _, status = os.waitpid(process, 0)
     return os.waitstatus_to_exitcode(status)
 

@@ -82,14 +82,14 @@ def compared(spark: SparkSession, shared_replicas: list[Path]) -> ReconcileResul
     return reconcile(spark, *map(str, shared_replicas))
 
 
-def make_replicas(folder: Path) -> list[Path]:
-    """Three logs that have 400 messages in common. The first has 30 of its own, the second 5, the third none; 7 more
-    are in the first two alone.
+def make_replicas(folder: Path, common: int = 400) -> list[Path]:
+    """Three logs that have messages in common. The first has 30 of its own, the second 5, the third none; 7 more are in
+    the first two alone.
     """
     paths = [folder / f"{name}.db" for name in ("one", "two", "three")]
     one, two, three = (gossiplog.open(path, TOPIC, synchronous="off") for path in paths)
     with one, two, three:
-        one.append_many(range(400), signer=ADA)
+        one.append_many(range(common), signer=ADA)
         two.pull(one)
         three.pull(one)
         one.append_many(range(7), signer=BEN)

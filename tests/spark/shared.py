@@ -19,6 +19,31 @@ from gossiplog.spark.tasks import frame_of
 from tests.spark import java, s3_server
 
 ROOT = Path(__file__).parent.parent.parent
+FEW_ROWS = {
+    # Over TCP, a query of a source takes some 60 ms longer, in which nothing is computed.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.shuffle.partitions": "2",
+    # No query here has enough rows to be worth compiling.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # It runs each stage as a job of its own, and plans the rest anew: a seventh of Java's time, for a few rows.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.broadcast.compress": "false",
+    "spark.shuffle.compress": "false",
+    # Of a share of the memory otherwise: each task that aggregates would clear up to 16 MB for a few rows.
+    "spark.buffer.pageSize": "1m",
+    # What ended is asked for by nobody, and would be looked at by each garbage collection.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.sql.ui.explainMode": "simple",
+    # Stack traces of each call, for messages of errors that no test reads, and checks of Spark's own optimizer.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+}
+"""Settings for jobs over a few rows."""
 
 
 def start(folder: Path) -> SparkSession:
@@ -28,32 +53,8 @@ def start(folder: Path) -> SparkSession:
         folder: the working folder of Java and of Python's workers. A command that runs in this process and in this
             folder means the same by a relative path as they do.
     """
-    conf = {
-        # New objects have room for longer than by Java's own choice: it collects garbage less often.
-        "spark.driver.extraJavaOptions": f"{java.archived()} -Xmn400m",
-        # Over TCP, a query of a source takes some 60 ms longer, in which nothing is computed.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.shuffle.partitions": "2",
-        # No query here has enough rows to be worth compiling.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # It runs each stage as a job of its own, and plans the rest anew: a seventh of Java's time, for a few rows.
-        "spark.sql.adaptive.enabled": "false",
-        "spark.broadcast.compress": "false",
-        "spark.shuffle.compress": "false",
-        # Of a share of the memory otherwise: each task that aggregates would clear up to 16 MB for a few rows.
-        "spark.buffer.pageSize": "1m",
-        # What ended is asked for by nobody, and would be looked at by each garbage collection.
-        "spark.ui.retainedJobs": "20",
-        "spark.ui.retainedStages": "20",
-        "spark.ui.retainedTasks": "100",
-        "spark.sql.ui.retainedExecutions": "10",
-        "spark.sql.ui.explainMode": "simple",
-        # Stack traces of each call, for messages of errors that no test reads, and checks of Spark's own optimizer.
-        "spark.sql.dataFrameQueryContext.enabled": "false",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.lightweightPlanChangeValidation": "false",
-    }
+    # New objects have room for longer than by Java's own choice: it collects garbage less often.
+    conf = FEW_ROWS | {"spark.driver.extraJavaOptions": f"{java.archived()} -Xmn400m"}
     _remember_names()
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         # Workers import functions of the tests by name.
