@@ -13,6 +13,9 @@ import gossiplog
 from gossiplog import core
 from gossiplog.log.state import INDEX_LAG
 from gossiplog.spark import LogMetadata, log_metadata
+from gossiplog.spark.jobs.log_metadata import log_figures
+from gossiplog.spark.source.locations import opened
+from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.spark.conftest import TOPIC
 from tests.spark.damage import change, entries
 from tests.spark.histories import braided, insert
@@ -50,6 +53,15 @@ def test_damaged_messages_keep_their_places(tmp_path: Path, messages: int) -> No
     assert found.heads is not None
     assert last in found.heads
     assert set(whole.heads) <= set(found.heads) <= set(whole.heads) | parents
+
+
+def test_figures_are_read_without_a_look_at_each_row(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(make_log(messages=40))
+    whole = log_metadata(path)
+    for name in ("strays", "heads", "scan"):
+        monkeypatch.delattr(SQLiteReader, name)
+    with opened(path) as (storage, topic):
+        assert log_figures(storage, topic) == replace(whole, heads=())
 
 
 def test_the_value_of_another_message(make_log: MakeLog) -> None:

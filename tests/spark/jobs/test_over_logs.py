@@ -16,13 +16,14 @@ from gossiplog.cli.main import main
 from gossiplog.errors import NotALog
 from gossiplog.spark import fleet_roots, verify_fleet
 from gossiplog.spark.jobs import over_logs as module
-from gossiplog.spark.jobs.over_logs import LogPart, split_parts
+from gossiplog.spark.jobs.over_logs import KnownLogs, LogPart, WholeLogs, Work, placed_parts, split_parts
 from gossiplog.spark.jobs.root import RootWork
 from gossiplog.spark.jobs.verify import VerifyWork
+from gossiplog.spark.source.fleet import unopened
 from gossiplog.spark.source.locations import opened
 from tests.damage import DAMAGE, make_damage
 from tests.damage import make_log as make_damaged_log
-from tests.spark.jobs.inline_logs import inline
+from tests.spark.jobs.inline_logs import inline, internal, task_rows
 
 MakeLog = Callable[..., Path]
 
@@ -147,6 +148,20 @@ def test_a_log_that_goes_amid_its_parts_is_one_row(make_log: MakeLog, monkeypatc
     outcomes, report = inline(RootWork(), [str(path)], 50)
     assert outcomes[str(path)].problem == f"no log: there is no log {path}"
     assert [(row["kind"], row["detail"]) for row in report] == [("log", f"no log: there is no log {path}")]
+
+
+@pytest.mark.parametrize(("work", "files"), [(VerifyWork(), 2), (RootWork(), 0)])
+def test_files_of_large_logs_are_looked_at_apart(make_log: MakeLog, work: Work, files: int) -> None:
+    """They take longer than any part, so that they begin first; those of two logs of this size fit in one task."""
+    logs = [unopened(str(make_log(name, messages=500))) for name in ("a.db", "b.db")]
+    large = KnownLogs().take(internal(task_rows(WholeLogs(work, 100), [logs])))
+    groups = placed_parts(large, logs)
+    first, *others = groups if files else [[], *groups]
+    assert [(each.log.name, each.part) for each in first] == [
+        (log.name, LogPart(1, 0, b"", b"", has_file=True)) for log in logs[:files]
+    ]
+    assert [len(group) for group in others] == [1] * 10
+    assert not any(each.part.has_file for group in others for each in group)
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 1000])

@@ -63,13 +63,13 @@ def log_metadata(location: str, topic: str | None = None) -> LogMetadata:
         StorageError: it cannot be read.
     """
     with opened(location, topic) as (storage, own):
-        return _read(storage, own, with_heads=True)
+        return _read(storage, own, whole=True)
 
 
 def log_figures(storage: Storage, topic: str) -> LogMetadata:
-    """Read what a log says of itself but for its heads, which are an empty tuple wherever there are any.
+    """Read what a log says of itself but for its heads and its stray rows: both are an empty tuple.
 
-    It takes the memory of the tree's rows above the messages, one for about 32 of these.
+    So no more is read than the tree's rows above the messages, one for about 32 of these, and what the index lacks.
 
     Args:
         storage: of the log, open.
@@ -78,22 +78,22 @@ def log_figures(storage: Storage, topic: str) -> LogMetadata:
     Raises:
         StorageError: it cannot be read.
     """
-    return _read(storage, topic, with_heads=False)
+    return _read(storage, topic, whole=False)
 
 
-def _read(storage: Storage, own: str, *, with_heads: bool) -> LogMetadata:
+def _read(storage: Storage, own: str, *, whole: bool) -> LogMetadata:
     mark = mark_of(storage)
     with storage.reader() as reader:
         position = reader.position()
-        whole = position.indexed, tuple(log_problems(reader, position)), mark
+        rest = position.indexed, tuple(log_problems(reader, position)) if whole else (), mark
         try:
             with raising_corrupt_log:
-                heads = set(indexed_heads(reader)) if with_heads else set[bytes]()
+                heads = set(indexed_heads(reader)) if whole else set[bytes]()
                 root, late, named = _up_to_date(reader, stored_tree(reader, position), position, own)
         except CorruptLog as error:
-            return LogMetadata(own, position.count, None, None, str(error), *whole)
-    newest = heads.union(late).difference(named) if with_heads else ()
-    return LogMetadata(own, position.count, root, tuple(sorted(newest)), None, *whole)
+            return LogMetadata(own, position.count, None, None, str(error), *rest)
+    newest = heads.union(late).difference(named) if whole else ()
+    return LogMetadata(own, position.count, root, tuple(sorted(newest)), None, *rest)
 
 
 def indexed_heads(reader: Reader, start: bytes = b"", end: bytes | None = None) -> Iterator[bytes]:

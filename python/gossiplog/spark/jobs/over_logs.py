@@ -45,6 +45,8 @@ ROWS_ARROW = pa.schema(
 # Kinds of rows that are no defects. What they have is in `other`: a pickle, as all that Spark's workers send.
 _LARGE, _FIGURES, _DONE, _UNREADABLE = "=large", "=figures", "=done", "=unreadable"
 _INTERNAL = [_LARGE, _FIGURES, _DONE, _UNREADABLE]
+# Messages for which it takes as long to look at their file as to check one of them.
+_FILE_SHARE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,14 @@ class LogPart:
         last: the largest sequence.
         start: the least key, b"" at the start of the log.
         end: the key before which it ends, None at the end of the log.
+        has_file: the task looks at the log's file as a whole, too.
     """
 
     first: int
     last: int
     start: bytes
     end: bytes | None
+    has_file: bool = False
 
 
 class LogState(Protocol):
@@ -87,6 +91,10 @@ class Conclusion:
 
 class Work(Protocol):
     """What is done with each log, picklable. None of it needs Spark."""
+
+    @property
+    def has_file(self) -> bool:
+        """Whether a log's file is looked at as a whole: of a large log by a task of its own."""
 
     def look(self, storage: Storage, log: FoundLog) -> LogState:
         """Return what the log is, picklable; that of a large log is sent to all tasks of its parts."""
@@ -217,8 +225,6 @@ def split_parts(storage: Storage, count: int, number: int) -> list[LogPart]:
     Raises:
         StorageError: the log cannot be read.
     """
-    if number == 1:
-        return [LogPart(1, count, b"", None)]
     with storage.reader(single=True) as reader:
         split_keys = reader.split_keys(b"", None, number)
     bounds = [count * part // number for part in range(number + 1)]
@@ -259,10 +265,12 @@ class WholeLogs:
                 count = own.count or 0
                 if count > self.most and not is_remote(log.location):
                     parts = split_parts(storage, count, -(-count // self.most))
+                    if self.work.has_file:
+                        parts.append(LogPart(1, 0, b"", b"", has_file=True))
                     yield _internal(log.name, _LARGE, LargeLog(found, own, parts))
                     return
                 figures: list[Any] = []
-                for row in self.work.part(storage, found, own, LogPart(1, count, b"", None)):
+                for row in self.work.part(storage, found, own, LogPart(1, count, b"", None, self.work.has_file)):
                     if isinstance(row, pa.RecordBatch):
                         yield _counted(log.name, row, kinds)
                     else:
@@ -339,13 +347,16 @@ def placed_parts(large: Mapping[str, LargeLog], logs: Sequence[FoundLog]) -> lis
         large: these logs, by name.
         logs: all logs.
     """
-    parts_of_all = [
-        PlacedPart(each.log, each.own, part, OPEN_WEIGHT + part.last - part.first)
-        for log in logs
-        if (each := large.get(log.name)) is not None
-        for part in each.parts
-    ]
-    return pack(parts_of_all, len(parts_of_all))
+    files: list[PlacedPart] = []
+    others: list[PlacedPart] = []
+    for each in (large[log.name] for log in logs if log.name in large):
+        for part in each.parts:
+            if part.has_file:
+                files.append(PlacedPart(each.log, each.own, part, OPEN_WEIGHT + each.own.count // _FILE_SHARE))
+            else:
+                others.append(PlacedPart(each.log, each.own, part, OPEN_WEIGHT + part.last - part.first))
+    # What takes the longest begins first: one task looks at a file, however large it is.
+    return pack(files, -(-sum(file.weight for file in files) // TASK_MESSAGES)) + pack(others, len(others))
 
 
 class KnownLogs:

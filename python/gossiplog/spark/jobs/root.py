@@ -96,6 +96,11 @@ _READ = Columns(ReadOptions(()), pruned(("key", "value")))
 class RootWork:
     """Builds the tree of a log, or a fragment of it, in one process."""
 
+    @property
+    def has_file(self) -> bool:
+        """It is not looked at."""
+        return False
+
     def look(self, storage: Storage, log: FoundLog) -> FoundLog:
         """Return the log: nothing else is to be known of it."""
         return log

@@ -21,6 +21,7 @@ from gossiplog.log.arrival_check import (
     Problem,
     Problems,
     TooManyProblems,
+    log_problems,
     reporting,
 )
 from gossiplog.spark.jobs.log_metadata import LogMetadata, head_pages, wrong_heads
@@ -34,7 +35,7 @@ _PAGE = 1000
 def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[Problem], ChildCounts]:
     """Return what is wrong with the rows of a part, and how many rows of children there are.
 
-    The first part of a log has its file, too.
+    The part that has the file is told what else no message leads to, as well.
 
     Args:
         storage: of the log.
@@ -53,9 +54,12 @@ def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[
 
     check = ArrivalCheck(storage, own.topic, own.indexed, report, signatures=False)
     try:
-        if part.first == 1:
+        if part.has_file:
             for line in storage.check():
                 report(Problem("file", line))
+            with storage.reader() as reader:
+                for problem in log_problems(reader, reader.position()):
+                    report(problem)
         if part.first <= part.last:
             check.run(part.first, part.last)
         with storage.reader() as reader, reporting(report, "tree", "the tree"):

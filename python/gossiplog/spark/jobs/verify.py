@@ -199,8 +199,13 @@ class _Figures:
 class VerifyWork:
     """Checks a log, or a part of it, in one process."""
 
+    @property
+    def has_file(self) -> bool:
+        """It is checked."""
+        return True
+
     def look(self, storage: Storage, log: FoundLog) -> LogMetadata:
-        """Return what a log says of itself, but for its heads, which its parts look at."""
+        """Return what a log says of itself, but for what its parts look at."""
         assert log.topic is not None
         return log_figures(storage, log.topic)
 

@@ -77,14 +77,14 @@ _KEY_HASH = f"{_KEY}, {_HASH}"
 _SCANNED: Mapping[ScanColumn, str] = {"seq": _SEQUENCE, "key": _KEY, "value": _VALUE}
 # By table: a row as text, and what the row of a message fulfils.
 _STRAYS: Mapping[str, tuple[str, str]] = {
-    "messages": ("seq", "seq BETWEEN 1 AND :count"),
-    "leaves": ("lower(hex(key)) || ', ' || seq", "typeof(seq) = 'integer' AND seq BETWEEN 1 AND :count"),
+    "messages": ("seq", "seq < 1 OR seq > :count"),
+    "leaves": ("lower(hex(key)) || ', ' || seq", "typeof(seq) <> 'integer' OR seq NOT BETWEEN 1 AND :count"),
     "children": (
         "parent || ', ' || child",
-        "typeof(parent) = 'integer' AND typeof(child) = 'integer' AND parent BETWEEN 1 AND :indexed"
-        " AND child BETWEEN 1 AND :indexed",
+        "typeof(parent) <> 'integer' OR typeof(child) <> 'integer' OR parent NOT BETWEEN 1 AND :indexed"
+        " OR child NOT BETWEEN 1 AND :indexed",
     ),
-    "alternatives": ("seq", "seq BETWEEN 1 AND :count"),
+    "alternatives": ("seq", "seq < 1 OR seq > :count"),
 }
 _MOST_STRAYS = 20
 # Keys or sequences in one statement.
@@ -478,7 +478,7 @@ class SQLiteReader(Reader):
             row, condition = _STRAYS[table]
             rows = self._connection.execute(
                 f"SELECT CAST(coalesce({row}, 'NULL') AS TEXT) FROM gossiplog_{table}"
-                f" WHERE NOT coalesce({condition}, 0) LIMIT {_MOST_STRAYS}",
+                f" WHERE {condition} LIMIT {_MOST_STRAYS}",
                 sequences,
             )
             found += [(table, text) for (text,) in rows]
