@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,36 @@ from tests.spark.histories import braided, insert, shuffled, with_alternatives
 def verified(path: Path) -> tuple[Fork, ...]:
     with gossiplog.open(path, read_only=True) as log:
         return log.verify().forks
+
+
+def test_a_task_looks_at_sequences_that_are_near(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have ancestors in common, whose link records it reads once."""
+
+    def seen(_: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            sequences = batch.column("seq").to_pylist()
+            named = pa.array([",".join(map(str, sequences))] * len(sequences))
+            yield pa.RecordBatch.from_arrays([named, *map(batch.column, ("seq", "first"))], ["author", "seq", "first"])
+
+    monkeypatch.setattr(forks, "concurrent_rows", seen)
+    monkeypatch.setattr(forks, "_NEAR", 16)
+    path = tmp_path / "log.db"
+    with gossiplog.open(path, TOPIC, synchronous="off") as log:
+        log.insert_many([ADA.sign(TOPIC, 1, [], number)[1] for number in range(200)])
+    none = spark.createDataFrame([], "content_id string, seq bigint")
+    messages = read(spark, str(path), columns="seq,id,author,content_id,parents")
+    # Spark would make one partition of so few rows.
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    try:
+        rows = forks.forked_authors(messages, none, str(path)).collect()
+    finally:
+        spark.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
+    found = [list(map(int, row.author.split(","))) for row in rows]
+    assert all(sequences == sorted(sequences) for sequences in found)
+    chunks = [{sequence // 16 for sequence in sequences} for sequences in found]
+    assert sum(map(len, chunks)) == len(set[int]().union(*chunks)) == 13
 
 
 def test_forks_are_those_that_verify_finds(spark: SparkSession, tmp_path: Path) -> None:

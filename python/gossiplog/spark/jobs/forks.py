@@ -20,6 +20,8 @@ from gossiplog.spark.source.marks import replaced
 from gossiplog.storage.base import Reader
 
 _CONCURRENT = "author string, seq bigint, first array<string>"
+# Sequences in a row that one task looks at.
+_NEAR = 2**12
 # Link records that a task keeps, of about 100 bytes each.
 _MOST_RECORDS = 2**17
 
@@ -49,8 +51,9 @@ def forked_authors(messages: DataFrame, encodings: DataFrame, location: str) -> 
     concurrent = (
         pairs.join(several, "content_id", "left")
         .select("author", "seq", "first", F.coalesce("sequences", F.array("last")).alias("before"))
-        # One author may have written all messages.
-        .repartition("seq")
+        # One author may have written all messages; and what is near in the log has ancestors in common.
+        .repartition(F.expr(f"seq div {_NEAR}"))
+        .sortWithinPartitions("seq")
         .mapInArrow(partial(concurrent_rows, identity(location)), _CONCURRENT)
     )
     return concurrent.groupBy("author").agg(F.count("*").alias("messages"), F.min_by("first", "seq").alias("first"))
