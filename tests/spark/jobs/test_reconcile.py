@@ -126,6 +126,25 @@ def test_differences_of_every_kind_of_key(spark: SparkSession) -> None:
     assert sorted(bytes(row.key) for row in differences(alone.unionByName(both), 2).collect()) == keys[::3]
 
 
+def test_ranges_that_differ_reach_the_driver_only_where_they_are_few(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    keys = [core.encode_clock(clock) + bytes(18) for clock in range(1, 60)]
+    rows = [(replica, key) for replica in (0, 1) for key in keys[replica:]]
+    frame = spark.createDataFrame(rows, "replica int, key binary")
+    # Else Spark itself sends everyone what is small.
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        for few in (True, False):
+            found = differences(frame, 2, few=few)
+            capfd.readouterr()
+            found.explain()
+            assert ("Broadcast" in capfd.readouterr().out) == few
+            assert [bytes(row.key) for row in found.collect()] == keys[:1]
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
 def test_repaired_replicas_are_equal(spark: SparkSession, replicas: list[Path], tmp_path: Path) -> None:
     result = reconcile(spark, *map(str, replicas))
     folder = tmp_path / "repairs"

@@ -66,7 +66,15 @@ def lacks(result: FleetReconcileResult) -> dict[str, int]:
     return {row.log: row.lacks.messages for row in result.logs if row.problem is None}
 
 
-def test_each_topic_by_itself(spark: SparkSession, fleet: dict[str, dict[Path, int]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("few", [module.FEW_RANGES, 0])
+def test_each_topic_by_itself(
+    spark: SparkSession,
+    fleet: dict[str, dict[Path, int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few: int,
+) -> None:
+    monkeypatch.setattr(module, "FEW_RANGES", few)
     result = reconcile_fleet(spark, str(tmp_path / "hubs"), recursive=True)
     expected = {str(path): lack for paths in fleet.values() for path, lack in paths.items()}
     assert lacks(result) == expected

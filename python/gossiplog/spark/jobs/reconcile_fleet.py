@@ -35,6 +35,10 @@ from gossiplog.spark.source.problems import Problem, fleet_logs
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import frame_of, parallelism, spread_groups
 
+FEW_RANGES = 2**19
+"""Ranges of keys for which the driver has room: some 100 bytes each."""
+# About as many as a log of ten million messages has.
+_RANGES = 2**17
 # Logs up to which a command looks at each before Spark starts: two milliseconds each.
 _LOOKED_AT = 100
 _HUB = "hub"
@@ -189,7 +193,10 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     groups = F.broadcast(frame_of(session, grouped, _GROUPS))
     everyone = [(group, numbers) for group, numbers in enumerate(compared.values())]
     members = F.broadcast(frame_of(session, everyone, _MEMBERS))
-    differing = differences(keys.where("problem IS NULL").select("replica", "key").join(groups, "replica"))
+    # A small log has nearly as many ranges as messages.
+    ranges = sum(min(max(numbered[number].messages for number in numbers), _RANGES) for numbers in unlike)
+    sound = keys.where("problem IS NULL").select("replica", "key").join(groups, "replica")
+    differing = differences(sound, few=ranges <= FEW_RANGES)
     missing = (
         fetch_values(differing, logs, passes_over_unreadable=True)
         .withColumn("replica", F.element_at("holders", 1))
