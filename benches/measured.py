@@ -35,21 +35,18 @@ class Tasks:
 
     Attributes:
         count: of tasks.
-        jobs: of Spark's.
         seconds: of all tasks together, as long as they ran.
         busy_seconds: in which at least one ran.
         longest: seconds of the longest task.
-        collected: bytes of the results of all tasks, which reach the driver.
-        largest_collect: of the job whose results were largest.
+        largest_collect: bytes of the results of all tasks of that one of Spark's jobs whose results were largest; they
+            reach the driver.
         shuffled: bytes that were written for shuffles.
     """
 
     count: int
-    jobs: int
     seconds: float
     busy_seconds: float
     longest: float
-    collected: int
     largest_collect: int
     shuffled: int
 
@@ -62,12 +59,13 @@ class Measured:
         seconds: from its start to its end.
         processor: seconds of all processes.
         driver_processor: of these, the seconds of the command's own process.
-        java_processor: of these, the seconds of Java's: the driver, and of a local master the executors' part in Java.
+        java_processor: of these, the seconds of Java's: the driver, and of `local[…]` the executors' part in Java.
         driver_rss: the most memory of the command's own process, in MB.
-        java_rss: the most memory of Java's, in MB.
-        java_heap: the most of Java's heap that was in use after a collection, in MB.
+        java_rss: the most memory of that Java, in MB.
+        java_heap: the most of its heap that was in use after a collection, in MB.
         tasks: of Spark.
         load: the machine's, averaged over a minute, as the command began.
+        executor_rss: the most memory of one executor's Java, in MB; 0 of `local[…]`, where it is the driver's.
     """
 
     seconds: float
@@ -79,6 +77,7 @@ class Measured:
     java_heap: int
     tasks: Tasks
     load: float
+    executor_rss: int = 0
 
 
 def run(
@@ -96,12 +95,11 @@ def run(
         RuntimeError: the command failed, or was stopped.
     """
     with control_group() as group, tempfile.TemporaryDirectory(prefix="gossiplog-measured-") as folder:
-        collections = Path(folder, "collections.log")
         command = [sys.executable, "-m", "gossiplog", "pipeline", *arguments, "--json", "--master", master]
         command += ["--driver-memory", memory]
         for setting in ("enabled=true", f"dir=file://{folder}", "rolling.enabled=false", "compress=false"):
             command += ["--conf", f"spark.eventLog.{setting}"]
-        environment = os.environ | {"JDK_JAVA_OPTIONS": f"-Xlog:gc:file={collections}"}
+        environment = os.environ | {"JDK_JAVA_OPTIONS": f"-Xlog:gc:file={folder}/collections-%p.log"}
         load, begun = os.getloadavg()[0], time.monotonic()
         with Path(folder, "out").open("w+") as out, Path(folder, "err").open("w+") as err:
             process = subprocess.Popen(group.joined(command), stdout=out, stderr=err, env=environment)
@@ -122,7 +120,8 @@ def run(
         (events,) = (path for path in Path(folder).iterdir() if path.name.startswith(("local-", "app-")))
         with events.open() as lines:
             tasks = read_events(map(json.loads, lines))
-        after = [int(found[1]) for found in map(_COLLECTED.search, collections.read_text().splitlines()) if found]
+        collections = Path(folder, f"collections-{peaks.java}.log").read_text().splitlines()
+        after = [int(found[1]) for found in map(_COLLECTED.search, collections) if found]
         measured = Measured(
             seconds=round(seconds, 2),
             processor=round(group.seconds(), 2),
@@ -133,6 +132,7 @@ def run(
             java_heap=max(after, default=0),
             tasks=tasks,
             load=round(load, 1),
+            executor_rss=peaks.executor_rss // 1024,
         )
     return measured, rows
 
@@ -192,39 +192,40 @@ def control_group() -> Iterator[ControlGroup]:
 
 
 class _Peaks:
-    """The memory and processor time of the command's own process and of its Java, as of the last look."""
+    """The memory and processor time of the command's own process, of its Java and of executors, as of the last look."""
 
     def __init__(self, driver: int) -> None:
         self._driver = driver
-        self._java: int | None = None
-        self.driver_rss = self.java_rss = 0
+        self.java: int | None = None
+        self.driver_rss = self.java_rss = self.executor_rss = 0
         self.driver_seconds = self.java_seconds = 0.0
 
     def look(self) -> None:
-        """Look at both; the kernel keeps the peaks of memory."""
-        if self._java is None:
-            self._java = _java_of(self._driver)
+        """Look at all; the kernel keeps the peaks of memory."""
+        if self.java is None:
+            self.java = next(_java_of(self._driver, b"org.apache.spark.deploy.SparkSubmit"), None)
         self.driver_rss, self.driver_seconds = _usage(self._driver, self.driver_rss, self.driver_seconds)
-        if self._java is not None:
-            self.java_rss, self.java_seconds = _usage(self._java, self.java_rss, self.java_seconds)
+        if self.java is not None:
+            self.java_rss, self.java_seconds = _usage(self.java, self.java_rss, self.java_seconds)
+            for executor in _java_of(self.java, b"org.apache.spark.executor.CoarseGrainedExecutorBackend"):
+                self.executor_rss = max(self.executor_rss, _usage(executor, 0, 0.0)[0])
 
 
-def _java_of(driver: int) -> int | None:
-    """Return the Java process that a process has started and that stays: not one that is asked for its version."""
+def _java_of(parent: int, main: bytes) -> Iterator[int]:
+    """Yield the Java processes that a process has started, with a class: not one that is asked for its version."""
     try:
         children = [
             int(child)
-            for thread in Path(f"/proc/{driver}/task").iterdir()
+            for thread in Path(f"/proc/{parent}/task").iterdir()
             for child in (thread / "children").read_text().split()
         ]
         for child in children:
             is_java = os.readlink(f"/proc/{child}/exe").endswith("java")
-            if is_java and b"org.apache.spark.deploy.SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return child
+            if is_java and main in Path(f"/proc/{child}/cmdline").read_bytes():
+                yield child
     except OSError:
         # One of them has ended meanwhile.
         pass
-    return None
 
 
 def _usage(process: int, rss: int, seconds: float) -> tuple[int, float]:
@@ -258,11 +259,9 @@ def read_events(events: Iterable[Mapping[str, Any]]) -> Tasks:
                 collected[job_of.get(event["Stage ID"], -1)] += figures.get("Result Size", 0)
     return Tasks(
         count=len(spans),
-        jobs=len({*job_of.values()}),
         seconds=round(seconds, 2),
         busy_seconds=round(sum(end - start for start, end in _merged(spans)) / 1000, 2),
         longest=max((end - start for start, end in spans), default=0) / 1000,
-        collected=sum(collected.values()),
         largest_collect=max(collected.values(), default=0),
         shuffled=shuffled,
     )

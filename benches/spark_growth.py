@@ -4,9 +4,12 @@
     .venv/bin/python -m benches.spark_growth run FOLDER [--jobs verify root] [--most 1000000] [--only-missing]
     .venv/bin/python -m benches.spark_growth write
 
-`run` runs commands, `gossiplog pipeline JOB … --driver-memory 1g`, and keeps what they took in `.bench/growth.json`.
-`write` writes the table into RESULTS.md, and the plots beside docs/pipeline.md. Java runs as users have it, cold: a
+`run` runs commands, `gossiplog pipeline JOB … --driver-memory 1g`, and keeps what the newest of each took in
+`growth.json` beside this file, in which NaN is what was not kept of the first ones.
+`write` writes the tables into RESULTS.md, and the plots beside docs/pipeline.md. Java runs as users have it, cold: a
 command begins with the start of Spark, whose part is the row of one small log.
+
+With `--master 'local-cluster[1,2,2048]'` an executor is a process of its own, so that the driver's memory is its own.
 """
 
 from __future__ import annotations
@@ -27,11 +30,12 @@ from benches.measured import Measured, Tasks
 from benches.pages import DOCS, head, line, rewrite
 from gossiplog import charts
 
-STORE = FOLDER / "growth.json"
+STORE = Path(__file__).parent / "growth.json"
 RESULTS = Path(__file__).parent / "RESULTS.md"
 PLOTS = DOCS / "pipeline"
 FLEETS = {10: "0000.db", 100: "000?.db", 1000: "00??.db", 10_000: "*.db"}
 """The logs of a fleet by their number: a pattern of their names in each hub."""
+LOCAL, CLUSTER = "local[2]", "local-cluster[1,2,2048]"
 JOBS = ("verify", "root", "read", "reconcile", "analyze")
 START = "start"
 """The row of `root` over one log of 1,000 messages."""
@@ -137,6 +141,7 @@ def run(folder: Path, job: str, kind: str, size: int, master: str, *, alone: boo
         check(job, kind, size, printed)
     except (KeyError, ValueError) as error:
         # A run may take long: what it took is not lost where the check itself is wrong.
+        FOLDER.mkdir(exist_ok=True)
         kept = FOLDER / f"refused-{row.name.replace(' ', '-')}.json"
         kept.write_text(json.dumps({"row": asdict(row), "printed": printed}, indent=1))
         raise ValueError(f"{row.name}: {error}; its figures are in {kept}") from error
@@ -155,9 +160,10 @@ def stored() -> dict[str, Row]:
 
 def keep(row: Row) -> None:
     """Keep a run, in the place of the last one like it."""
-    FOLDER.mkdir(exist_ok=True)
     rows = stored() | {row.name: row}
-    STORE.write_text(json.dumps({name: asdict(each) for name, each in rows.items()}, indent=1))
+    # A run is a line.
+    lines = (f"{json.dumps(name)}: {json.dumps(asdict(rows[name]))}" for name in sorted(rows))
+    STORE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def run_all(chosen: argparse.Namespace) -> None:
@@ -223,15 +229,50 @@ _TITLES = (
 )
 
 
+def driver_cells(row: Row) -> list[str]:
+    """Return a row of the table of the driver apart from executors."""
+    took, tasks = row.measured, row.measured.tasks
+    return [
+        row.job,
+        row.what,
+        f"{took.processor:,.1f}",
+        f"{took.driver_processor + took.java_processor:,.1f}",
+        f"{took.java_heap:,}",
+        f"{took.java_rss:,}",
+        f"{took.driver_rss:,}",
+        f"{took.executor_rss:,}",
+        f"{tasks.count:,}",
+        f"{tasks.largest_collect / 1e6:.2f}",
+        f"{tasks.shuffled / 1e6:,.2f}",
+        f"{took.load:.1f}",
+    ]
+
+
+_DRIVER_TITLES = (
+    "processor seconds",
+    "the driver's",
+    "its heap after a collection, MB",
+    "its Java's memory, MB",
+    "the command's memory, MB",
+    "an executor's Java, MB",
+    "tasks",
+    "largest collect, MB",
+    "shuffled, MB",
+    "load before",
+)
+
+
 def write() -> None:
     """Write the table and the plots."""
     rows = stored()
-    local = [row for row in rows.values() if row.master == "local[2]"]
     order = {job: number for number, job in enumerate((START, *JOBS))}
-    local.sort(key=lambda row: (order[row.job], row.kind != "log", row.size))
+    ordered = sorted(rows.values(), key=lambda row: (order[row.job], row.kind != "log", row.size))
+    local, cluster = ([row for row in ordered if row.master == master] for master in (LOCAL, CLUSTER))
     table = head(["job", "over"], list(_TITLES))
     table += [line(*cells(row)) for row in local]
-    rewrite(RESULTS, {"growth": table})
+    apart = head(["job", "over"], list(_DRIVER_TITLES))
+    apart += [line(*driver_cells(row)) for row in cluster]
+    rewrite(RESULTS, {"growth": table, "driver": apart})
     PLOTS.mkdir(exist_ok=True)
     for name, chart in plots(local).items():
         (PLOTS / f"{name}.svg").write_text(charts.standalone(charts.svg(chart)))
@@ -276,7 +317,7 @@ def main() -> None:
     running.add_argument("--kinds", nargs="*", choices=("log", "fleet"), default=("log", "fleet"))
     running.add_argument("--least", type=int, default=0, help="messages")
     running.add_argument("--most", type=int, default=LARGE[-1], help="messages")
-    running.add_argument("--master", default="local[2]")
+    running.add_argument("--master", default=LOCAL)
     running.add_argument("--start", action="store_true", help="run the row of one small log, too")
     running.add_argument("--only-missing", action="store_true", help="pass over what was run before")
     running.add_argument("--alone", action="store_true", help="nothing else runs here: the seconds count, too")

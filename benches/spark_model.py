@@ -8,7 +8,8 @@ A job takes, on `k` executors of two cores each,
         + longest + messages x shuffled / (k x network)
 
 The first two terms are serial: they are the seconds in which no task runs. `longest` is the longest task, which may
-begin when all others end. All but `network` are measured, by `benches.spark_growth` on `local[2]`.
+begin when all others end. All but `network` are measured, by `benches.spark_growth` on `local[2]`. `terms.json` keeps
+the terms, also of runs of which `growth.json` has not kept everything.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ import argparse
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import isnan
+from pathlib import Path
+from typing import Any
 
-from benches.data import FOLDER
 from benches.fleet import LARGE, MESSAGES
 from benches.pages import DOCS, head, line, rewrite
-from benches.spark_growth import JOBS, Row, stored
+from benches.spark_growth import JOBS, LOCAL, Row, stored
 
 CORES = 2
 """Of an executor."""
 EXECUTORS = (1, 2, 4, 16, 64)
 NETWORK = 100e6
 """Bytes a second into an executor, and out of it: a gigabit. It is assumed."""
-MEASURED = "local[2]"
 PAGE = DOCS / "design/spark.md"
-_TASK = FOLDER / "task.json"
+_STORE = Path(__file__).parent / "terms.json"
+_TASK = "task"
 _LARGE, _FLEET = LARGE[-1], 10_000
 _TITLES = (
     "start, s",
@@ -100,9 +103,7 @@ def sources(job: str, rows: Iterable[Row]) -> tuple[Row, Row, Row, Row]:
     Raises:
         ValueError: there are fewer.
     """
-    own = sorted(
-        (row for row in rows if (row.job, row.master) == (job, MEASURED) and row.alone), key=lambda row: row.size
-    )
+    own = sorted((row for row in rows if (row.job, row.master) == (job, LOCAL) and row.alone), key=lambda row: row.size)
     logs = [row for row in own if row.kind == "log"]
     pairs = [(row, log) for row in own if row.kind == "fleet" for log in logs if log.messages == row.messages]
     if len(logs) < 2 or not pairs:
@@ -118,12 +119,17 @@ def terms(job: str, rows: Iterable[Row], task: float) -> Terms:
         job: of the pipeline.
         rows: what was measured.
         task: seconds of a core for a task that does nothing.
+
+    Raises:
+        ValueError: some of it was not, or was not kept.
     """
 
     def work(row: Row) -> float:
         return row.measured.tasks.seconds - row.measured.tasks.count * task
 
     middle, large, fleet, equal = sources(job, rows)
+    if any(isnan(row.measured.tasks.seconds) for row in (middle, large, fleet, equal)):
+        raise ValueError(f"{job}: of its runs not everything was kept")
     return Terms(
         start=serial(middle),
         log_on_driver=max(serial(fleet) - serial(equal), 0) / (fleet.size - 1),
@@ -140,7 +146,7 @@ def task_seconds(tasks: int = 400) -> float:
     """Measure the seconds of a core that a task takes of itself: one that returns the row that it gets."""
     from gossiplog import spark
 
-    session = spark.session(MEASURED, driver_memory="1g")
+    session = spark.session(LOCAL, driver_memory="1g")
     frame = session.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long")
     frame.count()
     begun = time.monotonic()
@@ -150,15 +156,21 @@ def task_seconds(tasks: int = 400) -> float:
     return seconds
 
 
-def write(task: float) -> None:
-    """Write the terms, what executors would take, and the check of the model into the page."""
-    rows = [*stored().values()]
+def known_terms(rows: Sequence[Row], kept: Mapping[str, Any], task: float) -> dict[str, Terms]:
+    """Return what jobs cost, by their runs, else by what was kept."""
     costs: dict[str, Terms] = {}
     for job in JOBS:
         try:
             costs[job] = terms(job, rows, task)
         except ValueError as error:
             print(error)
+            if job in kept:
+                costs[job] = Terms(**kept[job])
+    return costs
+
+
+def write(rows: Sequence[Row], costs: Mapping[str, Terms]) -> None:
+    """Write the terms, what executors would take, and the check of the model into the page."""
     named = head(["job"], list(_TITLES))
     for job, cost in costs.items():
         named.append(
@@ -194,7 +206,7 @@ def check(costs: Mapping[str, Terms], rows: Sequence[Row]) -> list[str]:
     masters = {"local[1]": 0.5, "local[2]": 1.0}
     for row in rows:
         is_term = row in sources(row.job, rows) if row.job in costs else False
-        if row.job not in costs or row.master not in masters or is_term:
+        if row.job not in costs or row.master not in masters or is_term or isnan(row.measured.seconds):
             continue
         found = costs[row.job].seconds(row.messages, row.logs, row.measured.tasks.count, masters[row.master])
         off = found / row.measured.seconds - 1
@@ -209,9 +221,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", action="store_true", help="measure what a task takes of itself, anew")
     chosen = parser.parse_args()
-    if chosen.task or not _TASK.exists():
-        _TASK.write_text(json.dumps(task_seconds()))
-    write(json.loads(_TASK.read_text()))
+    kept = json.loads(_STORE.read_text())
+    task = task_seconds() if chosen.task else kept[_TASK]
+    rows = [*stored().values()]
+    costs = known_terms(rows, kept, task)
+    _STORE.write_text(json.dumps({_TASK: task} | {job: asdict(cost) for job, cost in costs.items()}, indent=1) + "\n")
+    write(rows, costs)
 
 
 if __name__ == "__main__":
