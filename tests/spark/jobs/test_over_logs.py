@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -162,6 +163,25 @@ def test_files_of_large_logs_are_looked_at_apart(make_log: MakeLog, work: Work, 
     ]
     assert [len(group) for group in others] == [1] * 10
     assert not any(each.part.has_file for group in others for each in group)
+
+
+@pytest.mark.parametrize("most", [50, 2**17])
+@pytest.mark.parametrize(
+    ("lost", "problem"),
+    [
+        ("DELETE FROM gossiplog_messages WHERE seq IN (100, 101)", "2 messages are lost at least, of which it has the"),
+        ("DELETE FROM gossiplog_leaves WHERE seq = 100", "it has 299 keys and says that it has 300 messages"),
+    ],
+)
+def test_a_log_that_has_lost_messages_has_no_root(make_log: MakeLog, lost: str, problem: str, most: int) -> None:
+    """It was that of another log, with values that nobody wrote, or without those that are lost."""
+    path = make_log(messages=300)
+    with sqlite3.connect(path) as database:
+        database.execute(lost)
+    database.close()
+    outcomes, _ = inline(RootWork(), [str(path)], most)
+    outcome = outcomes[str(path)]
+    assert f"damaged: {problem}" in (outcome.problem or str(outcome.result))
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 1000])

@@ -218,12 +218,14 @@ def test_a_terminal_shows_the_first_defects(
     keys = sorted(entries(path))[:30]
     change(path, dict.fromkeys(keys, b"x"))
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "400")
+    # Ids stay whole, to be copied, where the rest is folded.
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["pipeline", "verify", str(path)]) == 1
     written = capfd.readouterr()
     # One is the root's, which has no id.
     assert sum(core.encode_id(key) in written.out for key in keys) in (19, 20)
     assert "The first 20 of 31 defects are shown" in written.err
+    assert "`gossiplog repair LOG --from SOURCE` repairs a log" in written.err
 
 
 # What a task does with its partition, without Spark

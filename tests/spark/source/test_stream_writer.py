@@ -203,6 +203,12 @@ def test_a_folder_of_somebody_else(kind: str, make_log: MakeLog, tmp_path: Path)
         assert not target.exists()
 
 
+def test_a_folder_that_cannot_be_made(make_log: MakeLog, tmp_path: Path) -> None:
+    values = values_of(make_log("a.db", 3))
+    with pytest.raises(StorageError, match=r"cannot be staged in \S+ \(No such file or directory\): name a folder"):
+        stage(tmp_path / "none" / "b.db", values, topic=TOPIC)
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "error", "complaint"),
     [

@@ -88,6 +88,15 @@ def test_without_a_report_a_refusal_is_an_error(make_log: MakeLog, tmp_path: Pat
     assert names(tmp_path) == {"a.db", "b.db"}
 
 
+def test_where_all_values_are_refused_no_log_is_made(make_log: MakeLog, tmp_path: Path) -> None:
+    values = values_of(make_log("a.db", 3))
+    with pytest.raises(ValuesRefused, match="3 of 3 values were refused"):
+        put(writer(tmp_path / "b.db", topic="another"), values)
+    assert names(tmp_path) == {"a.db"}
+    put(writer(tmp_path / "b.db", topic=TOPIC), [])
+    assert values_of(tmp_path / "b.db") == []
+
+
 def test_what_others_put_where_no_report_was_asked_for_stays(
     make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +182,12 @@ def test_a_relative_folder_for_staging_is_the_drivers(
         (VALUES, {"report": ""}, OptionError, "the option report is empty"),
         (VALUES, {"raport": "x"}, OptionError, "no option 'raport' here: expected one of topic, staging, report"),
         (VALUES, {"topic": "another"}, TopicMismatch, "is a log of the topic"),
-        (VALUES, {"staging": "/nowhere"}, OSError, "/nowhere"),
+        (
+            VALUES,
+            {"staging": "/nowhere"},
+            StorageError,
+            r"staged in /nowhere \(No such file or directory\): name a folder",
+        ),
     ],
 )
 def test_mistakes(

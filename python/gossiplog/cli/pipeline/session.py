@@ -77,6 +77,8 @@ _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LEAST_MEMORY = 450 * 2**20
 # Options of the data source that the commands have as flags, called as programs in shells call theirs.
 _SOURCE_OPTIONS = re.compile(r"\b(?:recursiveFileLookup|pathGlobFilter|ignoreMissingFiles|ignoreCorruptFiles)\b")
+# What is copied from a table, and stays on one line.
+_COPIED = {"id", "parent", "root"}
 # How long Ctrl-C waits for Spark to cancel its jobs.
 _CANCELLING_SECONDS = 5.0
 # From then on another Ctrl-C ends the process at once; `timeout` and terminals send a signal twice within an instant.
@@ -351,7 +353,10 @@ def show_rows(output: Output, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             output.record(row)
         return
-    table = headed_table(*(name.replace("_", " ") for name in (rows[0] if rows else ())))
+    names = [*rows[0]] if rows else []
+    table = headed_table(*(name.replace("_", " ") for name in names))
+    for column, name in zip(table.columns, names, strict=True):
+        column.no_wrap = name in _COPIED
     for row in rows:
         table.add_row(*map(_cell, row.values()))
     output.show(table)

@@ -131,6 +131,10 @@ def verify(
         show_rows(result, rows)
     if 0 < len(shown) < total:
         note(f"The first {len(shown)} of {total:,} defects are shown; --output and --json give all.")
+    if total and not result.json:
+        note(
+            "`gossiplog repair LOG --from SOURCE` repairs a log from a replica, `gossiplog doctor LOG` says more of it"
+        )
     if total:
         raise typer.Exit(1)
 

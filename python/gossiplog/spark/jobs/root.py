@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from gossiplog import columns, core
-from gossiplog.errors import ColumnError
+from gossiplog.errors import ColumnError, CorruptLog
+from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, unopened
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.problems import fleet_logs
+from gossiplog.spark.source.problems import Problem, fleet_logs
 from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
 
@@ -84,8 +86,9 @@ def fleet_roots(
     report.unpersist()
     results: list[LogRoot] = []
     for log, found in outcomes.items():
-        messages, node = found.result or (None, None)
-        results.append(LogRoot(log, messages, node, found.problem))
+        messages, node = (None, None) if found.result is None or isinstance(found.result, Problem) else found.result
+        problem = str(found.result) if isinstance(found.result, Problem) else found.problem
+        results.append(LogRoot(log, messages, node, problem))
     return tuple(sorted(results, key=lambda each: not each.problem))
 
 
@@ -109,13 +112,30 @@ class RootWork:
         self, storage: Storage, log: FoundLog, own: FoundLog, part: LogPart
     ) -> Iterator[pa.RecordBatch | tuple[bytes]]:
         """Yield the fragment of a part."""
-        (found,) = partition_fragment(pages(_READ, storage, KeyRange(log, part.start, part.end, 1)))
+        (found,) = partition_fragment(_complete(pages(_READ, storage, KeyRange(log, part.start, part.end, 1))))
         yield (found.column("fragment")[0].as_py(),)
 
     def conclude(self, own: FoundLog, figures: Sequence[tuple[bytes]]) -> Conclusion:
-        """Return the number of entries and the root."""
+        """Return the number of entries and the root, or a problem where the log has lost entries."""
         whole = joined(fragment for (fragment,) in figures)
+        assert own.count is not None
+        if whole.count != own.count:
+            says = f"it has {counted(whole.count, 'key')} and says that it has {counted(own.count, 'message')}"
+            return Conclusion(Problem("damaged", says))
         return Conclusion((whole.count, whole.root))
+
+
+def _complete(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a log whose messages are there.
+
+    Raises:
+        CorruptLog: the storage has lost some, which it reads as values without bytes.
+    """
+    for batch in batches:
+        lost = pc.sum(pc.equal(pc.binary_length(batch.column("value")), 0)).as_py()
+        if lost:
+            raise CorruptLog([f"{counted(lost, 'message is', 'messages are')} lost at least, of which it has the keys"])
+        yield batch
 
 
 def root(frame: DataFrame, *, ascending: bool = False) -> RootResult:

@@ -18,7 +18,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from gossiplog import core
 from gossiplog.columns import verify
+from gossiplog.errors import StorageError
 from gossiplog.spark.folders import STAGING
 
 # Of a run: it is sorted in memory.
@@ -67,14 +68,34 @@ def make_folder(base: str, name: str) -> str:
         name: of the log, which it is called after.
 
     Raises:
-        OSError: it cannot be made.
+        StorageError: it cannot be made.
     """
     prefix = f"{name}{STAGING}"
-    _remove_abandoned(base, prefix)
-    folder = tempfile.mkdtemp(prefix=prefix, dir=base)
+    with making(base):
+        _remove_abandoned(base, prefix)
+        folder = tempfile.mkdtemp(prefix=prefix, dir=base)
     with open(os.path.join(folder, _OWNER), "w", encoding="utf-8") as file:
         json.dump([*_here(), os.getppid(), _started(os.getppid())], file)
     return folder
+
+
+@contextmanager
+def making(base: str) -> Iterator[None]:
+    """Make folders for staging in a block.
+
+    Args:
+        base: the folder in which they are made.
+
+    Raises:
+        StorageError: they cannot be made.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"values cannot be staged in {base} ({error.strerror}): name a folder that this user can write to, as that"
+            " of the log or with the option staging"
+        ) from error
 
 
 def remove_folder(folder: str) -> None:

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from gossiplog.errors import StorageError
 from gossiplog.spark.folders import STAGING
 from gossiplog.spark.source.options import WriteOptions
-from gossiplog.spark.source.staging import Staged, stage
+from gossiplog.spark.source.staging import Staged, making, stage
 from gossiplog.spark.source.writer import add, check_values, report_folder, staging_base, topic_of
 
 # Where Spark tells its tasks the query's id.
@@ -143,12 +143,12 @@ def _make_private(folder: str) -> None:
     """Make a folder that nobody else can enter, or find it made.
 
     Raises:
-        StorageError: there is something else, or others can enter it.
+        StorageError: there is something else, or others can enter it; or it cannot be made.
     """
-    try:
+    with making(os.path.dirname(folder)), suppress(FileExistsError):
         os.mkdir(folder, _PRIVATE)
-    except FileExistsError:
-        _check_private(folder)
+        return
+    _check_private(folder)
 
 
 def _check_private(folder: str) -> None:
