@@ -11,14 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from gossiplog.errors import CorruptLog, GossipLogError
-from gossiplog.reprs import counted
 from gossiplog.spark.jobs.fetch_values import Replica
 from gossiplog.spark.jobs.log_metadata import indexed_heads, log_figures
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, KeyRange, opened_log, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.problems import Problem, problem_of_log
+from gossiplog.spark.source.problems import Problem, lost_entries, problem_of_log
 from gossiplog.spark.source.reader import PARTITION_MESSAGES, pages
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
@@ -80,8 +79,7 @@ def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> Repl
         with storage.reader(single=True) as reader:
             keys = reader.number(None, None, own.count)
             if keys != own.count:
-                has = counted(keys, "key")
-                raise CorruptLog([f"it has {has} and says that it has {counted(own.count, 'message')}"])
+                raise CorruptLog([lost_entries(keys, own.count)])
             parts = -(-own.count // PARTITION_MESSAGES)
             between = () if is_remote(log.location) or parts < 2 else tuple(reader.split_keys(b"", None, parts))
     replica = Replica(log.name, own.topic, own.count, own.root.level, own.root.hash.hex())

@@ -21,7 +21,7 @@ from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
 from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, unopened
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.problems import Problem, fleet_logs
+from gossiplog.spark.source.problems import Problem, fleet_logs, lost_entries
 from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
 
@@ -86,9 +86,11 @@ def fleet_roots(
     report.unpersist()
     results: list[LogRoot] = []
     for log, found in outcomes.items():
-        messages, node = (None, None) if found.result is None or isinstance(found.result, Problem) else found.result
-        problem = str(found.result) if isinstance(found.result, Problem) else found.problem
-        results.append(LogRoot(log, messages, node, problem))
+        match found.result:
+            case None | Problem():
+                results.append(LogRoot(log, None, None, found.problem or str(found.result)))
+            case messages, node:
+                results.append(LogRoot(log, messages, node, ""))
     return tuple(sorted(results, key=lambda each: not each.problem))
 
 
@@ -120,8 +122,7 @@ class RootWork:
         whole = joined(fragment for (fragment,) in figures)
         assert own.count is not None
         if whole.count != own.count:
-            says = f"it has {counted(whole.count, 'key')} and says that it has {counted(own.count, 'message')}"
-            return Conclusion(Problem("damaged", says))
+            return Conclusion(Problem("damaged", lost_entries(whole.count, own.count)))
         return Conclusion((whole.count, whole.root))
 
 

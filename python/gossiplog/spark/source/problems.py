@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.reprs import counted
 from gossiplog.spark.source.fleet import FoundLog, unopened
 from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching
 from gossiplog.spark.source.locks import is_locked
@@ -55,6 +56,11 @@ def problem_of(location: str, error: Exception) -> Problem:
     text = "; ".join(error.problems) if isinstance(error, CorruptLog) else str(error)
     text = (text or type(error).__name__)[:_LONGEST_PROBLEM]
     return Problem(kind, f"{text}; {_UNLOCK}" if is_locked(error) else text)
+
+
+def lost_entries(keys: int, messages: int) -> str:
+    """Return what is wrong with a log that has not as many keys as it says that it has messages."""
+    return f"it has {counted(keys, 'key')} and says that it has {counted(messages, 'message')}"
 
 
 def problem_of_log(log: FoundLog, error: Exception) -> Problem:
