@@ -13,7 +13,8 @@ from gossiplog.errors import GossipLogError, OptionError
 from gossiplog.spark.failures import unwrapped
 from gossiplog.spark.folders import check_building, local_path, read_path, read_pattern, write_path
 from gossiplog.spark.jobs.ingest import check_new_log
-from gossiplog.spark.source.locations import check_logs, identity, locations, opened
+from gossiplog.spark.source.locations import identity, locations
+from gossiplog.spark.source.opening import check_logs, opened
 from gossiplog.spark.source.problems import fleet_locations
 from gossiplog.spark.url_secrets import check_no_secret, has_secret, redacted
 

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from gossiplog.spark.jobs.over_logs import KnownLogs, LogOutcome, LogParts, WholeLogs, Work, placed_parts
-from gossiplog.spark.source.fleet import FoundLog, unopened
+from gossiplog.spark.source.fleet import FoundLog
+from gossiplog.spark.source.opening import unopened
 
 
 def inline(

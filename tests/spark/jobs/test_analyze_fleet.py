@@ -16,7 +16,8 @@ import gossiplog
 from gossiplog.spark.jobs import analyze_fleet as module
 from gossiplog.spark.jobs.analyze_fleet import analysis_rows, analyze_fleet, scores_of, write_fleet_analysis
 from gossiplog.spark.jobs.fleet_figures import LogFigures
-from gossiplog.spark.source.fleet import FoundLog, look_at, split, unopened
+from gossiplog.spark.source.fleet import FoundLog
+from gossiplog.spark.source.opening import look_at, split, unopened
 from gossiplog.spark.source.problems import Problem
 from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.jobs.test_fetch_values import lose

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog.spark.jobs.fetch_values import FetchTask, fetch_values
-from gossiplog.spark.source.fleet import FoundLog, look_at
+from gossiplog.spark.source.fleet import FoundLog
+from gossiplog.spark.source.opening import look_at
 from tests.spark.shared import frame_of_rows
 
 MakeLog = Callable[..., Path]

@@ -15,7 +15,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.spark import COLUMNS, analyze, read
 from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified_scores
-from gossiplog.spark.source.fleet import opened_log, unopened
+from gossiplog.spark.source.opening import opened_log, unopened
 from tests.spark.conftest import ADA, BEN, TOPIC
 from tests.spark.histories import braided, insert, shuffled, with_alternatives
 from tests.spark.jobs.test_fetch_values import lose

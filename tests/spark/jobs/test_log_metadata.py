@@ -14,7 +14,7 @@ from gossiplog import core
 from gossiplog.log.state import INDEX_LAG
 from gossiplog.spark import LogMetadata, log_metadata
 from gossiplog.spark.jobs.log_metadata import log_figures
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.opening import opened
 from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.spark.conftest import TOPIC
 from tests.spark.damage import change, entries

@@ -20,8 +20,7 @@ from gossiplog.spark.jobs import over_logs as module
 from gossiplog.spark.jobs.over_logs import KnownLogs, LogPart, WholeLogs, Work, placed_parts, split_parts
 from gossiplog.spark.jobs.root import RootWork
 from gossiplog.spark.jobs.verify import VerifyWork
-from gossiplog.spark.source.fleet import unopened
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.opening import opened, unopened
 from tests.damage import DAMAGE, make_damage
 from tests.damage import make_log as make_damaged_log
 from tests.spark.jobs.inline_logs import inline, internal, task_rows

@@ -15,7 +15,7 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import CorruptLog
 from gossiplog.spark.jobs.replica_keys import KeysPart, keys_of, keys_or_problem, look_at_replica, parts_of
-from gossiplog.spark.source.fleet import unopened
+from gossiplog.spark.source.opening import unopened
 
 MakeLog = Callable[..., Path]
 

@@ -17,7 +17,7 @@ from gossiplog.spark.jobs import log_metadata
 from gossiplog.spark.jobs.over_logs import KnownLogs, LogPart, LogParts, WholeLogs, placed_parts
 from gossiplog.spark.jobs.row_check import check_heads
 from gossiplog.spark.jobs.verify import VerifyWork
-from gossiplog.spark.source.fleet import unopened
+from gossiplog.spark.source.opening import unopened
 from gossiplog.storage.sqlite.tables import SQLiteReader
 from tests.damage import DAMAGE, TOPIC, Damage, make_damage, make_log
 from tests.spark.inline import InlineSession

@@ -17,16 +17,8 @@ import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import NotALog, TopicMismatch
 from gossiplog.spark.source import reader as reader_module
-from gossiplog.spark.source.fleet import (
-    LEAST_MESSAGES,
-    OPEN_WEIGHT,
-    TASK_MESSAGES,
-    look_at,
-    pack,
-    packed,
-    split,
-    unopened,
-)
+from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, pack, packed
+from gossiplog.spark.source.opening import look_at, split
 from gossiplog.spark.source.options import BATCH_OPTIONS, pruned, read_options
 from gossiplog.spark.source.reader import LogReader
 from tests.strategies import repeatable
@@ -90,21 +82,6 @@ def test_small_logs_share_a_task_and_a_large_one_is_split(make_log: MakeLog) -> 
     assert {part.log.name for part in groups[0]} == {large.name}
     assert {part.log.name for part in groups[-1]} == {log.name for log in small[-3:]}
     assert all(part.weight > OPEN_WEIGHT for part in ranges)
-
-
-def test_a_range_without_keys_is_none(make_log: MakeLog) -> None:
-    log = look_at(str(make_log(messages=3)))
-    assert split(log, 1, b"\5", b"\5") == []
-    assert [(part.start, part.end) for part in split(log, 1, b"\1", b"\5")] == [(b"\1", b"\5")]
-
-
-def test_an_unopened_log_counts_by_its_files(make_log: MakeLog, tmp_path: Path) -> None:
-    path = make_log(messages=30)
-    assert unopened(str(path)).messages == path.stat().st_size // 512 > 30
-    with gossiplog.open(path) as log:
-        log.append("in the write-ahead log", signer=Signer(bytes(32)))
-        assert unopened(str(path)).size > path.stat().st_size
-    assert unopened(str(tmp_path / "none.db")).size == 0
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from pyspark.errors import PySparkException
 
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError
 from gossiplog.spark.failures import unwrapped
-from gossiplog.spark.source.locations import alternatives, anchored, identity, is_missing, locations, opened
+from gossiplog.spark.source.locations import alternatives, anchored, identity, is_missing, locations
+from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.problems import fleet_locations
 from tests.storage.damage import damage
 
@@ -342,23 +343,6 @@ def test_what_is_nearly_a_url_is_no_path() -> None:
 def test_what_is_not_there(folder: Path, path: str, complaint: str) -> None:
     with pytest.raises(NotALog, match=complaint):
         locations([path])
-
-
-def test_opened_tells_the_topic(make_log: Callable[..., Path]) -> None:
-    with opened(str(make_log(topic="t"))) as (storage, topic), storage.reader() as reader:
-        assert (topic, reader.position().count) == ("t", 10)
-
-
-def test_damage_is_told_with_the_location(make_log: Callable[..., Path]) -> None:
-    path = make_log()
-    damage(path, "gossiplog_meta")
-    with pytest.raises(CorruptLog, match=str(path)), opened(str(path)):
-        pass
-
-
-def test_an_unknown_kind_of_database() -> None:
-    with pytest.raises(StorageError, match="no storage for mysql://"), opened("mysql://host/logs"):
-        pass
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,8 @@ from gossiplog.spark.jobs.reconcile_fleet import is_fleet
 from gossiplog.spark.jobs.replica_keys import FleetLook, _task, look_at_replica, parts_of
 from gossiplog.spark.jobs.root import RootWork
 from gossiplog.spark.jobs.verify import VerifyWork
-from gossiplog.spark.source.fleet import unopened
-from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.locks import FLEET_LOCK_SECONDS, LockPatience, is_locked
+from gossiplog.spark.source.opening import opened, unopened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, STREAM_OPTIONS, read_options
 from gossiplog.spark.source.problems import problem_of
 from gossiplog.spark.source.reader import LogReader
@@ -75,7 +74,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
         found.append(lock_timeout)
         return storage_at(place, read_only=read_only, lock_timeout=0.0)
 
-    monkeypatch.setattr("gossiplog.spark.source.locations.storage_at", at_once)
+    monkeypatch.setattr("gossiplog.spark.source.opening.storage_at", at_once)
     return found
 
 

@@ -31,9 +31,8 @@ from gossiplog.spark.jobs.replica_keys import keys_of, keys_or_problem, look_at_
 from gossiplog.spark.jobs.root import RootWork
 from gossiplog.spark.jobs.verify import VerifyWork
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import look_at, opened_log, split, unopened
-from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.marks import check_mark, is_replaced, mark_of
+from gossiplog.spark.source.opening import look_at, opened, opened_log, split, unopened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, ReadOptions, read_options
 from gossiplog.spark.source.reader import LogReader, read_range
 from gossiplog.spark.source.stream_reader import changes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
-from gossiplog.spark.source.fleet import unopened
+from gossiplog.spark.source.opening import unopened
 from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of, problem_of_log
 
 MakeLog = Callable[..., Path]

@@ -19,10 +19,11 @@ from pyspark.sql.types import StructType
 import gossiplog
 from gossiplog import CorruptLog, Signer, core
 from gossiplog.errors import CursorOutdated, NotALog, OptionError, StorageError, TopicMismatch
-from gossiplog.spark.source import fleet
+from gossiplog.spark.source import opening
 from gossiplog.spark.source import reader as reader_module
 from gossiplog.spark.source.data_source import GossipLogSource
-from gossiplog.spark.source.locations import opened
+from gossiplog.spark.source.fleet import Bundle
+from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, pruned, read_options
 from gossiplog.spark.source.reader import LogReader, number_of_partitions
 from tests.rot.cells import Cell
@@ -132,7 +133,7 @@ def test_a_log_that_is_removed_while_the_read_is_planned(
             paths[0].unlink(missing_ok=True)
         return opened(location, *others)
 
-    monkeypatch.setattr(fleet, "opened", removing)
+    monkeypatch.setattr(opening, "opened", removing)
     found = rows(reader(*paths, columns=["log"], ignoreMissingFiles="true", partitions="4"))
     assert [row["log"] for row in found] == [str(paths[1])] * 20
     assert not paths[0].exists()
@@ -198,7 +199,7 @@ def test_what_is_no_damage_is_an_error_all_the_same(broken: tuple[list[Path], di
     log = partitions[0].ranges[0].log
     rebased = replace(partitions[0].ranges[0], log=replace(log, mark=replace(log.mark, generation=7)))
     with pytest.raises(CursorOutdated):
-        [*planned.read(fleet.Bundle((rebased,)))]
+        [*planned.read(Bundle((rebased,)))]
     path.unlink()
     with pytest.raises(NotALog):
         [*planned.read(partitions[0])]

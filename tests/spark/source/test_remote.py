@@ -20,7 +20,8 @@ import gossiplog
 from gossiplog.errors import CorruptLog, NotALog, OptionError, StorageError, TopicMismatch
 from gossiplog.spark.source import remote
 from gossiplog.spark.source.data_source import GossipLogSource
-from gossiplog.spark.source.locations import check_logs, identity, is_missing, locations, opened
+from gossiplog.spark.source.locations import identity, is_missing, locations
+from gossiplog.spark.source.opening import check_logs, opened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, pruned, read_options
 from gossiplog.spark.source.reader import LogReader
 from tests.spark.conftest import TOPIC

@@ -46,8 +46,7 @@ def analyze(
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
     from gossiplog.spark.jobs.report import tables
-    from gossiplog.spark.source.fleet import unopened
-    from gossiplog.spark.source.locations import check_logs
+    from gossiplog.spark.source.opening import check_logs, unopened
     from gossiplog.spark.source.problems import fleet_locations
 
     result = Output(json)
@@ -78,7 +77,7 @@ def analyze(
 def _said(log: FoundLog) -> tuple[LogMetadata, FoundLog]:
     """Return what a log says of itself but for its heads, and the log in that state."""
     from gossiplog.spark.jobs.log_metadata import log_figures
-    from gossiplog.spark.source.fleet import opened_log
+    from gossiplog.spark.source.opening import opened_log
 
     with opened_log(log) as (storage, found):
         return log_figures(storage, str(found.topic)), found

@@ -50,7 +50,8 @@ def read(
     """
     from gossiplog import spark
     from gossiplog.spark.folders import write_parquet
-    from gossiplog.spark.source.locations import check_logs, locations
+    from gossiplog.spark.source.locations import locations
+    from gossiplog.spark.source.opening import check_logs
 
     result = Output(json)
     found = locations(logs, recursive=recursive, name_filter=name_filter)

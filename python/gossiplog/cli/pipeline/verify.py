@@ -152,7 +152,7 @@ def _figures(logs: Sequence[LogVerifyResult]) -> dict[str, int]:
 
 def _locations(logs: Sequence[str], topic: str | None, recursive: bool, name_filter: str | None) -> list[str]:
     """Return the locations of the logs. What is wrong with a single one is an error, before Spark is started."""
-    from gossiplog.spark.source.locations import check_logs
+    from gossiplog.spark.source.opening import check_logs
     from gossiplog.spark.source.problems import fleet_locations
 
     found, problems = fleet_locations(logs, recursive=recursive, name_filter=name_filter)

@@ -31,8 +31,9 @@ from gossiplog.spark.jobs.fleet_figures import DETAILED, FleetAnalyzeResult, Fle
 from gossiplog.spark.jobs.fleet_page import fleet_page
 from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified_scores
 from gossiplog.spark.jobs.report import PAGE, TABLES
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, opened_log, packed, split_open
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, packed, split_open
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.options import pruned
 from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of_log
 from gossiplog.spark.source.reader import number_of_partitions, ranges_frame
@@ -220,7 +221,7 @@ def analysis_rows(log: FoundLog, patience: LockPatience | None = None) -> Iterat
 
     Args:
         log: to be opened.
-        patience: as `gossiplog.spark.source.locations.opened` takes it.
+        patience: as `gossiplog.spark.source.opening.opened` takes it.
     """
     try:
         with opened_log(log, patience) as (storage, seen):

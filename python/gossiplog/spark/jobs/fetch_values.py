@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame
 
 from gossiplog.columns import verify
 from gossiplog.errors import StorageError
-from gossiplog.spark.source.fleet import FoundLog, opened_log
+from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.marks import is_replaced
+from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.problems import problem_of_log
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from gossiplog import core
 from gossiplog.errors import CorruptLog, DecodeError, LogReplaced
-from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.locations import identity
 from gossiplog.spark.source.marks import replaced
+from gossiplog.spark.source.opening import opened
 from gossiplog.storage.base import Reader
 
 _CONCURRENT = "author string, seq bigint, first array<string>"

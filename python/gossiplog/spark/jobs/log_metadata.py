@@ -15,8 +15,8 @@ from gossiplog.log.arrival_check import Problem, log_problems
 from gossiplog.log.reading import raising_corrupt_log
 from gossiplog.log.state import stored_tree
 from gossiplog.reprs import counted
-from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.marks import LogMark, mark_of
+from gossiplog.spark.source.opening import opened
 from gossiplog.storage import Storage
 from gossiplog.storage.base import Position, Reader
 

@@ -28,8 +28,9 @@ from gossiplog.spark.jobs.folds import ElementSet, Fold, FunctionFold
 from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.payload import parse_payload, spark_type
 from gossiplog.spark.source.data_source import read
-from gossiplog.spark.source.locations import identity, opened
+from gossiplog.spark.source.locations import identity
 from gossiplog.spark.source.marks import replaced
+from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import SCHEMA
 from gossiplog.spark.source.stream_reader import changes
 from gossiplog.storage.base import Reader

@@ -23,8 +23,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from gossiplog import core
 from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, opened_log, pack, packed
+from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, pack, packed
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.problems import problem_of_log
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked

@@ -27,8 +27,9 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.repair_names import SUMMARY, set_names
 from gossiplog.spark.jobs.replica_keys import keys_frame, look_at_replica, parts_of
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
-from gossiplog.spark.source.fleet import FoundLog, unopened
-from gossiplog.spark.source.locations import anchored_for, check_logs
+from gossiplog.spark.source.fleet import FoundLog
+from gossiplog.spark.source.locations import anchored_for
+from gossiplog.spark.source.opening import check_logs, unopened
 from gossiplog.spark.tasks import spread
 
 # The first byte from which on a clock takes so many bytes: a one for each that follows (wire format, "Clock").

@@ -29,8 +29,8 @@ from gossiplog.spark.jobs.reconcile import MissingMessages, broken_by_replica, d
 from gossiplog.spark.jobs.repair_names import SUMMARY, hub_names
 from gossiplog.spark.jobs.replica_keys import FleetLook, ReplicaLook, keys_frame, parts_of
 from gossiplog.spark.source.fleet import TASK_MESSAGES, packed
-from gossiplog.spark.source.locations import opened
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.problems import Problem, fleet_logs
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import frame_of, parallelism, spread_groups

@@ -14,8 +14,9 @@ from gossiplog.errors import CorruptLog, GossipLogError
 from gossiplog.spark.jobs.fetch_values import Replica
 from gossiplog.spark.jobs.log_metadata import indexed_heads, log_figures
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, KeyRange, opened_log, packed
+from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, KeyRange, packed
 from gossiplog.spark.source.locks import LockPatience
+from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import Problem, lost_entries, problem_of_log
 from gossiplog.spark.source.reader import PARTITION_MESSAGES, pages
@@ -65,7 +66,7 @@ def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> Repl
 
     Args:
         log: to be opened.
-        patience: as `gossiplog.spark.source.locations.opened` takes it.
+        patience: as `gossiplog.spark.source.opening.opened` takes it.
 
     Raises:
         CorruptLog: it contradicts itself.
@@ -144,7 +145,7 @@ def keys_of(part: KeysPart, patience: LockPatience | None = None) -> Iterator[pa
 
     Args:
         part: of the log.
-        patience: as `gossiplog.spark.source.locations.opened` takes it.
+        patience: as `gossiplog.spark.source.opening.opened` takes it.
 
     Raises:
         CorruptLog: the heads are damaged, or the file.

@@ -19,7 +19,8 @@ from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, unopened
+from gossiplog.spark.source.fleet import FoundLog, KeyRange
+from gossiplog.spark.source.opening import unopened
 from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import Problem, fleet_logs, lost_entries
 from gossiplog.spark.source.reader import pages

@@ -30,8 +30,9 @@ from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs, rows_
 from gossiplog.spark.jobs.root import in_order, joined
 from gossiplog.spark.jobs.row_check import check_heads, check_rows
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, look_at, opened_log, unopened
+from gossiplog.spark.source.fleet import FoundLog, KeyRange
 from gossiplog.spark.source.marks import check_mark
+from gossiplog.spark.source.opening import look_at, opened_log, unopened
 from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import fleet_logs
 from gossiplog.spark.source.reader import pages

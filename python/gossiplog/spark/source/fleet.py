@@ -6,21 +6,14 @@ and by a constant for opening it; all three as numbers of messages.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from gossiplog.spark.source.locations import identity, opened
-from gossiplog.spark.source.locks import LockPatience
-from gossiplog.spark.source.marks import LogMark, check_mark, mark_of
-from gossiplog.spark.source.remote import is_remote, size_of
+from gossiplog.spark.source.marks import LogMark
 from gossiplog.storage import Storage
-from gossiplog.storage.location import is_url
-from gossiplog.storage.sqlite.files import file_of, wal_of
 
 OPEN_WEIGHT = 1000
 """Of opening a log. It takes 1.5 ms of processor time, as the messages of three batches or the signatures of 50."""
@@ -103,98 +96,6 @@ class Bundle(InputPartition):
     """
 
     ranges: tuple[KeyRange, ...]
-
-
-def look_at(location: str, topic: str | None = None, patience: LockPatience | None = None) -> FoundLog:
-    """Open a log to see what there is to do. One that is not mounted is not opened, since that takes a copy.
-
-    Args:
-        location: of the log.
-        topic: that it must have; None takes any.
-        patience: as `opened` takes it.
-
-    Raises:
-        TopicMismatch: it has another topic.
-        StorageError: it cannot be read.
-    """
-    if is_remote(location):
-        return FoundLog(location, identity(location), topic, None, None, size_of(location))
-    with opened(location, topic, patience) as (storage, own):
-        mark = mark_of(storage)
-        return FoundLog(location, identity(location), own, mark.count, mark, storage.size())
-
-
-def unopened(location: str, topic: str | None = None) -> FoundLog:
-    """Return a log without opening it, whose state is that which its task finds.
-
-    Its size is that of its file and of what stands in the write-ahead log; 0 where that is not known.
-    """
-    size = 0
-    if not is_url(location):
-        path = file_of(location)
-        for part in (path, wal_of(path)):
-            try:
-                size += os.stat(part).st_size
-            except OSError:
-                # Whoever opens the log says what is wrong with it.
-                continue
-    return FoundLog(location, identity(location), topic, None, None, size)
-
-
-@contextmanager
-def opened_log(log: FoundLog, patience: LockPatience | None = None) -> Iterator[tuple[Storage, FoundLog]]:
-    """Open a log for a block that reads it in the state in which it was found, or that which it has if none is known.
-
-    Args:
-        log: to be opened.
-        patience: as `opened` takes it.
-
-    Yields:
-        Its storage, and the log in that state.
-
-    Raises:
-        CursorOutdated: it was rebased since it was found, or amid the block.
-        TopicMismatch: it has another topic.
-        StorageError: it cannot be read, or another log is in its place since it was found, or amid the block.
-    """
-    # Of one that was found, the mark says whether another is in its place, of whatever topic.
-    with opened(log.location, None if log.mark else log.topic, patience) as (storage, topic):
-        if log.mark is None:
-            mark = mark_of(storage)
-        else:
-            mark = log.mark
-            check_mark(log.name, storage, mark)
-        count = mark.count if log.count is None else log.count
-        # Of a log that is copied it may not be known before.
-        yield storage, replace(log, topic=topic, count=count, mark=mark, size=log.size or storage.size())
-        check_mark(log.name, storage, mark)
-
-
-def split(
-    log: FoundLog,
-    parts: int,
-    first: bytes = b"",
-    last: bytes | None = None,
-    patience: LockPatience | None = None,
-) -> list[KeyRange]:
-    """Return ranges of a log of about equal numbers of messages, at keys of the tree's level 1.
-
-    Args:
-        log: is opened where it is to be split.
-        parts: about how many.
-        first: the least key, itself included.
-        last: the key before which they end, None at the end of the log.
-        patience: as `opened` takes it.
-
-    Raises:
-        StorageError: the log cannot be read.
-    """
-    if last is not None and last <= first:
-        return []
-    if parts < 2:
-        return [KeyRange(log, first, last, log.weight)]
-    with opened(log.location, log.topic, patience) as (storage, _):
-        return split_open(storage, log, parts, first, last)
 
 
 def split_open(

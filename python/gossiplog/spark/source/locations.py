@@ -6,23 +6,20 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
-from gossiplog.errors import CorruptLog, LogReplaced, NotALog, OptionError, StorageError
+from gossiplog.errors import NotALog, OptionError, StorageError
 from gossiplog.spark.folders import is_working_folder
 from gossiplog.spark.source import remote
-from gossiplog.spark.source.locks import LockPatience, is_locked
-from gossiplog.spark.source.marks import is_replaced, is_written_over, replaced
 from gossiplog.spark.tasks import over_connect
 from gossiplog.spark.url_secrets import check_no_secret
-from gossiplog.storage import Storage
-from gossiplog.storage.location import is_url, storage_at
+from gossiplog.storage.location import is_url
 from gossiplog.storage.postgres.url import PostgresURL, check_nearly, is_postgres_url
-from gossiplog.storage.sqlite.files import file_of, has_content, wal_of
+from gossiplog.storage.sqlite.files import file_id, file_of, has_content, wal_of
 from gossiplog.storage.sqlite.names import log_names
 from gossiplog.storage.sqlite.tables import BESIDE
 
@@ -127,7 +124,7 @@ def distinct(found: Iterable[str]) -> dict[str, str]:
             check_text(text)
         if log in logs:
             continue
-        file = _file_id(location)
+        file = file_id_of(location)
         if file is not None and (former := files.setdefault(file, log)) != log:
             if not _has_wal(location) or _has_wal(logs[former]):
                 continue
@@ -149,21 +146,9 @@ def _identity(location: str, folders: dict[str, str]) -> str:
     return os.path.join(folders[folder], name)
 
 
-def _file_id(location: str) -> tuple[int, int] | None:
-    if is_url(location):
-        return None
-    try:
-        status = os.stat(file_of(location))
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _is_other_file(storage: Storage, location: str, before: tuple[int, int] | None) -> bool:
-    """Return whether another file is in the place of a log's, or was written over it, since it was opened."""
-    if before is None or (now := _file_id(location)) is None:
-        return False
-    return now != before or is_written_over(storage)
+def file_id_of(location: str) -> tuple[int, int] | None:
+    """Return the device and the number of the file that a location names; None where there is none."""
+    return None if is_url(location) else file_id(file_of(location))
 
 
 def _has_wal(location: str) -> bool:
@@ -205,36 +190,6 @@ def _filter(pattern: str | None) -> Callable[[str], bool]:
         return any(fnmatchcase(name, part) for part in parts)
 
     return fits
-
-
-def check_logs(
-    paths: Iterable[str], topic: str | None = None, *, recursive: bool = False, name_filter: str | None = None
-) -> dict[str, str | None]:
-    """Check that each log can be opened, and return the topics by the locations.
-
-    Of a log on a file system that is not mounted, only its file is looked for, and the topic is None: to open it takes
-    a copy.
-
-    Args:
-        paths: as `locations` takes them.
-        topic: that each log must have; None takes any.
-        recursive: as `locations` takes it.
-        name_filter: likewise.
-
-    Raises:
-        OptionError: as `locations`.
-        TopicMismatch: a log has another topic.
-        StorageError: a log is not there, or cannot be read.
-    """
-    topics: dict[str, str | None] = {}
-    for location in locations(paths, recursive=recursive, name_filter=name_filter):
-        if remote.is_remote(location):
-            remote.size_of(location)
-            topics[location] = None
-            continue
-        with opened(location, topic) as (_, topics[location]):
-            pass
-    return topics
 
 
 def identity(location: str) -> str:
@@ -508,54 +463,3 @@ def _braces(pattern: str) -> tuple[str, list[str], str] | None:
     edges = closed[min(closed)]
     parts = [pattern[left + 1 : right] for left, right in pairwise(edges)]
     return pattern[: edges[0]], parts, pattern[edges[-1] + 1 :]
-
-
-@contextmanager
-def opened(
-    location: str, topic: str | None = None, patience: LockPatience | None = None
-) -> Iterator[tuple[Storage, str]]:
-    """Open a log's storage for a block that reads it, which gets it with its topic.
-
-    Args:
-        location: of the log. One on a file system that is not mounted is copied as a whole for each block.
-        topic: what it must have; None takes any.
-        patience: where the log is one of many; None waits for a lock as long as everywhere.
-
-    Raises:
-        StorageError: what opening or reading it raises, with the location.
-    """
-    location = without_password(location)
-    before = _file_id(location)
-    with remote.mounted(location) as place:
-
-        def named(text: str) -> str:
-            # In one line: no more comes of an error that a worker raised.
-            return text.replace(place, shown(location))
-
-        storage = storage_at(place, read_only=True, lock_timeout=None if patience is None else patience.seconds)
-        has_failed = False
-        try:
-            yield storage, storage.open(topic, create=False)
-        except StorageError as error:
-            has_failed = True
-            is_other = isinstance(error, LogReplaced) or _is_other_file(storage, location, before)
-            if is_other and not is_replaced(error):
-                # No damage, and nothing to repair: what was read may be of both.
-                raise replaced(shown(location)) from LogReplaced()
-            if isinstance(error, CorruptLog):
-                # A read may have many logs: its message says only what is wrong. Some name the log themselves.
-                problems = [named(problem) for problem in error.problems]
-                problems = [text if shown(location) in text else f"{shown(location)}: {text}" for text in problems]
-                raise CorruptLog(problems) from error
-            if patience is not None and is_locked(error):
-                patience.spend()
-            # Nobody knows a copy, which is gone when the error is read.
-            error.args = tuple(named(part) if isinstance(part, str) else part for part in error.args)
-            raise
-        finally:
-            try:
-                storage.close()
-            except StorageError:
-                # What it says of the file is known by another error.
-                if not has_failed:
-                    raise

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.reprs import counted
-from gossiplog.spark.source.fleet import FoundLog, unopened
+from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching
 from gossiplog.spark.source.locks import is_locked
+from gossiplog.spark.source.opening import unopened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

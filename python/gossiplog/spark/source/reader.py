@@ -21,19 +21,10 @@ from pyspark.sql.types import StructType
 
 from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.spark.source.batches import Columns, gathered
-from gossiplog.spark.source.fleet import (
-    Bundle,
-    FoundLog,
-    KeyRange,
-    look_at,
-    opened_log,
-    pack,
-    packed,
-    split,
-    unopened,
-)
+from gossiplog.spark.source.fleet import Bundle, FoundLog, KeyRange, pack, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.marks import check_generation, is_replaced
+from gossiplog.spark.source.opening import look_at, opened_log, split, unopened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
 from gossiplog.spark.source.problems import Problem, problem_of
 from gossiplog.spark.source.remote import is_remote

@@ -32,9 +32,10 @@ from pyspark.sql.types import StructType
 from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError, TopicMismatch
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
-from gossiplog.spark.source.locations import alternatives, distinct, identity, is_missing, opened
+from gossiplog.spark.source.locations import alternatives, distinct, identity, is_missing
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosition, decode, digest
+from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.problems import problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES

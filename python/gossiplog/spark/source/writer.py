@@ -29,7 +29,8 @@ from gossiplog.message import check_topic
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import building, check_building, local_path
-from gossiplog.spark.source.locations import is_uri, opened
+from gossiplog.spark.source.locations import is_uri
+from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, make_folder, merged, refused, remove_folder, stage
 from gossiplog.storage.postgres.url import is_postgres_url
