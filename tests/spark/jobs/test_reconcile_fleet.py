@@ -26,7 +26,7 @@ from gossiplog.spark.jobs.reconcile_fleet import (
     write_fleet_repairs,
 )
 from gossiplog.spark.jobs.replica_keys import KeysPart, ReplicaLook, look_at_replica
-from gossiplog.spark.source.fleet import FoundLog
+from gossiplog.spark.source.fleet import FoundLog, KeyRange
 from tests.spark.conftest import ADA, BEN
 from tests.spark.jobs.test_fetch_values import lose
 from tests.storage.damage import damage
@@ -226,8 +226,10 @@ def test_large_logs_are_read_in_parts(
         look = look_at_replica(log)
         with gossiplog.open(log.location) as read:
             keys = sorted(message.key for message in read)
-        chosen = random.Random(log.name).sample(keys, 4)
-        return replace(look, split_keys=tuple(sorted(chosen)))
+        chosen = sorted(random.Random(log.name).sample(keys, 4))
+        starts, ends = [b"", *chosen], [*chosen, None]
+        ranges = [KeyRange(look.log, start, end, 1000) for start, end in zip(starts, ends, strict=True)]
+        return replace(look, ranges=tuple(ranges))
 
     def looks(session: object, groups: list[list[FoundLog]], _: object) -> list[ReplicaLook]:
         return [split(log) for group in groups for log in group]

@@ -14,7 +14,7 @@ from gossiplog.errors import CorruptLog, GossipLogError
 from gossiplog.spark.jobs.fetch_values import Replica
 from gossiplog.spark.jobs.log_metadata import indexed_heads, log_figures
 from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import OPEN_WEIGHT, FoundLog, KeyRange, packed
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, packed, split_open
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.options import ReadOptions, pruned
@@ -34,12 +34,12 @@ class ReplicaLook:
     Attributes:
         replica: as it is compared.
         log: in that state.
-        split_keys: between parts of about PARTITION_MESSAGES messages.
+        ranges: of the log, of about PARTITION_MESSAGES messages each.
     """
 
     replica: Replica
     log: FoundLog
-    split_keys: tuple[bytes, ...]
+    ranges: tuple[KeyRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,12 @@ def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> Repl
             keys = reader.number(None, None, own.count)
             if keys != own.count:
                 raise CorruptLog([lost_entries(keys, own.count)])
-            parts = -(-own.count // PARTITION_MESSAGES)
-            between = () if is_remote(log.location) or parts < 2 else tuple(reader.split_keys(b"", None, parts))
+        found = replace(found, count=own.count)
+        # Of a log that is copied, each range would take another copy.
+        parts = 1 if is_remote(log.location) else -(-own.count // PARTITION_MESSAGES)
+        ranges = split_open(storage, found, parts)
     replica = Replica(log.name, own.topic, own.count, own.root.level, own.root.hash.hex())
-    return ReplicaLook(replica, replace(found, count=own.count), between)
+    return ReplicaLook(replica, found, tuple(ranges))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +108,8 @@ class KeysPart:
 
 
 def parts_of(number: int, look: ReplicaLook) -> list[KeysPart]:
-    """Return the parts of a replica.
-
-    Args:
-        number: of the replica.
-        look: at it.
-    """
-    starts, ends = (b"", *look.split_keys), (*look.split_keys, None)
-    weight = OPEN_WEIGHT + look.replica.messages // len(starts)
-    return [KeysPart(number, KeyRange(look.log, start, end, weight)) for start, end in zip(starts, ends, strict=True)]
+    """Return the parts of a replica with a number."""
+    return [KeysPart(number, each) for each in look.ranges]
 
 
 def keys_frame(session: SparkSession, parts: Sequence[KeysPart], *, passes_over_unreadable: bool) -> DataFrame:
