@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, DataType
 
 from gossiplog import core
-from gossiplog.errors import CursorOutdated, LogReplaced, OptionError, SparkError, StorageError
+from gossiplog.errors import CursorOutdated, OptionError, SparkError, StorageError
 from gossiplog.log.reading import read_arrivals
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import locked, remove_locked
@@ -29,7 +29,7 @@ from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.payload import parse_payload, spark_type
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import identity
-from gossiplog.spark.source.marks import replaced
+from gossiplog.spark.source.marks import LogMark, check_mark, mark_of
 from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import SCHEMA
 from gossiplog.spark.source.stream_reader import changes
@@ -217,22 +217,28 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
     place = StateFolder(folder)
     with locked(place.path), worker_errors():
         former = place.current()
-        topic, count, last, generation = _position(location, former)
+        position = _position(location, former)
         if former is not None and former.recipe != recipe.describe():
             raise OptionError(
                 f"the state in {folder} was made in another way: {former.recipe}; name another folder to begin anew"
             )
+        # What runs left that were killed.
+        place.clear()
+        count = position.mark.count
         new = count - (former.messages if former else 0)
         if former is not None and not new and former.rows is not None:
             return MaterializeResult(count, new, former.rows)
         recipe.check(session)
-        place.clear()
-        layers, without_key = _advanced(session, location, place, former, count, recipe, generation)
-        rows = _count(session, place, recipe.fold, former, layers)
+        run = _Run(session, location, place, recipe, former, position)
+        layers, without_key = run.advance()
+        rows = run.count(layers)
         # What was read of keys, and not in the order of arrival, was of this log, too.
-        _check_same(location, count, last, generation)
-        kept = _compacted(session, place, recipe.fold, layers, count)
-        place.publish(Checkpoint(kept, topic, count, last, recipe.describe(), generation, rows))
+        with opened(location) as (storage, _):
+            check_mark(location, storage, position.mark)
+        made = Checkpoint(
+            run.compact(layers), position.topic, count, position.last, recipe.describe(), position.mark.generation, rows
+        )
+        place.publish(made)
         return MaterializeResult(count, new, rows, without_key)
 
 
@@ -250,25 +256,118 @@ def check_state(location: str, folder: str) -> None:
         remove_locked(place.path)
 
 
-def _advanced(
-    session: SparkSession,
-    location: str,
-    place: StateFolder,
-    former: Checkpoint | None,
-    count: int,
-    recipe: Recipe,
-    generation: int,
-) -> tuple[tuple[Layer, ...], int]:
-    """Write what has changed since the former state; return its layers with that one, and how many have no key."""
-    after = former.messages if former else 0
-    # On disk, since it is used twice: to count it, which reads the log, and to fold it.
-    keyed = recipe.keyed(changes(session, location, after, count, generation)).persist(StorageLevel.DISK_ONLY)
-    try:
-        without_key = _without_key(keyed, recipe)
-        rows = recipe.rows(keyed, distinct=True)
-        return _folded(session, location, place, former, count, recipe, rows), without_key
-    finally:
-        keyed.unpersist()
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """What a log has when a run begins.
+
+    Attributes:
+        topic: of the log.
+        last: the id of the last message in the order of arrival; None where there is none.
+        mark: of the log.
+    """
+
+    topic: str
+    last: str | None
+    mark: LogMark
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Brings a state up to a position of its log.
+
+    Attributes:
+        session: of Spark.
+        location: of the log.
+        place: of the state.
+        recipe: how messages are folded.
+        former: the state that is continued; None where there is none.
+        position: up to which messages are folded.
+    """
+
+    session: SparkSession
+    location: str
+    place: StateFolder
+    recipe: Recipe
+    former: Checkpoint | None
+    position: _Position
+
+    @property
+    def _after(self) -> int:
+        """The sequence up to which messages were folded before."""
+        return self.former.messages if self.former else 0
+
+    def advance(self) -> tuple[tuple[Layer, ...], int]:
+        """Write what has changed since the former state; return its layers with that one, and how many have no key."""
+        mark = self.position.mark
+        messages = changes(self.session, self.location, self._after, mark.count, mark.generation)
+        # On disk, since it is used twice: to count it, which reads the log, and to fold it.
+        keyed = self.recipe.keyed(messages).persist(StorageLevel.DISK_ONLY)
+        try:
+            without_key = _without_key(keyed, self.recipe)
+            return self._fold(self.recipe.rows(keyed, distinct=True)), without_key
+        finally:
+            keyed.unpersist()
+
+    def _fold(self, rows: DataFrame) -> tuple[Layer, ...]:
+        """Write what rows of new messages change, and return the layers of the state with that one."""
+        layers = self.former.layers if self.former else ()
+        fold, count = self.recipe.fold, self.position.mark.count
+        if not isinstance(fold, FunctionFold):
+            return *layers, self.place.write(fold.combine(rows), count)
+        if not layers:
+            return (self.place.write(fold.combine(rows).withColumn("since", F.lit(None).cast("string")), count),)
+        resumed = fold.resume(self.place.read(self.session, layers), rows).persist(StorageLevel.DISK_ONLY)
+        try:
+            bases = resumed.where(F.col("base").isNotNull())
+            stored, topic = F.lit(None).cast("binary").alias("stored"), F.lit(self.position.topic).alias("topic")
+            chosen = bases.select("key", "base.*", stored, topic).unionByName(rows)
+            if (history := self._history(resumed)) is not None:
+                chosen = chosen.unionByName(history)
+            made = fold.combine(chosen).join(resumed.select("key", "since"), "key")
+            return *layers, self.place.write(made, count)
+        finally:
+            resumed.unpersist()
+
+    def _history(self, resumed: DataFrame) -> DataFrame | None:
+        """Return the rows of messages that were folded already, and are to be folded again; None where there are none.
+
+        Since keys begin with the clock, what is after a content id is read without what has smaller clocks.
+        """
+        again = resumed.where("again").select("key", F.col("base.content_id").alias("base"))
+        figures = (F.count("*").alias("keys"), F.count("base").alias("bases"), F.min("base").alias("least"))
+        found = again.agg(*figures).first()
+        assert found is not None
+        if not found["keys"]:
+            return None
+        clock = core.decode_clock(core.decode_id(found["least"]))[0] if found["bases"] == found["keys"] else 1
+        options: dict[str, str | int] = {"encodings": "first", "mode": "failfast", "columns": "*", "minClock": clock}
+        messages = read(self.session, identity(self.location), **options).where(F.col("seq") <= self._after)
+        rows = self.recipe.rows(self.recipe.keyed(messages), distinct=True).join(again, "key")
+        return rows.where(F.col("base").isNull() | (F.col("content_id") > F.col("base"))).drop("base")
+
+    def compact(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        """Return layers of which each has more than twice the rows of all newer ones: those that had not are merged.
+
+        So there are few, and a row is written as often as the logarithm of their number.
+        """
+        first, rows = len(layers) - 1, layers[-1].rows
+        while first and layers[first - 1].rows <= _MOST_TIMES * rows:
+            first -= 1
+            rows += layers[first].rows
+        if first == len(layers) - 1:
+            return layers
+        merged = self.recipe.fold.merge(self.place.read(self.session, layers[first:]))
+        return *layers[:first], self.place.write(merged, self.position.mark.count)
+
+    def count(self, layers: tuple[Layer, ...]) -> int:
+        """Return how many rows the table has: as many as before, and those of the keys that have changed."""
+        fold = self.recipe.fold
+        if self.former is None or self.former.rows is None:
+            return _table(self.session, self.place, fold, layers).count()
+        changed = self.place.read(self.session, layers[-1:]).select("key").distinct()
+        rows = self.place.read(self.session, layers).join(changed, "key", "left_semi")
+        before = rows.where(F.col("layer") < len(layers) - 1)
+        return self.former.rows + fold.table(fold.merge(rows)).count() - fold.table(fold.merge(before)).count()
 
 
 def _without_key(keyed: DataFrame, recipe: Recipe) -> int:
@@ -288,118 +387,36 @@ def _without_key(keyed: DataFrame, recipe: Recipe) -> int:
         ) from error
 
 
-def _folded(
-    session: SparkSession,
-    location: str,
-    place: StateFolder,
-    former: Checkpoint | None,
-    count: int,
-    recipe: Recipe,
-    rows: DataFrame,
-) -> tuple[Layer, ...]:
-    """Write what rows of new messages change, and return the layers of the state with that one."""
-    layers = former.layers if former else ()
-    after = former.messages if former else 0
-    fold = recipe.fold
-    if not isinstance(fold, FunctionFold):
-        return *layers, place.write(fold.combine(rows), count)
-    if not layers:
-        return (place.write(fold.combine(rows).withColumn("since", F.lit(None).cast("string")), count),)
-    resumed = fold.resume(place.read(session, layers), rows).persist(StorageLevel.DISK_ONLY)
-    try:
-        bases = resumed.where(F.col("base").isNotNull())
-        none = F.lit(None)
-        states = bases.select(
-            "key", "base.*", none.cast("binary").alias("stored"), F.lit(former.topic if former else None).alias("topic")
-        )
-        chosen = states.unionByName(rows)
-        if (history := _again(session, location, recipe, resumed, after)) is not None:
-            chosen = chosen.unionByName(history)
-        made = fold.combine(chosen).join(resumed.select("key", "since"), "key")
-        return *layers, place.write(made, count)
-    finally:
-        resumed.unpersist()
-
-
-def _again(session: SparkSession, location: str, recipe: Recipe, resumed: DataFrame, last: int) -> DataFrame | None:
-    """Return the rows of messages that were folded already, and are to be folded again; None where there are none.
-
-    Since keys begin with the clock, what is after a content id is read without what has smaller clocks.
-    """
-    again = resumed.where("again").select("key", F.col("base.content_id").alias("base"))
-    found = again.agg(F.count("*").alias("keys"), F.count("base").alias("bases"), F.min("base").alias("least")).first()
-    assert found is not None
-    if not found["keys"]:
-        return None
-    clock = core.decode_clock(core.decode_id(found["least"]))[0] if found["bases"] == found["keys"] else 1
-    options: dict[str, str | int] = {"encodings": "first", "mode": "failfast", "columns": "*", "minClock": clock}
-    messages = read(session, identity(location), **options).where(F.col("seq") <= last)
-    rows = recipe.rows(recipe.keyed(messages), distinct=True).join(again, "key")
-    return rows.where(F.col("base").isNull() | (F.col("content_id") > F.col("base"))).drop("base")
-
-
-def _compacted(
-    session: SparkSession, place: StateFolder, fold: Fold, layers: tuple[Layer, ...], messages: int
-) -> tuple[Layer, ...]:
-    """Return layers of which each has more than twice the rows of all that are newer: those that had not are merged.
-
-    So there are few, and a row is written as often as the logarithm of their number.
-    """
-    first, rows = len(layers) - 1, layers[-1].rows
-    while first and layers[first - 1].rows <= _MOST_TIMES * rows:
-        first -= 1
-        rows += layers[first].rows
-    if first == len(layers) - 1:
-        return layers
-    return *layers[:first], place.write(fold.merge(place.read(session, layers[first:])), messages)
-
-
 def _table(session: SparkSession, place: StateFolder, fold: Fold, layers: tuple[Layer, ...]) -> DataFrame:
     rows = place.read(session, layers)
     return fold.table(rows if len(layers) == 1 else fold.merge(rows))
 
 
-def _count(
-    session: SparkSession, place: StateFolder, fold: Fold, former: Checkpoint | None, layers: tuple[Layer, ...]
-) -> int:
-    """Return how many rows the table has: as many as before, and those of the keys that have changed."""
-    if former is None or former.rows is None:
-        return _table(session, place, fold, layers).count()
-    changed = place.read(session, layers[-1:]).select("key").distinct()
-    rows = place.read(session, layers).join(changed, "key", "left_semi")
-    before = rows.where(F.col("layer") < len(layers) - 1)
-    return former.rows + fold.table(fold.merge(rows)).count() - fold.table(fold.merge(before)).count()
-
-
-def _position(location: str, former: Checkpoint | None) -> tuple[str, int, str | None, int]:
-    """Return the topic of a log, how many messages it has, the id of the last that arrived, and the generation."""
-    with opened(location) as (storage, topic), storage.reader(single=True) as reader:
-        position = reader.position()
-        count, generation = position.count, position.generation
-        if former is not None and former.topic == topic and former.messages and former.generation != generation:
-            raise CursorOutdated(
-                f"{location} was rebased since the state was made (generation {generation}, the state is of"
-                f" {former.generation}): name another folder to begin anew",
-                former.generation,
-                generation,
-            )
-        if former is not None and (former.topic != topic or _id(reader, topic, former.messages) != former.last):
-            raise StorageError(f"the state was made of another log than {location}: name another folder to begin anew")
-        return topic, count, _id(reader, topic, count), generation
-
-
-def _check_same(location: str, count: int, last: str | None, generation: int) -> None:
-    """Check that a log still has the messages that were read.
+def _position(location: str, former: Checkpoint | None) -> _Position:
+    """Return what a log has.
 
     Raises:
-        CursorOutdated: it was rebased.
-        StorageError: it is another one.
+        CursorOutdated: it was rebased since a former state was made.
+        StorageError: the former state was made of another log, or it cannot be read.
     """
-    with opened(location) as (storage, topic), storage.reader(single=True) as reader:
-        if (now := reader.position().generation) != generation:
-            raise CursorOutdated(f"{location} was rebased while it was read: run the job again", generation, now)
-        if _id(reader, topic, count) != last:
-            raise replaced(location) from LogReplaced()
+    with opened(location) as (storage, topic):
+        mark = mark_of(storage)
+        with storage.reader(single=True) as reader:
+            if former is not None:
+                _check_former(location, reader, topic, mark.generation, former)
+            return _Position(topic, _id(reader, topic, mark.count), mark)
+
+
+def _check_former(location: str, reader: Reader, topic: str, generation: int, former: Checkpoint) -> None:
+    if former.topic == topic and former.messages and former.generation != generation:
+        raise CursorOutdated(
+            f"{location} was rebased since the state was made (generation {generation}, the state is of"
+            f" {former.generation}): name another folder to begin anew",
+            former.generation,
+            generation,
+        )
+    if former.topic != topic or _id(reader, topic, former.messages) != former.last:
+        raise StorageError(f"the state was made of another log than {location}: name another folder to begin anew")
 
 
 def _id(reader: Reader, topic: str, sequence: int) -> str | None:
