@@ -199,6 +199,17 @@ def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
         # Spark does all of it: an error where something is there, files that appear when all are complete, _SUCCESS.
         with worker_errors():
             frame.write.parquet(folder)
+    return read_back(frame, folder)
+
+
+def write_back(frame: DataFrame, folder: str) -> DataFrame:
+    """Compute a frame to a new folder in one of a job's own, and return what is there."""
+    frame.write.parquet(write_path(folder))
+    return read_back(frame, folder)
+
+
+def read_back(frame: DataFrame, folder: str) -> DataFrame:
+    """Return a frame that was written to a folder."""
     # Without the schema Spark starts a job to look for it.
     return frame.sparkSession.read.schema(frame.schema).parquet(read_path(folder))
 

@@ -62,19 +62,19 @@ def analyze(
     found = list(check_logs([*locations, *problems]))
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
-        before = None if output is None else _said(unopened(found[0]))
+        before = None if output is None else _metadata_of(unopened(found[0]))
         messages = spark.read(running, *found, columns=",".join(columns))
         analysis = spark.analyze(messages, hot, location=found[0])
         if before is not None:
             said, seen = before
             # Raises where another log is in its place.
-            after, _ = _said(seen)
+            after, _ = _metadata_of(seen)
             spark.write_report(analysis, str(output), log, spark.analysed_state(said, after))
         figures = tables(analysis)
     _show_analysis(result, {"log": log, "report": output, **figures})
 
 
-def _said(log: FoundLog) -> tuple[LogMetadata, FoundLog]:
+def _metadata_of(log: FoundLog) -> tuple[LogMetadata, FoundLog]:
     """Return what a log says of itself but for its heads, and the log in that state."""
     from gossiplog.spark.jobs.log_metadata import log_figures
     from gossiplog.spark.source.opening import opened_log

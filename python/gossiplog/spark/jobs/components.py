@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from gossiplog.spark.folders import read_path, write_path
+from gossiplog.spark.folders import write_back
 
 # Edges that the driver joins: some 30 MB.
 _FEW = 2**17
@@ -39,13 +39,13 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
     session = edges.sparkSession
     pairs = edges.where("a != b").select(F.greatest("a", "b").alias("node"), F.least("a", "b").alias("least"))
     rounds = 0
-    current = _kept(pairs.distinct(), folder, rounds)
+    current = write_back(pairs.distinct(), _path(folder, rounds))
     few = current.limit(_FEW + 1).toArrow()
     if len(few) <= _FEW:
         return session.createDataFrame(_joined(few))
     while True:
         rounds += 1
-        following = _kept(_small_star(_large_star(current)), folder, rounds)
+        following = write_back(_small_star(_large_star(current)), _path(folder, rounds))
         # Both are sets: what one of them lacks occurs once.
         changed = not current.union(following).groupBy("node", "least").count().where("count = 1").isEmpty()
         shutil.rmtree(_path(folder, rounds - 1))
@@ -85,13 +85,6 @@ def _small_star(pairs: DataFrame) -> DataFrame:
     linked = pairs.withColumn("smallest", F.min("least").over(Window.partitionBy("node")))
     neighbours = linked.where("least != smallest").select("least", "smallest")
     return neighbours.union(linked.select("node", "smallest")).toDF("node", "least").distinct()
-
-
-def _kept(pairs: DataFrame, folder: str, number: int) -> DataFrame:
-    path = _path(folder, number)
-    pairs.write.parquet(write_path(path))
-    # Without the schema Spark starts a job to look for it.
-    return pairs.sparkSession.read.schema(pairs.schema).parquet(read_path(path))
 
 
 def _path(folder: str, number: int) -> str:

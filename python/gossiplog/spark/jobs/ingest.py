@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import gossiplog.log
@@ -37,9 +37,8 @@ from gossiplog.spark.folders import (
     is_local,
     local_path,
     locked,
-    read_path,
     remove_locked,
-    write_path,
+    write_back,
 )
 from gossiplog.spark.jobs.components import components
 from gossiplog.spark.jobs.events import Layout, events, problems
@@ -107,7 +106,7 @@ def ingest(frame: DataFrame, log: str, topic: str, layout: Layout, keys: str, *,
     folder = _staging_folder(log)
     store = KeyStore(os.path.abspath(local_path(keys, "the keys")))
     with locked(folder, _MODE, staging=True), worker_errors():
-        stage = _Stage(frame.sparkSession, os.path.join(folder, f"{_WORK}-{uuid.uuid4().hex}"))
+        stage = _Stage(os.path.join(folder, f"{_WORK}-{uuid.uuid4().hex}"))
         try:
             _clear(folder)
             os.mkdir(stage.folder)
@@ -216,8 +215,7 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
 class _Stage:
     """What lies in the folder that a run works in, by name."""
 
-    def __init__(self, session: SparkSession, folder: str) -> None:
-        self._session = session
+    def __init__(self, folder: str) -> None:
         self.folder = folder
 
     def path(self, name: str) -> str:
@@ -232,9 +230,7 @@ class _Stage:
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute a frame, and return what was computed."""
-        path = self.path(name)
-        frame.write.parquet(write_path(path))
-        return self._session.read.schema(frame.schema).parquet(read_path(path))
+        return write_back(frame, self.path(name))
 
 
 def _signed(found: DataFrame, layout: Layout, topic: str, keys: KeyStore, stage: _Stage, tasks: int) -> DataFrame:

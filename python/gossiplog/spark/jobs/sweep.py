@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, DoubleType, LongType, StringType, Struct
 from gossiplog.charts import Chart, Series, standalone, svg
 from gossiplog.sim.routers.sweep import Grid, Record, Run
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.folders import filling, read_path
+from gossiplog.spark.folders import filling, read_back
 
 AXES = ("router", "nodes", "degree", "loss")
 """The columns that a sweep varies, beside the seed."""
@@ -111,7 +111,7 @@ def write_sweep(frame: DataFrame, folder: str | os.PathLike[str]) -> list[dict[s
     with filling(os.fspath(folder), "the sweep", session) as new:
         new.write_parquet(frame, "runs")
         with worker_errors():
-            runs = session.read.schema(frame.schema).parquet(read_path(f"{new.path}/runs"))
+            runs = read_back(frame, f"{new.path}/runs")
             rows = [row.asDict() for row in medians(runs).collect()]
         for name, chart in charts(rows).items():
             new.write_text(f"{name}.svg", standalone(svg(chart)))
