@@ -18,33 +18,52 @@ from tests.spark import java
 from tests.spark.shared import FEW_ROWS, ROOT
 
 EXECUTORS = 2
-_MASTER = f"local-cluster[{EXECUTORS},1,1024]"
+MASTER = f"local-cluster[{EXECUTORS},1,1024]"
 _BACKEND = b"CoarseGrainedExecutorBackend"
 # Of a new executor; a machine that is busy may take its time.
 _START_SECONDS = 600
 
 
-@contextmanager
-def cluster() -> Iterator[SparkSession]:
-    """Provide a block with a session. The environment of this process is not restored."""
-    # Executors import functions of the tests by name.
-    folders = os.pathsep.join([str(ROOT / "python"), str(ROOT)])
-    os.environ |= {"JDK_JAVA_OPTIONS": java.OPTIONS, "SPARK_SUBMIT_OPTS": java.archived()}
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": folders}
-    conf = FEW_ROWS | {
-        "spark.executorEnv.PYTHONPATH": folders,
+# Executors import functions of the tests by name.
+_FOLDERS = os.pathsep.join([str(ROOT / "python"), str(ROOT)])
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a driver's process."""
+    return {
+        "JDK_JAVA_OPTIONS": java.OPTIONS,
+        "SPARK_SUBMIT_OPTS": java.archived(),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": _FOLDERS,
+    }
+
+
+def settings() -> dict[str, str]:
+    """Return the settings of a session."""
+    return FEW_ROWS | {
+        "spark.executorEnv.PYTHONPATH": _FOLDERS,
         "spark.executor.extraJavaOptions": java.archived(),
         # However many are killed, there are new ones.
         "spark.deploy.maxExecutorRetries": "-1",
     }
-    running = session(_MASTER, conf=conf)
-    # Where executors work, which is Spark's own folder; what they print stays there.
-    work = Path(pyspark.__file__).parent / "work" / running.sparkContext.applicationId
+
+
+def remove_work(application: str) -> None:
+    """Remove what the executors of an application printed, which is in Spark's own folder."""
+    shutil.rmtree(Path(pyspark.__file__).parent / "work" / application)
+
+
+@contextmanager
+def cluster() -> Iterator[SparkSession]:
+    """Provide a block with a session. The environment of this process is not restored."""
+    os.environ |= environment()
+    running = session(MASTER, conf=settings())
+    application = running.sparkContext.applicationId
     try:
         yield running
     finally:
         running.stop()
-        shutil.rmtree(work)
+        remove_work(application)
 
 
 def executors(running: SparkSession, least: int) -> list[int]:

@@ -201,7 +201,7 @@ def _stream_out(session: SparkSession, folder: Path) -> Any:
     loaded = rows.load(f"{folder}/logs/{{one,two,three}}.db")
     with spark.worker_errors():
         query = loaded.writeStream.format("parquet").option("checkpointLocation", _checkpoint(folder))
-        _follow(query, folder)
+        follow(query, _output(folder))
         found = session.read.parquet(_output(folder)).groupBy("log")
         figures = found.agg(F.count("*").alias("rows"), F.sum("size").alias("size"), F.sum(F.hash("id")).alias("ids"))
         return sorted([row.log, row.rows, row.size, row.ids] for row in figures.collect())
@@ -212,15 +212,15 @@ def _stream_in(session: SparkSession, folder: Path) -> Any:
     with spark.worker_errors():
         query = rows.load(f"{folder}/logs/{{one,two,three}}.db").writeStream.format("gossiplog")
         query = query.option("topic", TOPIC).option("checkpointLocation", _checkpoint(folder))
-        _follow(query, folder)
+        follow(query, _output(folder))
     return contents(folder / OUTPUT)
 
 
-def _follow(query: DataStreamWriter, folder: Path) -> None:
+def follow(query: DataStreamWriter, target: str) -> None:
     """Take what there is. Spark ends a query whose Python process takes ten seconds to start, on a busy machine."""
     for attempt in range(_STARTS):
         try:
-            query.trigger(availableNow=True).start(_output(folder)).awaitTermination()
+            query.trigger(availableNow=True).start(target).awaitTermination()
             return
         except StreamingQueryException as error:
             if attempt == _STARTS - 1 or "failed to connect back" not in str(error):

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
 import gossiplog
 from gossiplog import Signer
-from tests.spark import java
+from tests.integration.local_cluster import MASTER, environment, remove_work, settings
 from tests.spark.s3_server import ENVIRONMENT, serving
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
-ROOT = Path(__file__).parent.parent.parent
 TOPIC = "org.example.hubs"
 
 PROGRAM = """
@@ -33,6 +29,7 @@ from dataclasses import asdict
 from pathlib import Path
 from gossiplog import spark
 from gossiplog.spark.jobs.analyze_fleet import fleet_tables
+from tests.integration.spark_jobs import follow
 from tests.spark.killing import killing
 
 
@@ -50,8 +47,9 @@ def checked_fleet(running):
 
 
 if __name__ == "__main__":
-    url, conf = sys.argv[1], json.loads(sys.argv[2])
-    running = spark.session("local-cluster[2,1,1024]", conf=conf)
+    url, master, conf = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    running = spark.session(master, conf=conf)
+    Path("application").write_text(running.sparkContext.applicationId)
     found = {}
     found["daemons"] = running.range(0, 8, 1, 8).mapInArrow(parents, "parent long").distinct().count()
     columns = "log,clock,author,size"
@@ -76,9 +74,9 @@ if __name__ == "__main__":
     found["analyses"] = fleet_tables(spark.analyze_fleet(running, "hubs/*/?.db"))["logs"]
     # As `available now`: the tasks write what they verified, the driver merges it.
     stream = running.readStream.format("gossiplog").option("columns", "value").option("maxRows", 200)
-    query = stream.load("hubs/*/a.db").writeStream.format("gossiplog").trigger(availableNow=True)
+    query = stream.load("hubs/*/a.db").writeStream.format("gossiplog")
     query = query.option("topic", "org.example.hubs").option("checkpointLocation", os.path.abspath("checkpoint"))
-    query.start(os.path.abspath("archive.db")).awaitTermination()
+    follow(query, os.path.abspath("archive.db"))
     # Spark repeats what a worker did that is killed, or an executor.
     found["killed"] = {}
     for victim in ("worker", "executor"):
@@ -118,31 +116,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the program prints. Spark's executors work in its own folder, and stay there."""
+def found(folder: Path) -> Any:
+    """What the program prints."""
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    work = Path(pyspark.__file__).parent / "work"
-    before = set(work.glob("*"))
-    # Tasks that are killed are the tests' own.
-    folders = os.pathsep.join([str(ROOT / "python"), str(ROOT)])
-    conf = {
-        "spark.executorEnv.PYTHONPATH": folders,
-        "spark.executor.extraJavaOptions": java.archived(),
-        "spark.sql.shuffle.partitions": "2",
-    }
-    variables = os.environ | ENVIRONMENT
-    variables |= {"JDK_JAVA_OPTIONS": java.OPTIONS, "SPARK_SUBMIT_OPTS": java.archived()}
-    variables |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": folders}
+    variables = os.environ | ENVIRONMENT | environment()
     with serving() as bucket:
         for hub in ("north", "south"):
             bucket.objects[f"{hub}/a.db"] = (folder / "hubs" / hub / "a.db").read_bytes()
-        command = [sys.executable, str(program), bucket.url("*/a.db"), json.dumps(conf)]
+        command = [sys.executable, str(program), bucket.url("*/a.db"), MASTER, json.dumps(settings())]
         done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
+    if (application := folder / "application").exists():
+        remove_work(application.read_text())
     assert done.returncode == 0, done.stderr
-    yield json.loads(done.stdout)
-    for left in set(work.glob("*")) - before:
-        shutil.rmtree(left)
+    return json.loads(done.stdout)
 
 
 def test_tasks_run_in_both_executors(found: dict[str, Any]) -> None:

@@ -111,17 +111,17 @@ def test_what_is_not_known_of_a_file_is_no_other_file(log: Path) -> None:
             check_mark(str(log), storage, replace(mark, file=(*mark.file[:2], mark.file[2] + 1)))
 
 
-def test_a_read_between_its_plan_and_a_task(log: Path, replace_log: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("lenient", ["false", "true"])
+def test_a_read_between_its_plan_and_a_task(log: Path, replace_log: Callable[[Path], None], lenient: str) -> None:
     """Also where it passes over what cannot be read."""
-    for lenient in ({}, {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}):
-        options = {"path": str(log), "partitions": "3", "columns": "key,seq", **lenient}
-        reader = LogReader(read_options(options, BATCH_OPTIONS), SCHEMA)
-        first, *others = reader.partitions()
-        assert sum(len(batch) for batch in reader.read(first)) > 0
-        if not lenient:
-            replace_log(log)
-            with refused(log):
-                [*reader.read(others[0])]
+    passed_over = {"ignoreCorruptFiles": lenient, "ignoreMissingFiles": lenient}
+    options = {"path": str(log), "partitions": "3", "columns": "key,seq", **passed_over}
+    reader = LogReader(read_options(options, BATCH_OPTIONS), SCHEMA)
+    first, *others = reader.partitions()
+    assert sum(len(batch) for batch in reader.read(first)) > 0
+    replace_log(log)
+    with refused(log):
+        [*reader.read(others[0])]
 
 
 @pytest.mark.parametrize("when", ["between the stages", "between two parts", "amid a part"])
@@ -270,15 +270,12 @@ def refused_by_spark(log: Path) -> Iterator[None]:
     assert str(caught.value) == f"{log} {REPLACED}"
 
 
-def test_an_analysis_and_a_table_of_state(
-    spark: SparkSession, log: Path, make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_analysis_and_a_check_of_rows(spark: SparkSession, log: Path, make_log: MakeLog) -> None:
     with gossiplog.open(log) as written, gossiplog.open(make_log("fork.db", 0)) as other:
         other.pull(written)
         written.append("one", signer=ADA)
         other.append("two", signer=ADA)
         written.pull(other)
-    shutil.copy(log, tmp_path / "kept.db")
     frame = read(spark, str(log), columns="seq,id,clock,author,parents,size,canonical,content_id").persist()
     assert frame.count() == 602
     own = log_metadata(str(log))
@@ -291,14 +288,18 @@ def test_an_analysis_and_a_table_of_state(
         verify(rows, own.topic, own, location=str(log), ascending=True)
     frame.unpersist()
     rows.unpersist()
-    # The state of the first log is not made of the other.
-    os.replace(tmp_path / "kept.db", log)
+
+
+def test_a_table_of_state(
+    spark: SparkSession, log: Path, make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of a log is not made of another one."""
 
     def late(*arguments: Any) -> Any:
         os.replace(make_log("newer.db", 700, author=7), log)
         return changes(*arguments)
 
     monkeypatch.setattr("gossiplog.spark.jobs.materialize.changes", late)
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match=REPLACED):
         materialize(spark, str(log), str(tmp_path / "state"), Recipe(Counter(), "author"))
     assert not [*tmp_path.glob("state/*.json")]
