@@ -9,7 +9,7 @@ import pytest
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.spark.source.opening import unopened
-from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of, problem_of_log
+from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
 
 MakeLog = Callable[..., Path]
 
@@ -52,5 +52,11 @@ def test_a_problem_has_the_name_of_the_log_that_stands_beside_it(
     monkeypatch.chdir(path.parent)
     log = unopened("a.db")
     assert log.location == str(path)
-    assert problem_of_log(log, CorruptLog([f"{path}: it has 2 keys"])) == Problem("damaged", "it has 2 keys")
-    assert problem_of_log(log, StorageError(f"cannot read {path}: no")) == Problem("unreadable", "cannot read a.db: no")
+
+    def named(error: Exception) -> Problem:
+        return problem_of(log.location, error, log.name)
+
+    several = CorruptLog([f"{path}: it has 2 keys", f"{path}: it has no head", f"the file {path} is cut off"])
+    assert named(several) == Problem("damaged", "it has 2 keys; it has no head; the file a.db is cut off")
+    assert named(StorageError(f"cannot read {path}: no")) == Problem("unreadable", "cannot read a.db: no")
+    assert problem_of(str(path), several).text.count(f"{path}: ") == 2

@@ -35,7 +35,7 @@ from gossiplog.spark.source.fleet import FoundLog, KeyRange, packed, split_open
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.options import pruned
-from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of_log
+from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of
 from gossiplog.spark.source.reader import number_of_partitions, ranges_frame
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
@@ -113,7 +113,7 @@ def analyze_fleet(
             try:
                 result = analyze(ranges_frame(session, ranges, _LARGE_COLUMNS), location=ranges[0].log.location)
             except GossipLogError as error:
-                problems[name] = problem_of_log(ranges[0].log, error)
+                problems[name] = problem_of(ranges[0].log.location, error, name)
                 continue
             largest = result.authors[0].messages if result.authors else 0
             figures[name] = _figures_of(name, str(ranges[0].log.topic), result.totals, largest)
@@ -232,7 +232,7 @@ def analysis_rows(log: FoundLog, patience: LockPatience | None = None) -> Iterat
                 return
             found = analyze_log(storage, seen)
     except (GossipLogError, OSError) as error:
-        yield from _rows(log.name, _PROBLEM, [{"content": pickle.dumps(problem_of_log(log, error))}])
+        yield from _rows(log.name, _PROBLEM, [{"content": pickle.dumps(problem_of(log.location, error, log.name))}])
         return
     largest = found.result.authors[0].messages if found.result.authors else 0
     figures = _figures_of(log.name, str(seen.topic), found.result.totals, largest)

@@ -18,7 +18,7 @@ from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.marks import is_replaced
 from gossiplog.spark.source.opening import opened_log
-from gossiplog.spark.source.problems import problem_of_log
+from gossiplog.spark.source.problems import problem_of
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -181,7 +181,8 @@ class _Storages:
         if not self._passes_over:
             raise error
         if is_replaced(error):
-            self.replaced[number] = problem_of_log(self._logs[number], error).text
+            log = self._logs[number]
+            self.replaced[number] = problem_of(log.location, error, log.name).text
 
     def close(self) -> None:
         """Close all storages.

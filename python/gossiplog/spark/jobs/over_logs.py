@@ -26,7 +26,7 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, pack, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
-from gossiplog.spark.source.problems import problem_of_log
+from gossiplog.spark.source.problems import problem_of
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 from gossiplog.storage import Storage
@@ -325,7 +325,7 @@ def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:
 
 
 def _unreadable(log: FoundLog, error: Exception, kinds: Mapping[str, int], seconds: float) -> pa.RecordBatch:
-    return _internal(log.name, _UNREADABLE, (str(problem_of_log(log, error)), dict(kinds), seconds))
+    return _internal(log.name, _UNREADABLE, (str(problem_of(log.location, error, log.name)), dict(kinds), seconds))
 
 
 def rows_batch(rows: Sequence[tuple[str, bytes | None, str]]) -> pa.RecordBatch:

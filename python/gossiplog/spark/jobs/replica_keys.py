@@ -18,7 +18,7 @@ from gossiplog.spark.source.fleet import FoundLog, KeyRange, packed, split_open
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.problems import Problem, lost_entries, problem_of_log
+from gossiplog.spark.source.problems import Problem, lost_entries, problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES, pages
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
@@ -56,7 +56,7 @@ class FleetLook:
         try:
             return look_at_replica(log, self.patience)
         except (GossipLogError, OSError) as error:
-            return log.name, problem_of_log(log, error)
+            return log.name, problem_of(log.location, error, log.name)
 
 
 def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> ReplicaLook:
@@ -159,7 +159,8 @@ def keys_or_problem(part: KeysPart, patience: LockPatience | None = None) -> Ite
     try:
         yield from keys_of(part, patience)
     except (GossipLogError, OSError) as error:
-        problem = problem_of_log(part.range.log, error)
+        log = part.range.log
+        problem = problem_of(log.location, error, log.name)
         row = {"replica": part.number, "key": None, "kind": problem.kind, "problem": problem.text}
         yield pa.RecordBatch.from_pylist([row], _KEYS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
@@ -41,8 +41,14 @@ class Problem:
         return f"{self.kind}: {self.text}"
 
 
-def problem_of(location: str, error: Exception) -> Problem:
-    """Return what a report says of a log that could not be read."""
+def problem_of(location: str, error: Exception, name: str | None = None) -> Problem:
+    """Return what a report says of a log that could not be read.
+
+    Args:
+        location: of the log.
+        error: of what reads it.
+        name: that stands beside the problem in the report, so that no sentence begins with it; None keeps the location.
+    """
     kind: ProblemKind = "unreadable"
     try:
         missing = isinstance(error, StorageError) and is_missing(location)
@@ -54,20 +60,16 @@ def problem_of(location: str, error: Exception) -> Problem:
         kind = "no log"
     elif isinstance(error, CorruptLog):
         kind = "damaged"
-    text = "; ".join(error.problems) if isinstance(error, CorruptLog) else str(error)
-    text = (text or type(error).__name__)[:_LONGEST_PROBLEM]
+    texts = error.problems if isinstance(error, CorruptLog) else (str(error),)
+    if name is not None:
+        texts = tuple(text.replace(location, name).removeprefix(f"{name}: ") for text in texts)
+    text = ("; ".join(texts) or type(error).__name__)[:_LONGEST_PROBLEM]
     return Problem(kind, f"{text}; {_UNLOCK}" if is_locked(error) else text)
 
 
 def lost_entries(keys: int, messages: int) -> str:
     """Return what is wrong with a log that has not as many keys as it says that it has messages."""
     return f"it has {counted(keys, 'key')} and says that it has {counted(messages, 'message')}"
-
-
-def problem_of_log(log: FoundLog, error: Exception) -> Problem:
-    """Return what a report says of a log that could not be read, by the name that stands beside it there."""
-    problem = problem_of(log.location, error)
-    return replace(problem, text=problem.text.replace(log.location, log.name).removeprefix(f"{log.name}: "))
 
 
 def fleet_locations(
