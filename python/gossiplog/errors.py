@@ -35,6 +35,9 @@ Cause: TypeAlias = Literal[
 ]
 """Who or what ended a connection, or kept it from being made: see `ConnectionLost`."""
 
+REPAIR_ADVICE = "`gossiplog repair {} --from SOURCE` repairs it from a replica, `gossiplog doctor {}` says more"
+"""The ways on from a damaged log, whose name, or LOG, takes the place of {}."""
+
 
 class GossipLogError(Exception):
     """The base of every error that this package raises on purpose.
@@ -427,7 +430,7 @@ class CorruptLog(StorageError):
 
     _subject = "the log"
     _state = "is damaged"
-    _advice = "; `gossiplog repair {} --from SOURCE` repairs it from a replica, `gossiplog doctor {}` says more"
+    _advice = f"; {REPAIR_ADVICE}"
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None, run: str = "") -> None:
         self.run: str = run

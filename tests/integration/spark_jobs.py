@@ -98,7 +98,7 @@ def _verify_fleet(session: SparkSession, folder: Path) -> Any:
     found = spark.verify_fleet(session, *_logs(folder))
     _write_defects(found, folder)
     assert all(each.messages for each in found.logs)
-    return sorted((each.log, each.messages, dict(each.defects), each.problem) for each in found.logs)
+    return sorted((each.log, each.messages, dict(each.defects), str(each.problem)) for each in found.logs)
 
 
 def _write_defects(found: VerifyResult | FleetVerifyResult, folder: Path) -> None:
@@ -116,7 +116,7 @@ def _root(session: SparkSession, folder: Path) -> Any:
 def _fleet_roots(session: SparkSession, folder: Path) -> Any:
     found = spark.fleet_roots(session, *_logs(folder))
     assert all(each.messages for each in found)
-    return sorted((each.log, each.node.hash.hex() if each.node else each.problem) for each in found)
+    return sorted((each.log, each.node.hash.hex() if each.node else str(each.problem)) for each in found)
 
 
 def _reconcile(session: SparkSession, folder: Path) -> Any:

@@ -27,6 +27,7 @@ from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, StorageE
 from gossiplog.log.log import replica_of
 from gossiplog.spark.jobs.verify import VerifyWork
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, read_options
+from gossiplog.spark.source.problems import problem_error
 from gossiplog.spark.source.reader import LogReader
 from tests.rot.cells import Cell, Unchanged
 from tests.rot.shapes import SIGNER, Shape
@@ -349,8 +350,8 @@ class _Judgement:
         """What `gossiplog pipeline verify` finds, and a read of all of them in four partitions."""
         location = str(self._path)
         outcomes, _ = inline(VerifyWork(), [location], 50)
-        if outcomes[location].problem:
-            self._refused(StorageError(outcomes[location].problem))
+        if (problem := outcomes[location].problem) is not None:
+            self._refused(problem_error(location, problem))
         options = read_options({"path": location, "partitions": "4"}, BATCH_OPTIONS)
         reader = LogReader(options, StructType([field for field in SCHEMA if field.name in ("id", "author")]))
         read: list[dict[str, str | None]] = []

@@ -53,6 +53,7 @@ from gossiplog.spark.payload import parse_payload
 from gossiplog.spark.session import session
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.options import SCHEMA
+from gossiplog.spark.source.problems import Problem
 from gossiplog.spark.source.writer import WriteResult, write
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ __all__ = [
     "LogVerifyResult",
     "MaterializeResult",
     "MissingMessages",
+    "Problem",
     "Recipe",
     "ReconcileResult",
     "RootResult",

@@ -21,6 +21,7 @@ from gossiplog.spark.jobs.over_logs import KnownLogs, LogPart, WholeLogs, Work, 
 from gossiplog.spark.jobs.root import RootWork
 from gossiplog.spark.jobs.verify import VerifyWork
 from gossiplog.spark.source.opening import opened, unopened
+from gossiplog.spark.source.problems import Problem
 from tests.damage import DAMAGE, make_damage
 from tests.damage import make_log as make_damaged_log
 from tests.spark.jobs.inline_logs import inline, internal, task_rows
@@ -98,6 +99,7 @@ def test_the_command_has_a_line_for_each_log_and_one_for_all(
     written = {row.log: row for row in spark.read.parquet(str(summary)).collect()}
     assert written.keys() == {*given}
     assert written[missing].kinds == {"log": 1}
+    assert written[missing].problem.asDict() == rows[1]["problem"]
     assert written[str(paths[0])].root == rows[2]["root"]
     assert main(["pipeline", "root", *given, "--json"]) == 1
     *roots, last = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
@@ -107,7 +109,7 @@ def test_the_command_has_a_line_for_each_log_and_one_for_all(
     assert [row.keys() for row in roots] == [{*both, "level"}] * 4
     assert [row.keys() for row in rows] == [{*both, "defects"}] * 4
     assert [row["problem"] is None for row in rows] == [False, False, True, True]
-    assert rows[1]["problem"] == f"missing: there is no log {missing}"
+    assert rows[1]["problem"] == {"kind": "missing", "text": f"there is no log {missing}"}
     assert last == {"summary": {"logs": 4, "messages": 40, "unreadable": 2}}
 
 
@@ -146,7 +148,7 @@ def test_a_log_that_goes_amid_its_parts_is_one_row(make_log: MakeLog, monkeypatc
 
     monkeypatch.setattr(RootWork, "part", gone)
     outcomes, report = inline(RootWork(), [str(path)], 50)
-    assert outcomes[str(path)].problem == f"no log: there is no log {path}"
+    assert outcomes[str(path)].problem == Problem("no log", f"there is no log {path}")
     assert [(row["kind"], row["detail"]) for row in report] == [("log", f"no log: there is no log {path}")]
 
 
@@ -168,7 +170,10 @@ def test_files_of_large_logs_are_looked_at_apart(make_log: MakeLog, work: Work, 
 @pytest.mark.parametrize(
     ("lost", "problem"),
     [
-        ("DELETE FROM gossiplog_messages WHERE seq IN (100, 101)", "2 messages are lost at least, of which it has the"),
+        (
+            "DELETE FROM gossiplog_messages WHERE seq IN (100, 101)",
+            "at least 2 messages are lost: there are keys without values",
+        ),
         ("DELETE FROM gossiplog_leaves WHERE seq = 100", "it has 299 keys and says that it has 300 messages"),
     ],
 )
@@ -178,9 +183,12 @@ def test_a_log_that_has_lost_messages_has_no_root(make_log: MakeLog, lost: str, 
     with sqlite3.connect(path) as database:
         database.execute(lost)
     database.close()
-    outcomes, _ = inline(RootWork(), [str(path)], most)
+    outcomes, report = inline(RootWork(), [str(path)], most)
     outcome = outcomes[str(path)]
-    assert f"damaged: {problem}" in (outcome.problem or str(outcome.result))
+    assert outcome.result is None
+    assert str(outcome.problem) == f"damaged: {problem}"
+    assert outcome.kinds == {"log": 1}
+    assert [(row["kind"], row["detail"]) for row in report] == [("log", f"damaged: {problem}")]
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 1000])

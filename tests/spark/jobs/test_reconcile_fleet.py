@@ -202,7 +202,7 @@ def test_a_terminal_gets_the_worst_and_a_summary(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr("gossiplog.cli.pipeline.reconcile.SHOWN_LOGS", 3)
+    monkeypatch.setattr("gossiplog.cli.pipeline.fleet.SHOWN_LOGS", 3)
     command = ["pipeline", "reconcile", str(tmp_path / "hubs"), "--recursive-file-lookup", "--path-glob-filter", "t5*"]
     (tmp_path / "hubs" / "t5-notes").write_text("no log")
     assert main(command) == 1

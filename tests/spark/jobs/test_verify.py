@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 import gossiplog
 from gossiplog import Signer, core
 from gossiplog.cli.main import main
-from gossiplog.errors import StorageError, TopicMismatch
+from gossiplog.errors import CorruptLog, TopicMismatch
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.spark import VerifyResult, log_metadata, read, verify, verify_log
@@ -183,7 +184,7 @@ def test_a_file_that_was_cut_off(spark: SparkSession, make_log: MakeLog, tmp_pat
     for part in (3, 10):
         cut = tmp_path / f"cut{part}.db"
         cut.write_bytes(whole[: len(whole) * part // 12])
-        with pytest.raises(StorageError):
+        with pytest.raises(CorruptLog, match=re.escape(str(cut))):
             verify_log(spark, str(cut))
 
 
@@ -225,7 +226,7 @@ def test_a_terminal_shows_the_first_defects(
     # One is the root's, which has no id.
     assert sum(core.encode_id(key) in written.out for key in keys) in (19, 20)
     assert "The first 20 of 31 defects are shown" in written.err
-    assert "`gossiplog repair LOG --from SOURCE` repairs a log" in written.err
+    assert "`gossiplog repair LOG --from SOURCE` repairs it" in written.err
 
 
 # What a task does with its partition, without Spark

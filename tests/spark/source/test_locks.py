@@ -123,8 +123,8 @@ def test_tasks_over_logs(logs: list[Path], waits: list[float | None], work: Veri
     check_bound(waits)
     assert [outcomes[str(path)].kinds for path in logs] == [{"log": 1}] * LOCKED + [{}]
     problems = [outcomes[str(path)].problem for path in logs]
-    assert problems[-1] == ""
-    assert all(problem.endswith(ADVICE) for problem in problems[:-1])
+    assert problems[-1] is None
+    assert all(problem is not None and problem.text.endswith(ADVICE) for problem in problems[:-1])
 
 
 def test_a_log_alone_is_waited_for_as_everywhere(logs: list[Path], waits: list[float | None]) -> None:

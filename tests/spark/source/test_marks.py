@@ -34,6 +34,7 @@ from gossiplog.spark.source.batches import Columns
 from gossiplog.spark.source.marks import check_mark, is_replaced, mark_of
 from gossiplog.spark.source.opening import look_at, opened, opened_log, split, unopened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, ReadOptions, read_options
+from gossiplog.spark.source.problems import Problem
 from gossiplog.spark.source.reader import LogReader, read_range
 from gossiplog.spark.source.stream_reader import changes
 from tests.spark.conftest import ADA, TOPIC
@@ -152,7 +153,7 @@ def test_parts_of_a_log(
     known.take(internal(rows))
     known.conclude(work, large)
     outcome = known.outcome(str(log))
-    assert (outcome.result, outcome.problem) == (None, f"unreadable: {log} {REPLACED}")
+    assert (outcome.result, outcome.problem) == (None, Problem("unreadable", f"{log} {REPLACED}"))
     with gossiplog.open(sound, read_only=True) as other:
         assert known.outcome(str(sound)).result == (500, other.root)
 

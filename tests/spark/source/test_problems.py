@@ -9,7 +9,7 @@ import pytest
 
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.spark.source.opening import unopened
-from gossiplog.spark.source.problems import Problem, fleet_locations, problem_of
+from gossiplog.spark.source.problems import Problem, ProblemKind, fleet_locations, problem_error, problem_of
 
 MakeLog = Callable[..., Path]
 
@@ -60,3 +60,18 @@ def test_a_problem_has_the_name_of_the_log_that_stands_beside_it(
     assert named(several) == Problem("damaged", "it has 2 keys; it has no head; the file a.db is cut off")
     assert named(StorageError(f"cannot read {path}: no")) == Problem("unreadable", "cannot read a.db: no")
     assert problem_of(str(path), several).text.count(f"{path}: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "error"),
+    [
+        ("damaged", "it has 2 keys", CorruptLog(["a.db: it has 2 keys"])),
+        ("damaged", "a.db is cut off", CorruptLog(["a.db is cut off"])),
+        ("no log", "a.db is not a log", NotALog("a.db is not a log")),
+        ("missing", "there is no log a.db", NotALog("there is no log a.db")),
+        ("unreadable", "OSError", StorageError("a.db: OSError")),
+    ],
+)
+def test_the_error_of_a_log_alone_names_it(kind: ProblemKind, text: str, error: StorageError) -> None:
+    made = problem_error("a.db", Problem(kind, text))
+    assert (type(made), str(made)) == (type(error), str(error))

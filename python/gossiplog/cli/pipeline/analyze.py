@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gossiplog.cli.output import Json, Output, fields_table, note
-from gossiplog.cli.pipeline.fleet import SHOWN_LOGS, problem_text, show_fleet
+from gossiplog.cli.pipeline.fleet import show_fleet
 from gossiplog.cli.pipeline.session import Logs, NameFilter, Recursive, SessionOptions, spark_session
 from gossiplog.reprs import counted
 
@@ -131,8 +131,7 @@ def _analyze_fleet(
             spark.write_fleet_analysis(analysis, output, title)
         analysis.unpersist()
     tables = fleet_tables(analysis)
-    rows = tables["logs"]
-    show_fleet(result, rows, list(map(_short_figures, rows[:SHOWN_LOGS])), tables["totals"])
+    show_fleet(result, tables["logs"], tables["totals"], _short_figures)
     if output is not None and not result.json:
         note(f"The page is {output}/report.html.")
     if analysis.totals.problems:
@@ -145,5 +144,4 @@ def _short_figures(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: row[name] for name in shown},
         "score": f"{max(scores):.1f}" if scores else None,
-        "problem": problem_text(row["problem"]),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gossiplog.cli.output import Output, fields_table, note
@@ -11,29 +12,34 @@ SHOWN_LOGS = 20
 """Logs that are shown on a terminal, the worst ones. A file or another program gets all."""
 
 
-def problem_text(problem: dict[str, Any] | None) -> str | None:
-    """Return what is wrong with a log, of a row as JSON has it; None where nothing is."""
-    return None if problem is None else f"{problem['kind']}: {problem['text']}"
-
-
 def show_fleet(
-    result: Output, rows: list[dict[str, Any]], short: list[dict[str, Any]], summary: dict[str, Any]
+    result: Output,
+    rows: list[dict[str, Any]],
+    summary: dict[str, Any],
+    short: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> None:
-    """Show logs, and after them all of them in figures: as JSON Lines, the last one being `{"summary": …}`.
+    """Show logs, and after several of them all in figures: as JSON Lines, the last one being `{"summary": …}`.
 
     Args:
         result: where they go.
-        rows: of all logs.
-        short: what fits into a table, of the first logs.
+        rows: of all logs, with a `problem` as JSON has it.
         summary: in figures.
+        short: returns what fits into a row of a table.
     """
     if result.json:
-        show_rows(result, [*rows, {"summary": summary}])
+        show_rows(result, rows if len(rows) == 1 else [*rows, {"summary": summary}])
         return
-    show_rows(result, short)
-    if len(short) < len(rows):
-        note(f"The first {len(short)} of {len(rows):,} logs are shown; --json gives all.")
+    shown = rows[:SHOWN_LOGS]
+    show_rows(result, [short(row) | {"problem": _problem_text(row["problem"])} for row in shown])
+    if len(rows) == 1:
+        return
+    if len(shown) < len(rows):
+        note(f"The first {len(shown)} of {len(rows):,} logs are shown; --json gives all.")
     table = fields_table()
     for name, value in summary.items():
         table.add_row(name.replace("_", " "), f"{value:,}")
     result.show(table)
+
+
+def _problem_text(problem: dict[str, Any] | None) -> str | None:
+    return None if problem is None else f"{problem['kind']}: {problem['text']}"

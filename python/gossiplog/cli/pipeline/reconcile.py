@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gossiplog.cli.output import Json, Output, note
-from gossiplog.cli.pipeline.fleet import SHOWN_LOGS, problem_text, show_fleet
+from gossiplog.cli.pipeline.fleet import show_fleet
 from gossiplog.cli.pipeline.session import (
     Logs,
     NameFilter,
@@ -17,7 +17,7 @@ from gossiplog.cli.pipeline.session import (
     show_rows,
     spark_session,
 )
-from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.errors import REPAIR_ADVICE, CorruptLog, NotALog, StorageError
 from gossiplog.reprs import counted, shell_path
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _check_whole(damaged: Mapping[str, int]) -> None:
         one = "message that is whole in none of the logs that have it"
         problems = [f"{log} has {counted(number, one, several)}" for log, number in sorted(damaged.items())]
         first = shell_path(min(damaged))
-        raise CorruptLog(problems, advice=f"; `gossiplog repair {first} --from SOURCE` repairs it from a replica")
+        raise CorruptLog(problems, advice=f"; {REPAIR_ADVICE.replace('{}', first)}")
 
 
 def _replica_rows(compared: ReconcileResult, repairs: tuple[str | None, ...]) -> list[dict[str, Any]]:
@@ -170,8 +170,7 @@ def _compare_fleet(
 def _show_fleet(result: Output, compared: FleetReconcileResult, repairs: dict[str, str]) -> None:
     from gossiplog.spark.jobs.reconcile_fleet import fleet_rows
 
-    rows = fleet_rows(compared, repairs)
-    show_fleet(result, rows, [_short_fleet_row(row) for row in rows[:SHOWN_LOGS]], asdict(compared.summary))
+    show_fleet(result, fleet_rows(compared, repairs), asdict(compared.summary), _short_fleet_row)
     _say_unverified(result)
     _check_whole({row.log: row.damaged for row in compared.logs if row.damaged})
     if compared.summary.problems:
@@ -189,5 +188,4 @@ def _short_fleet_row(row: dict[str, Any]) -> dict[str, Any]:
         "lacks": lacks["messages"],
         "damaged": row["damaged"],
         "repair": row["repair"],
-        "problem": problem_text(row["problem"]),
     }

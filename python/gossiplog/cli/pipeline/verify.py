@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gossiplog.cli.output import Json, Output, note
-from gossiplog.cli.pipeline.fleet import SHOWN_LOGS, show_fleet
+from gossiplog.cli.pipeline.fleet import show_fleet
 from gossiplog.cli.pipeline.session import (
     Logs,
     NameFilter,
@@ -18,13 +19,14 @@ from gossiplog.cli.pipeline.session import (
     show_rows,
     spark_session,
 )
+from gossiplog.errors import REPAIR_ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from gossiplog.spark import LogVerifyResult
+    from gossiplog.spark import LogRoot, LogVerifyResult
 
 SHOWN_DEFECTS = 20
 """Defects that are shown on a terminal: enough to see what is wrong. A file has room for all."""
@@ -55,24 +57,13 @@ def root(
     locations = _locations(logs, None, recursive, name_filter)
     with spark_session(options, "root", brief=True) as running:
         found = spark.fleet_roots(running, *locations)
-    rows: list[dict[str, Any]] = [
-        {
-            "log": each.log,
-            "messages": each.messages,
-            "level": None if each.node is None else each.node.level,
-            "root": None if each.node is None else each.node.hash.hex(),
-            "problem": each.problem or None,
-        }
-        for each in found
-    ]
-    unreadable = sum(1 for each in found if each.problem)
-    if len(rows) > 1:
-        messages = sum(each.messages or 0 for each in found)
-        summary = {"logs": len(rows), "messages": messages, "unreadable": unreadable}
-        show_fleet(result, rows, rows[:SHOWN_LOGS], summary)
-    else:
-        show_rows(result, rows)
-    if unreadable:
+    summary = {
+        "logs": len(found),
+        "messages": sum(each.messages or 0 for each in found),
+        "unreadable": sum(1 for each in found if each.problem is not None),
+    }
+    show_fleet(result, [_root_row(each) for each in found], summary)
+    if summary["unreadable"]:
         raise typer.Exit(1)
 
 
@@ -114,29 +105,40 @@ def verify(
         found.report.unpersist()
     if shown:
         show_rows(result, shown)
-    rows: list[dict[str, Any]] = [
-        {
-            "log": each.log,
-            "messages": each.messages,
-            "defects": sum(each.defects.values()),
-            "root": None if each.root is None else each.root.hash.hex(),
-            "problem": each.problem or None,
-        }
-        for each in found.logs
-    ]
-    total = sum(sum(each.defects.values()) for each in found.logs)
-    if len(rows) > 1:
-        show_fleet(result, rows, rows[:SHOWN_LOGS], _figures(found.logs))
-    else:
-        show_rows(result, rows)
+    figures = _figures(found.logs)
+    show_fleet(result, [_verify_row(each) for each in found.logs], figures)
+    total = figures["defects"]
     if 0 < len(shown) < total:
         note(f"The first {len(shown)} of {total:,} defects are shown; --output and --json give all.")
-    if total and not result.json:
-        note(
-            "`gossiplog repair LOG --from SOURCE` repairs a log from a replica, `gossiplog doctor LOG` says more of it"
-        )
+    if any(_is_damaged(each) for each in found.logs) and not result.json:
+        note(REPAIR_ADVICE.replace("{}", "LOG"))
     if total:
         raise typer.Exit(1)
+
+
+def _is_damaged(each: LogVerifyResult) -> bool:
+    """Return whether there is something to repair: not in a log that is missing, locked or of another topic."""
+    return bool(each.defects.keys() - {"log"}) or (each.problem is not None and each.problem.kind == "damaged")
+
+
+def _root_row(each: LogRoot) -> dict[str, Any]:
+    return {
+        "log": each.log,
+        "messages": each.messages,
+        "level": None if each.node is None else each.node.level,
+        "root": None if each.node is None else each.node.hash.hex(),
+        "problem": None if each.problem is None else asdict(each.problem),
+    }
+
+
+def _verify_row(each: LogVerifyResult) -> dict[str, Any]:
+    return {
+        "log": each.log,
+        "messages": each.messages,
+        "defects": each.defect_count,
+        "root": None if each.root is None else each.root.hash.hex(),
+        "problem": None if each.problem is None else asdict(each.problem),
+    }
 
 
 def _figures(logs: Sequence[LogVerifyResult]) -> dict[str, int]:
@@ -144,9 +146,9 @@ def _figures(logs: Sequence[LogVerifyResult]) -> dict[str, int]:
     return {
         "logs": len(logs),
         "messages": sum(each.messages or 0 for each in logs),
-        "defects": sum(sum(each.defects.values()) for each in logs),
+        "defects": sum(each.defect_count for each in logs),
         "defective": sum(1 for each in logs if each.defects),
-        "unreadable": sum(1 for each in logs if each.problem),
+        "unreadable": sum(1 for each in logs if each.problem is not None),
     }
 
 
@@ -165,25 +167,14 @@ def _locations(logs: Sequence[str], topic: str | None, recursive: bool, name_fil
 def _summary(session: SparkSession, logs: Sequence[LogVerifyResult]) -> DataFrame:
     import pyarrow as pa
 
-    rows = [
-        {
-            "log": each.log,
-            "messages": each.messages,
-            "root": None if each.root is None else each.root.hash.hex(),
-            "defects": sum(each.defects.values()),
-            "kinds": list(each.defects.items()),
-            "problem": each.problem or None,
-            "seconds": each.seconds,
-        }
-        for each in logs
-    ]
+    rows = [_verify_row(each) | {"kinds": list(each.defects.items()), "seconds": each.seconds} for each in logs]
     columns = {
         "log": pa.string(),
         "messages": pa.int64(),
         "root": pa.string(),
         "defects": pa.int64(),
         "kinds": pa.map_(pa.string(), pa.int64()),
-        "problem": pa.string(),
+        "problem": pa.struct({"kind": pa.string(), "text": pa.string()}),
         "seconds": pa.float64(),
     }
     return session.createDataFrame(pa.Table.from_pylist(rows, pa.schema(columns)))

@@ -26,7 +26,7 @@ from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, pack, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
-from gossiplog.spark.source.problems import problem_of
+from gossiplog.spark.source.problems import Problem, problem_of
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 from gossiplog.storage import Storage
@@ -84,10 +84,12 @@ class Conclusion:
     Attributes:
         result: anything picklable and small.
         rows: further rows of the report, without the log's name: kind, key and detail.
+        problem: why there is no result, where its parts can be read and do not come to one.
     """
 
-    result: Any
+    result: Any = None
     rows: tuple[tuple[str, bytes | None, str], ...] = ()
+    problem: Problem | None = None
 
 
 class Work(Protocol):
@@ -115,13 +117,13 @@ class LogOutcome:
 
     Attributes:
         result: of `Work.conclude`, None where the log cannot be read to its end.
-        problem: why, "" where it can.
+        problem: why; None where it can.
         kinds: how many rows of the report of each kind.
         seconds: of all tasks together.
     """
 
     result: Any
-    problem: str
+    problem: Problem | None
     kinds: Mapping[str, int]
     seconds: float
 
@@ -278,11 +280,16 @@ class WholeLogs:
                         figures.append(row)
                 done = self.work.conclude(own, figures)
         except (GossipLogError, OSError) as error:
-            yield _unreadable(log, error, kinds, time.perf_counter() - started)
+            problem = problem_of(log.location, error, log.name)
+            yield _internal(log.name, _UNREADABLE, (problem, kinds, time.perf_counter() - started))
             return
         if done.rows:
             yield _counted(log.name, rows_batch(done.rows), kinds)
-        yield _internal(log.name, _DONE, LogOutcome(done.result, "", kinds, time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        if done.problem is None:
+            yield _internal(log.name, _DONE, LogOutcome(done.result, None, kinds, seconds))
+        else:
+            yield _internal(log.name, _UNREADABLE, (done.problem, kinds, seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +321,8 @@ class LogParts:
                     else:
                         figures = row
         except (GossipLogError, OSError) as error:
-            yield _unreadable(log, error, kinds, time.perf_counter() - started)
+            problem = problem_of(log.location, error, log.name)
+            yield _internal(log.name, _UNREADABLE, (problem, kinds, time.perf_counter() - started))
             return
         yield _internal(log.name, _FIGURES, (figures, kinds, time.perf_counter() - started))
 
@@ -322,10 +330,6 @@ class LogParts:
 def _internal(log: str, kind: str, content: object) -> pa.RecordBatch:
     row = {"log": log, "kind": kind, "key": None, "other": pickle.dumps(content), "detail": None}
     return pa.RecordBatch.from_pylist([row], ROWS_ARROW)
-
-
-def _unreadable(log: FoundLog, error: Exception, kinds: Mapping[str, int], seconds: float) -> pa.RecordBatch:
-    return _internal(log.name, _UNREADABLE, (str(problem_of(log.location, error, log.name)), dict(kinds), seconds))
 
 
 def rows_batch(rows: Sequence[tuple[str, bytes | None, str]]) -> pa.RecordBatch:
@@ -366,7 +370,7 @@ class KnownLogs:
     def __init__(self) -> None:
         self._outcomes: dict[str, LogOutcome] = {}
         self._figures: dict[str, list[tuple[Any, Mapping[str, int], float]]] = {}
-        self._problems: dict[str, tuple[str, dict[str, int], float]] = {}
+        self._problems: dict[str, tuple[Problem, dict[str, int], float]] = {}
         self.defects = 0
 
     def take(self, rows: Iterable[tuple[str, str, bytes]]) -> dict[str, LargeLog]:
@@ -384,8 +388,8 @@ class KnownLogs:
             elif kind == _FIGURES:
                 self._figures.setdefault(name, []).append(pickle.loads(other))
             elif kind == _UNREADABLE:
-                text, kinds, seconds = pickle.loads(other)
-                first, before, spent = self._problems.get(name, (text, {}, 0.0))
+                problem, kinds, seconds = pickle.loads(other)
+                first, before, spent = self._problems.get(name, (problem, {}, 0.0))
                 self._problems[name] = first, _sum([before, kinds]), spent + seconds
         return large
 
@@ -397,16 +401,19 @@ class KnownLogs:
             kinds = _sum([kinds for _, kinds, _ in parts])
             seconds = sum(seconds for _, _, seconds in parts)
             if name in self._problems:
-                text, others, spent = self._problems[name]
-                self._problems[name] = text, _sum([others, kinds]), spent + seconds
+                problem, others, spent = self._problems[name]
+                self._problems[name] = problem, _sum([others, kinds]), spent + seconds
                 continue
             done = work.conclude(each.own, [figures for figures, _, _ in parts])
             kinds = _sum([kinds, *({kind: 1} for kind, _, _ in done.rows)])
             rows += [(name, kind, key, detail) for kind, key, detail in done.rows]
-            self._outcomes[name] = LogOutcome(done.result, "", kinds, seconds)
-        for name, (text, kinds, seconds) in self._problems.items():
-            rows.append((name, "log", None, text))
-            self._outcomes[name] = LogOutcome(None, text, _sum([kinds, {"log": 1}]), seconds)
+            if done.problem is None:
+                self._outcomes[name] = LogOutcome(done.result, None, kinds, seconds)
+            else:
+                self._problems[name] = done.problem, kinds, seconds
+        for name, (problem, kinds, seconds) in self._problems.items():
+            rows.append((name, "log", None, str(problem)))
+            self._outcomes[name] = LogOutcome(None, problem, _sum([kinds, {"log": 1}]), seconds)
         self.defects = sum(sum(outcome.kinds.values()) for outcome in self._outcomes.values())
         return rows
 

@@ -48,13 +48,13 @@ class LogRoot:
         log: its location.
         messages: how many it has; None where it cannot be read.
         node: the root; None likewise.
-        problem: why it cannot be read, "" where it can.
+        problem: why it cannot be read; None where it can.
     """
 
     log: str
     messages: int | None
     node: core.Node | None
-    problem: str
+    problem: Problem | None
 
 
 def fleet_roots(
@@ -87,12 +87,9 @@ def fleet_roots(
     report.unpersist()
     results: list[LogRoot] = []
     for log, found in outcomes.items():
-        match found.result:
-            case None | Problem():
-                results.append(LogRoot(log, None, None, found.problem or str(found.result)))
-            case messages, node:
-                results.append(LogRoot(log, messages, node, ""))
-    return tuple(sorted(results, key=lambda each: not each.problem))
+        messages, node = found.result or (None, None)
+        results.append(LogRoot(log, messages, node, found.problem))
+    return tuple(sorted(results, key=lambda each: each.problem is None))
 
 
 _READ = Columns(ReadOptions(()), pruned(("key", "value")))
@@ -115,7 +112,9 @@ class RootWork:
         self, storage: Storage, log: FoundLog, own: FoundLog, part: LogPart
     ) -> Iterator[pa.RecordBatch | tuple[bytes]]:
         """Yield the fragment of a part."""
-        (found,) = partition_fragment(_complete(pages(_READ, storage, KeyRange(log, part.start, part.end, 1))))
+        (found,) = partition_fragment(
+            _refuse_lost_values(pages(_READ, storage, KeyRange(log, part.start, part.end, 1)))
+        )
         yield (found.column("fragment")[0].as_py(),)
 
     def conclude(self, own: FoundLog, figures: Sequence[tuple[bytes]]) -> Conclusion:
@@ -123,20 +122,21 @@ class RootWork:
         whole = joined(fragment for (fragment,) in figures)
         assert own.count is not None
         if whole.count != own.count:
-            return Conclusion(Problem("damaged", lost_entries(whole.count, own.count)))
+            return Conclusion(problem=Problem("damaged", lost_entries(whole.count, own.count)))
         return Conclusion((whole.count, whole.root))
 
 
-def _complete(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of a log whose messages are there.
+def _refuse_lost_values(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a log whose values are there.
 
     Raises:
-        CorruptLog: the storage has lost some, which it reads as values without bytes.
+        CorruptLog: the storage has lost some, which it reads as no bytes.
     """
     for batch in batches:
         lost = pc.sum(pc.equal(pc.binary_length(batch.column("value")), 0)).as_py()
         if lost:
-            raise CorruptLog([f"{counted(lost, 'message is', 'messages are')} lost at least, of which it has the keys"])
+            them = counted(lost, "message is", "messages are")
+            raise CorruptLog([f"at least {them} lost: there are keys without values"])
         yield batch
 
 

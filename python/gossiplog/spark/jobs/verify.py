@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from gossiplog import core
-from gossiplog.errors import ColumnError, CorruptLog, StorageError
-from gossiplog.log.arrival_check import ChildCounts, Problem
+from gossiplog.errors import ColumnError, CorruptLog
+from gossiplog.log import arrival_check
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.log_metadata import LogMetadata, log_figures
@@ -34,7 +34,7 @@ from gossiplog.spark.source.fleet import FoundLog, KeyRange
 from gossiplog.spark.source.marks import check_mark
 from gossiplog.spark.source.opening import look_at, opened_log, unopened
 from gossiplog.spark.source.options import ReadOptions, pruned
-from gossiplog.spark.source.problems import fleet_logs
+from gossiplog.spark.source.problems import Problem, fleet_logs, problem_error
 from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
 
@@ -88,7 +88,7 @@ class LogVerifyResult:
         messages: how many have a key and a value; None where the log cannot be read to its end.
         root: of the tree over their keys and values, as they are; None likewise.
         defects: how many of each kind.
-        problem: why it cannot be read to its end, "" where it can.
+        problem: why it cannot be read to its end; None where it can.
         seconds: that tasks took for it, one after the other.
     """
 
@@ -96,8 +96,13 @@ class LogVerifyResult:
     messages: int | None
     root: core.Node | None
     defects: Mapping[str, int]
-    problem: str
+    problem: Problem | None
     seconds: float
+
+    @property
+    def defect_count(self) -> int:
+        """How many defects there are, of all kinds."""
+        return sum(self.defects.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +128,15 @@ def verify_log(session: SparkSession, location: str, topic: str | None = None) -
 
     Raises:
         TopicMismatch: it has another topic.
-        StorageError: it cannot be read, as a truncated file.
+        CorruptLog: it is too damaged to be read to its end, as a truncated file.
+        StorageError: it cannot be read for another reason.
         SparkError: Spark gave up.
     """
     outcomes, report = over_logs(session, VerifyWork(), [look_at(location, topic)], _report)
     (found,) = outcomes.values()
-    if found.problem:
+    if found.problem is not None:
         report.unpersist()
-        raise StorageError(found.problem)
+        raise problem_error(location, found.problem)
     messages, root = found.result
     return VerifyResult(messages, root, found.kinds, report)
 
@@ -166,7 +172,7 @@ def verify_fleet(
     for log, found in outcomes.items():
         messages, root = found.result or (None, None)
         results.append(LogVerifyResult(log, messages, root, found.kinds, found.problem, found.seconds))
-    results.sort(key=lambda each: (not each.problem, -sum(each.defects.values())))
+    results.sort(key=lambda each: (each.problem is None, -each.defect_count))
     return FleetVerifyResult(tuple(results), report)
 
 
@@ -192,7 +198,7 @@ class _Figures:
     """
 
     fragment: bytes
-    children: ChildCounts
+    children: arrival_check.ChildCounts
     lost_heads: Sequence[bytes]
 
 
@@ -242,7 +248,7 @@ class VerifyWork:
         """Return the number of messages and the root, and what is wrong with the log as a whole."""
         parts = [part for (part,) in figures]
         whole = joined(part.fragment for part in parts)
-        children = ChildCounts(
+        children = arrival_check.ChildCounts(
             sum(part.children.expected for part in parts),
             sum(part.children.stored for part in parts),
             any(part.children.unknown for part in parts),
@@ -274,7 +280,7 @@ def verify(
     own: LogMetadata | None = None,
     *,
     location: str | None = None,
-    problems: Sequence[Problem] = (),
+    problems: Sequence[arrival_check.Problem] = (),
     ascending: bool = False,
 ) -> VerifyResult:
     """Check messages, and against them what their log says of itself.
@@ -377,7 +383,7 @@ def _defect(kind: str, keys: DataFrame, detail: str) -> DataFrame:
     return keys.select(F.lit(kind), "key", F.lit(None).cast("binary"), F.lit(detail))
 
 
-def _row(problem: Problem) -> _Row:
+def _row(problem: arrival_check.Problem) -> _Row:
     return problem.kind, problem.key, None, problem.text
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from gossiplog.errors import CorruptLog, NotALog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.fleet import FoundLog
-from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching
+from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching, shown
 from gossiplog.spark.source.locks import is_locked
 from gossiplog.spark.source.opening import unopened
 
@@ -30,7 +30,7 @@ class Problem:
 
     Attributes:
         kind: "missing" where there is no file, "no log" where it is something else, "damaged", or "unreadable", as one
-            that is locked, or of a newer version.
+            that is locked, of a newer version or of another topic.
         text: what was wrong.
     """
 
@@ -65,6 +65,19 @@ def problem_of(location: str, error: Exception, name: str | None = None) -> Prob
         texts = tuple(text.replace(location, name).removeprefix(f"{name}: ") for text in texts)
     text = ("; ".join(texts) or type(error).__name__)[:_LONGEST_PROBLEM]
     return Problem(kind, f"{text}; {_UNLOCK}" if is_locked(error) else text)
+
+
+def problem_error(location: str, problem: Problem) -> StorageError:
+    """Return the error of one log that a task could not read, from what the task said of it."""
+    name = shown(location)
+    text = problem.text if name in problem.text else f"{name}: {problem.text}"
+    match problem.kind:
+        case "damaged":
+            return CorruptLog([text])
+        case "missing" | "no log":
+            return NotALog(text)
+        case _:
+            return StorageError(text)
 
 
 def lost_entries(keys: int, messages: int) -> str:
