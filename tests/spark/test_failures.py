@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 
 from gossiplog import errors
 from gossiplog.errors import CorruptLog, CursorOutdated, DecodeError, GossipLogError, NotALog, SparkError, TopicMismatch
-from gossiplog.spark.failures import unwrapped, worker_errors
+from gossiplog.spark.failures import expression_error, first_line, unwrapped, worker_errors
 
 TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source: Traceback (most recent call last):
   File "reading.py", line 13, in read
@@ -112,3 +112,39 @@ def test_an_executor_without_the_python_that_was_named() -> None:
     )
     reason = 'Cannot run program "./nope/bin/python": error=2, No such file or directory'
     assert str(unwrapped(PySparkException(text))) == f"Spark failed: IOException: {reason}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate it. SQLSTATE: 22012\n== SQL ==\n1/0",
+        '[CAST_INVALID_INPUT] The value \'a\' of the type "STRING" cannot be cast to "INT". SQLSTATE: 22018',
+        "[ARITHMETIC_OVERFLOW] long overflow. SQLSTATE: 22003",
+    ],
+)
+def test_an_expression_is_named_where_a_value_does_not_fit_it(text: str) -> None:
+    with pytest.raises(SparkError) as caught, worker_errors():
+        raise PySparkException(text)
+    said = str(expression_error("the expression for hot keys, 1/0,", caught.value))
+    assert said.startswith(f"the expression for hot keys, 1/0, failed for a message: Spark failed: {text[:20]}")
+    assert said.endswith("; to have null where a payload does not fit, use try_cast and try_divide")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed: ExecutorLostFailure (executor 1 exited)",
+        "[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 65536 bytes of memory, got 0. SQLSTATE: 53200",
+        "No space left on device",
+    ],
+)
+def test_no_expression_is_blamed_for_what_it_has_not_done(text: str) -> None:
+    with pytest.raises(SparkError) as caught, worker_errors():
+        raise PySparkException(text)
+    assert expression_error("the expression for hot keys, 1/0,", caught.value) is caught.value
+
+
+def test_the_first_line_of_an_error_that_says_nothing() -> None:
+    assert first_line(ValueError("\n one \n two")) == "one"
+    assert first_line(ValueError(" \n")) == "ValueError"

@@ -22,6 +22,8 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] gossiplog\.errors\.(\w+): (.+?)
 _ANY = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit|Interrupt|Warning)): (.+)$", re.MULTILINE)
 # What failed in Java, in the line under py4j's own: the last exception that it names, which is the task's.
 _JAVA = re.compile(r"^: (?:.* )?(?:[\w$]+\.)+([\w$]+(?:Error|Exception)): (.+)$", re.MULTILINE)
+# Of values that an expression cannot take (class 22 of SQL's standard): DIVIDE_BY_ZERO, CAST_INVALID_INPUT and others.
+_DATA = re.compile(r"\bSQLSTATE: 22\w{3}\b")
 # Of a log that was rebased, and of who reads it, as the messages of CursorOutdated that workers raise have them.
 _GENERATIONS = re.compile(r"\(generation (?P<expected>\d+), [^()]* is of (?P<found>\d+)\)")
 # Whose constructor takes the message alone.
@@ -79,8 +81,31 @@ def unwrapped(error: Exception) -> GossipLogError:
         return SparkError(f"a job failed in a worker of Spark: {name}: {message.strip()}")
     if in_java := _JAVA.search(text):
         return SparkError(f"Spark failed: {in_java[1]}: {in_java[2].strip()}")
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return SparkError(f"Spark failed: {first}")
+    return SparkError(f"Spark failed: {_first_line(text) or type(error).__name__}")
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says; the name of its class where it says nothing."""
+    return _first_line(str(error)) or type(error).__name__
+
+
+def expression_error(described: str, error: SparkError) -> SparkError:
+    """Return the error of a job with expressions of the user's, which names them where a value does not fit one.
+
+    Args:
+        described: the expressions, as the beginning of a sentence.
+        error: from `worker_errors`; returned as it is where Spark gave up for another reason.
+    """
+    if not _DATA.search(str(error.__cause__)):
+        return error
+    return SparkError(
+        f"{described} failed for a message: {first_line(error)}; to have null where a payload does not fit, use"
+        " try_cast and try_divide"
+    )
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _made(name: str, message: str) -> GossipLogError:

@@ -189,7 +189,8 @@ def test_an_expression_that_fails_for_a_message_is_named(
     spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path
 ) -> None:
     failing = Recipe(LastWriter(), "cast(payload as int)", "clock")
-    said = r"^the expressions for key \(cast\(payload as int\)\), value \(clock\) may be why Spark failed: .*try_cast"
+    named = r"one of the expressions for key \(cast\(payload as int\)\), value \(clock\)"
+    said = rf"^{named} failed for a message: .*CAST_INVALID_INPUT.*; .*, use try_cast"
     with pytest.raises(SparkError, match=said):
         materialize(spark, str(make_log()), str(tmp_path / "state"), failing)
 

@@ -166,10 +166,12 @@ def _schema(text: str) -> DataType:
     from pyspark.errors import ParseException
     from pyspark.sql.types import StructType
 
+    from gossiplog.spark.failures import first_line
+
     try:
         return StructType.fromDDL(text)
     except ParseException as error:
-        raise OptionError(f"--schema {text}: {str(error).strip().splitlines()[0]}") from error
+        raise OptionError(f"--schema {text}: {first_line(error)}") from error
 
 
 def _load_object(option: str, text: str) -> Any:

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 
 from gossiplog.errors import SparkError
 from gossiplog.log.results import Fork
-from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.failures import expression_error, worker_errors
 from gossiplog.spark.jobs.forks import forked_authors
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures, expression
 
@@ -234,11 +234,7 @@ def analyze(messages: DataFrame, hot: str | None = None, *, location: str | None
     except SparkError as error:
         if hot is None:
             raise
-        said = str(error).strip().splitlines()[0]
-        raise SparkError(
-            f"the expression for hot keys, {hot}, may be why Spark failed: {said} An expression that is to give null"
-            " where a payload does not fit has try_cast and try_divide"
-        ) from error
+        raise expression_error(f"the expression for hot keys, {hot},", error) from error.__cause__
 
 
 def _analyze(messages: DataFrame, hot: str | None, location: str | None) -> AnalyzeResult:

@@ -21,7 +21,7 @@ from pyspark.sql.types import BooleanType, DataType
 from gossiplog import core
 from gossiplog.errors import CursorOutdated, OptionError, SparkError, StorageError
 from gossiplog.log.reading import read_arrivals
-from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.failures import expression_error, first_line, worker_errors
 from gossiplog.spark.folders import locked, remove_locked
 from gossiplog.spark.jobs.checkpoint import Checkpoint, Layer, StateFolder
 from gossiplog.spark.jobs.folds import ElementSet, Fold, FunctionFold
@@ -77,8 +77,9 @@ class Recipe:
             # Asked for, since over Spark Connect a frame is analysed when it is used.
             _ = self.fold.table(self.fold.combine(rows)).schema
         except AnalysisException as error:
-            said = str(error).strip().splitlines()[0]
-            raise OptionError(f"the expressions for {self.named} cannot be used together: {said}") from error
+            raise OptionError(
+                f"the expressions for {self.named} cannot be used together: {first_line(error)}"
+            ) from error
 
     @property
     def named(self) -> str:
@@ -380,11 +381,7 @@ def _without_key(keyed: DataFrame, recipe: Recipe) -> int:
         with worker_errors():
             return keyed.where(F.col("key").isNull()).count()
     except SparkError as error:
-        said = str(error).strip().splitlines()[0]
-        raise SparkError(
-            f"the expressions for {recipe.named} may be why Spark failed: {said} An expression that is to give null"
-            " where a payload does not fit has try_cast and try_divide"
-        ) from error
+        raise expression_error(f"one of the expressions for {recipe.named}", error) from error.__cause__
 
 
 def _table(session: SparkSession, place: StateFolder, fold: Fold, layers: tuple[Layer, ...]) -> DataFrame:

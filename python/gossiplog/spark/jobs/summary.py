@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gossiplog.errors import OptionError
-from gossiplog.spark.failures import worker_errors
+from gossiplog.spark.failures import first_line, worker_errors
 
 
 def expression(frame: DataFrame, name: str, text: str) -> Column:
@@ -29,8 +29,7 @@ def expression(frame: DataFrame, name: str, text: str) -> Column:
         # Connect a frame is analysed when it is used.
         _ = frame.select("*", parsed).schema
     except (AnalysisException, ParseException) as error:
-        said = str(error).strip().splitlines()[0]
-        raise OptionError(f"the expression for {name}, {text}, cannot be used: {said}") from error
+        raise OptionError(f"the expression for {name}, {text}, cannot be used: {first_line(error)}") from error
     return parsed
 
 
