@@ -681,6 +681,16 @@ class RefusedByPeer(NetworkError):
         self.command = command
 
 
+class LogChanged(StorageError):
+    """Another log is in the place of the one that a job on Spark reads: what was read is of neither.
+
+    Examples:
+        >>> from gossiplog.errors import LogChanged
+        >>> issubclass(LogChanged, gossiplog.StorageError)
+        True
+    """
+
+
 class OptionError(GossipLogError, ValueError):
     """An option, path or expression that a job on Spark refuses before it writes, as a new folder that exists already.
 

@@ -35,6 +35,7 @@ _PLAIN = (
     errors.InvalidMessage,
     errors.KeyFileError,
     errors.LimitExceeded,
+    errors.LogChanged,
     errors.LogClosed,
     errors.NewerSchema,
     errors.NotALog,

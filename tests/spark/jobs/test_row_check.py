@@ -146,7 +146,7 @@ def test_a_log_that_is_rebased_between_the_stages(tmp_path: Path) -> None:
     known.take(internal(second))
     known.conclude(work, large)
     outcome = known.outcome(path)
-    assert str(outcome.problem).startswith(f"unreadable: {path} was rebased while it was read")
+    assert str(outcome.problem).startswith(f"replaced: {path} was rebased while it was read")
     assert outcome.kinds == {"log": 1}
     assert outcome.seconds > 0
     assert [row for row in second if not row["kind"].startswith("=")] == []

@@ -153,7 +153,7 @@ def test_parts_of_a_log(
     known.take(internal(rows))
     known.conclude(work, large)
     outcome = known.outcome(str(log))
-    assert (outcome.result, outcome.problem) == (None, Problem("unreadable", f"{log} {REPLACED}"))
+    assert (outcome.result, outcome.problem) == (None, Problem("replaced", f"{log} {REPLACED}"))
     with gossiplog.open(sound, read_only=True) as other:
         assert known.outcome(str(sound)).result == (500, other.root)
 
@@ -235,7 +235,7 @@ def test_a_comparison_without_the_replica_that_was_replaced(
         patch.setattr(fleet_module, "fetch_values", replacing(paths[1], make_log("new.db", 50, author=7)))
         result = reconcile_fleet(spark, *map(str, paths))
     worst, *others = result.logs
-    assert (worst.log, str(worst.problem)) == (str(paths[1]), f"unreadable: {paths[1]} {REPLACED}")
+    assert (worst.log, str(worst.problem)) == (str(paths[1]), f"replaced: {paths[1]} {REPLACED}")
     assert {row.log: (row.lacks.messages, row.lacks.unreadable, row.union, row.replicas) for row in others} == {
         str(paths[0]): (0, 0, 41, 2),
         str(paths[2]): (1, 0, 41, 2),

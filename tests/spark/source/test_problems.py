@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.errors import CorruptLog, LogChanged, NotALog, StorageError
 from gossiplog.spark.source.opening import unopened
 from gossiplog.spark.source.problems import Problem, ProblemKind, fleet_locations, problem_error, problem_of
 
@@ -69,6 +69,7 @@ def test_a_problem_has_the_name_of_the_log_that_stands_beside_it(
         ("damaged", "a.db is cut off", CorruptLog(["a.db is cut off"])),
         ("no log", "a.db is not a log", NotALog("a.db is not a log")),
         ("missing", "there is no log a.db", NotALog("there is no log a.db")),
+        ("replaced", "a.db was replaced while the job read it", LogChanged("a.db was replaced while the job read it")),
         ("unreadable", "OSError", StorageError("a.db: OSError")),
     ],
 )

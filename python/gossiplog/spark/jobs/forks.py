@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from gossiplog import core
-from gossiplog.errors import CorruptLog, DecodeError, LogReplaced
+from gossiplog.errors import CorruptLog, DecodeError
 from gossiplog.spark.source.locations import identity
 from gossiplog.spark.source.marks import replaced
 from gossiplog.spark.source.opening import opened
@@ -70,7 +70,7 @@ def concurrent_rows(location: str, batches: Iterable[pa.RecordBatch]) -> Iterato
         batches: with the columns author, seq, first, and as `before` a list of sequences.
 
     Raises:
-        StorageError: another log is in the place of the one that has these messages.
+        LogChanged: another log is in the place of the one that has these messages.
     """
     with opened(location) as (storage, _):
         for batch in batches:
@@ -86,13 +86,13 @@ def _check_stored(location: str, reader: Reader, batch: pa.RecordBatch) -> None:
     """Check that a log has the messages of rows, with their sequences.
 
     Raises:
-        StorageError: it has not.
+        LogChanged: it has not.
     """
     pairs = [[*map(core.decode_id, ids)] for ids in batch.column("first").to_pylist()]
     numbers = reader.sequences(sorted({key for pair in pairs for key in pair}))
     rows = zip(pairs, batch.column("seq").to_pylist(), batch.column("before").to_pylist(), strict=True)
     if not all(numbers.get(key) == last and numbers.get(earlier) in before for (earlier, key), last, before in rows):
-        raise replaced(location) from LogReplaced()
+        raise replaced(location)
 
 
 def _may_follow(links: _Links, sequence: int, ancestor: int) -> bool:

@@ -206,7 +206,7 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
         .drop("replica", "group", "replicas", "members")
         .persist(StorageLevel.DISK_ONLY)
     )
-    replaced = {row.number: Problem("unreadable", row.error) for row in _replaced(missing).collect()}
+    replaced = {row.number: Problem("replaced", row.error) for row in _replaced(missing).collect()}
     if replaced:
         for number, problem in replaced.items():
             problems[numbered[number].log] = problem

@@ -10,7 +10,7 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 
-from gossiplog.errors import CorruptLog, CursorOutdated, LogReplaced, StorageError
+from gossiplog.errors import CorruptLog, CursorOutdated, LogChanged, StorageError
 from gossiplog.spark.source.offsets import digest
 from gossiplog.storage import Storage
 from gossiplog.storage.location import storage_at
@@ -63,21 +63,22 @@ def check_mark(name: str, storage: Storage, mark: LogMark) -> None:
 
     Raises:
         CursorOutdated: it was rebased since.
-        StorageError: it is another one; `is_replaced` is true of the error.
+        LogChanged: it is another one.
+        StorageError: it cannot be read.
     """
     try:
         storage.check_files()
     except StorageError:
         # What is read of a file that was written over may be of both. Jobs name damage.
         if storage.file is None or is_written_over(storage):
-            raise replaced(name) from LogReplaced()
+            raise replaced(name) from None
     file = _file(storage)
     with storage.reader(single=True) as reader:
         position = reader.position()
     check_generation(name, mark, position.generation)
     is_same = storage.identity == mark.identity and position.count >= mark.count and _may_be(file, mark.file)
     if not is_same or _digest(storage, mark.count) not in (mark.digest, None):
-        raise replaced(name) from LogReplaced()
+        raise replaced(name)
 
 
 def check_generation(name: str, mark: LogMark, generation: int) -> None:
@@ -100,14 +101,14 @@ def check_generation(name: str, mark: LogMark, generation: int) -> None:
         )
 
 
-def replaced(name: str) -> StorageError:
-    """Return the error of a log in whose place another one is, to be raised from a `LogReplaced`."""
-    return StorageError(f"{name} was replaced while the job read it: run the job again")
+def replaced(name: str) -> LogChanged:
+    """Return the error of a log in whose place another one is."""
+    return LogChanged(f"{name} was replaced while the job read it: run the job again")
 
 
 def is_replaced(error: BaseException) -> bool:
     """Return whether an error says that another log is in the place of the one that was to be read."""
-    return isinstance(error, CursorOutdated) or isinstance(error.__cause__, LogReplaced)
+    return isinstance(error, CursorOutdated | LogChanged)
 
 
 def is_written_over(storage: Storage) -> bool:

@@ -53,7 +53,7 @@ def opened(
             is_other = isinstance(error, LogReplaced) or _is_other_file(storage, location, before)
             if is_other and not is_replaced(error):
                 # No damage, and nothing to repair: what was read may be of both.
-                raise replaced(shown(location)) from LogReplaced()
+                raise replaced(shown(location)) from None
             if isinstance(error, CorruptLog):
                 # A read may have many logs: its message says only what is wrong. Some name the log themselves.
                 problems = [named(problem) for problem in error.problems]

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gossiplog.errors import CorruptLog, NotALog, StorageError
+from gossiplog.errors import CorruptLog, LogChanged, NotALog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching, shown
 from gossiplog.spark.source.locks import is_locked
+from gossiplog.spark.source.marks import is_replaced
 from gossiplog.spark.source.opening import unopened
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _LONGEST_PROBLEM = 1000
 
 _UNLOCK = "stop the program that has the log for itself, or run the job again when it is done"
 
-ProblemKind = Literal["missing", "no log", "damaged", "unreadable"]
+ProblemKind = Literal["missing", "no log", "damaged", "replaced", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,9 @@ class Problem:
     """Why a log was left out.
 
     Attributes:
-        kind: "missing" where there is no file, "no log" where it is something else, "damaged", or "unreadable", as one
-            that is locked, of a newer version or of another topic.
+        kind: "missing" where there is no file, "no log" where it is something else, "damaged", "replaced" where it
+            was rebased or another log took its place amid the job, or "unreadable", as one that is locked, of a newer
+            version or of another topic.
         text: what was wrong.
     """
 
@@ -56,6 +58,8 @@ def problem_of(location: str, error: Exception, name: str | None = None) -> Prob
         missing = False
     if missing:
         kind = "missing"
+    elif is_replaced(error):
+        kind = "replaced"
     elif isinstance(error, NotALog):
         kind = "no log"
     elif isinstance(error, CorruptLog):
@@ -76,6 +80,8 @@ def problem_error(location: str, problem: Problem) -> StorageError:
             return CorruptLog([text])
         case "missing" | "no log":
             return NotALog(text)
+        case "replaced":
+            return LogChanged(text)
         case _:
             return StorageError(text)
 

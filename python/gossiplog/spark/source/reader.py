@@ -23,7 +23,7 @@ from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.spark.source.batches import Columns, gathered
 from gossiplog.spark.source.fleet import Bundle, FoundLog, KeyRange, pack, packed
 from gossiplog.spark.source.locks import LockPatience
-from gossiplog.spark.source.marks import check_generation, is_replaced
+from gossiplog.spark.source.marks import check_generation
 from gossiplog.spark.source.opening import look_at, opened_log, split, unopened
 from gossiplog.spark.source.options import SCHEMA, ReadOptions
 from gossiplog.spark.source.problems import Problem, problem_of
@@ -147,7 +147,7 @@ class LogReader(DataSourceReader):
     def _check_passes_over(self, location: str, error: StorageError) -> Problem:
         """Return what is wrong with a log that is to be passed over; raise the error where it is not."""
         problem = problem_of(location, error)
-        is_other = isinstance(error, TopicMismatch) or is_replaced(error)
+        is_other = isinstance(error, TopicMismatch) or problem.kind == "replaced"
         ignored = self._options.ignore_corrupt_files and not is_other
         if not (self._options.ignore_missing_files if problem.kind == "missing" else ignored):
             raise error
