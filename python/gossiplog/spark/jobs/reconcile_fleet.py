@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
 from gossiplog.spark.jobs.reconcile import MissingMessages, broken_by_replica, differences, missing_by_replica
 from gossiplog.spark.jobs.repair_names import SUMMARY, hub_names
 from gossiplog.spark.jobs.replica_keys import FleetLook, ReplicaLook, keys_frame, parts_of
-from gossiplog.spark.source.fleet import TASK_MESSAGES, packed
+from gossiplog.spark.source.fleet import TASK_MESSAGES, FoundLog, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.problems import Problem, fleet_logs
@@ -142,13 +142,13 @@ def reconcile_fleet(
     """
     logs, problems = fleet_logs(session, paths, topic=topic, recursive=recursive, name_filter=name_filter)
     with worker_errors():
-        sound: list[ReplicaLook] = []
+        looks: list[ReplicaLook] = []
         for look in spread_groups(session, packed(logs, parallelism(session)), FleetLook()):
             if isinstance(look, ReplicaLook):
-                sound.append(look)
+                looks.append(look)
             else:
                 problems[look[0]] = look[1]
-        return _compare(session, sound, problems)
+        return _compare(session, looks, problems)
 
 
 def is_fleet(locations: Sequence[str]) -> bool:
@@ -177,49 +177,59 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     topics: dict[str, list[int]] = defaultdict(list)
     for number, replica in enumerate(numbered):
         topics[replica.topic].append(number)
-    unlike = [
-        numbers
-        for numbers in topics.values()
-        if len({(numbered[each].messages, numbered[each].level, numbered[each].root) for each in numbers}) > 1
-    ]
+    unlike = [numbers for numbers in topics.values() if not _agree([numbered[number] for number in numbers])]
     parts = [part for numbers in unlike for number in numbers for part in parts_of(number, looks[number])]
     keys = keys_frame(session, parts, passes_over_unreadable=True).persist(StorageLevel.DISK_ONLY)
-    broken = {row.replica: Problem(row.kind, row.problem) for row in keys.where("problem IS NOT NULL").collect()}
-    for number, problem in broken.items():
-        problems[numbered[number].log] = problem
-    logs = [look.log for look in looks]
-    compared = {topic: [each for each in numbers if each not in broken] for topic, numbers in topics.items()}
-    grouped = [(number, group, len(numbers)) for group, numbers in enumerate(compared.values()) for number in numbers]
-    groups = F.broadcast(frame_of(session, grouped, _GROUPS))
-    everyone = [(group, numbers) for group, numbers in enumerate(compared.values())]
-    members = F.broadcast(frame_of(session, everyone, _MEMBERS))
+    left_out = {row.replica: Problem(row.kind, row.problem) for row in keys.where("problem IS NOT NULL").collect()}
     # A small log has nearly as many ranges as messages.
     ranges = sum(min(max(numbered[number].messages for number in numbers), _RANGES) for numbers in unlike)
-    sound = keys.where("problem IS NULL").select("replica", "key").join(groups, "replica")
-    differing = differences(sound, few=ranges <= FEW_RANGES)
-    missing = (
-        fetch_values(differing, logs, passes_over_unreadable=True)
+    logs = [look.log for look in looks]
+    missing = _missing(keys, logs, _groups(topics.values(), left_out), few=ranges <= FEW_RANGES)
+    if replaced := {row.number: Problem("replaced", row.error) for row in _replaced(missing).collect()}:
+        missing = _without(missing, [*replaced])
+        left_out |= replaced
+    lacks = missing_by_replica(missing)
+    held = missing.groupBy(F.element_at("holders", 1).alias("first_holder")).count().collect()
+    damaged = broken_by_replica(missing) if any(lack.unreadable for lack in lacks.values()) else {}
+    keys.unpersist()
+    problems |= {numbered[number].log: problem for number, problem in left_out.items()}
+    by_holder = {row.first_holder: row["count"] for row in held}
+    return _result(numbered, _groups(topics.values(), left_out), lacks, by_holder, damaged, problems, missing)
+
+
+def _agree(replicas: Sequence[Replica]) -> bool:
+    """Return whether replicas have the same messages, by what each says of itself."""
+    return len({(replica.messages, replica.level, replica.root) for replica in replicas}) == 1
+
+
+def _groups(topics: Iterable[Sequence[int]], left_out: Collection[int]) -> list[list[int]]:
+    """Return the replicas that are compared among themselves, those of each topic."""
+    groups = [[number for number in numbers if number not in left_out] for numbers in topics]
+    return [group for group in groups if group]
+
+
+def _missing(keys: DataFrame, logs: Sequence[FoundLog], groups: Sequence[Sequence[int]], *, few: bool) -> DataFrame:
+    """Return what replicas lack of the others in their groups, and logs that were replaced meanwhile, kept on disk.
+
+    Args:
+        keys: as `keys_frame` returns them.
+        logs: all of them.
+        groups: of those that are compared.
+        few: as `differences` takes it.
+    """
+    rows = [(number, group, len(numbers)) for group, numbers in enumerate(groups) for number in numbers]
+    grouped = F.broadcast(frame_of(keys.sparkSession, rows, _GROUPS))
+    members = F.broadcast(frame_of(keys.sparkSession, [*enumerate(groups)], _MEMBERS))
+    compared = keys.where("problem IS NULL").select("replica", "key").join(grouped, "replica")
+    return (
+        fetch_values(differences(compared, few=few), logs, passes_over_unreadable=True)
         .withColumn("replica", F.element_at("holders", 1))
-        .join(groups, "replica")
+        .join(grouped, "replica")
         .join(members, "group")
         .withColumn("lacking", F.array_except("members", "holders"))
         .drop("replica", "group", "replicas", "members")
         .persist(StorageLevel.DISK_ONLY)
     )
-    replaced = {row.number: Problem("replaced", row.error) for row in _replaced(missing).collect()}
-    if replaced:
-        for number, problem in replaced.items():
-            problems[numbered[number].log] = problem
-        compared = {topic: [each for each in numbers if each not in replaced] for topic, numbers in compared.items()}
-        missing, whole = _without(missing, [*replaced]).persist(StorageLevel.DISK_ONLY), missing
-        missing.count()
-        whole.unpersist()
-    lacks = missing_by_replica(missing)
-    held = missing.groupBy(F.element_at("holders", 1).alias("first_holder")).count().collect()
-    damaged = broken_by_replica(missing) if any(lack.unreadable for lack in lacks.values()) else {}
-    keys.unpersist()
-    by_holder = Counter({row.first_holder: row["count"] for row in held})
-    return _result(numbered, compared, lacks, by_holder, damaged, problems, missing)
 
 
 def _replaced(missing: DataFrame) -> DataFrame:
@@ -228,19 +238,24 @@ def _replaced(missing: DataFrame) -> DataFrame:
 
 
 def _without(missing: DataFrame, numbers: Sequence[int]) -> DataFrame:
-    """Return what is missing of a comparison without some replicas, no half of which counts."""
+    """Return what is missing of a comparison without some replicas, no half of which counts; it takes its place."""
     others = F.array(*map(F.lit, numbers))
-    return (
+    rest = (
         missing.where("key IS NOT NULL")
         .withColumn("holders", F.array_except("holders", others))
         .withColumn("lacking", F.array_except("lacking", others))
         .where((F.size("holders") > 0) & (F.size("lacking") > 0))
+        .persist(StorageLevel.DISK_ONLY)
     )
+    # While that of which it is made is still there.
+    rest.count()
+    missing.unpersist()
+    return rest
 
 
 def _result(
     numbered: Sequence[Replica],
-    compared: Mapping[str, Sequence[int]],
+    groups: Sequence[Sequence[int]],
     lacks: Mapping[int, MissingMessages],
     held: Mapping[int, int],
     damaged: Mapping[int, int],
@@ -249,7 +264,7 @@ def _result(
 ) -> FleetReconcileResult:
     rows = [FleetReplica(log, None, problem=problem) for log, problem in problems.items()]
     differing = 0
-    for numbers in compared.values():
+    for numbers in groups:
         # Of each missing message the first holder is one of the topic's replicas.
         lost = sum(held.get(number, 0) for number in numbers)
         differing += lost > 0
@@ -257,10 +272,12 @@ def _result(
             lack = lacks.get(number, MissingMessages())
             # What a replica has besides is not among those that it lacks, so each gives the same sum.
             union = numbered[number].messages + lack.messages
-            replica, broken = numbered[number], damaged.get(number, 0)
-            rows.append(FleetReplica(replica.log, replica, len(numbers), union - lost, union, lack, broken))
+            replica = numbered[number]
+            shared = union - lost
+            broken = damaged.get(number, 0)
+            rows.append(FleetReplica(replica.log, replica, len(numbers), shared, union, lack, broken))
     rows.sort(key=lambda row: (row.problem is None, -row.damaged, -row.lacks.messages, row.log))
-    sizes = [len(numbers) for numbers in compared.values() if numbers]
+    sizes = [len(numbers) for numbers in groups]
     summary = FleetSummary(
         logs=len(rows),
         problems=len(problems),
