@@ -159,11 +159,9 @@ def test_files_of_large_logs_are_looked_at_apart(make_log: MakeLog, work: Work, 
     large = KnownLogs().take(internal(task_rows(WholeLogs(work, 100), [logs])))
     groups = placed_parts(large, logs)
     first, *others = groups if files else [[], *groups]
-    assert [(each.log.name, each.part) for each in first] == [
-        (log.name, LogPart(1, 0, b"", b"", has_file=True)) for log in logs[:files]
-    ]
+    assert [(each.log.name, each.part) for each in first] == [(log.name, LogPart.of_file()) for log in logs[:files]]
     assert [len(group) for group in others] == [1] * 10
-    assert not any(each.part.has_file for group in others for each in group)
+    assert not any(each.part.checks_file for group in others for each in group)
 
 
 @pytest.mark.parametrize("most", [50, 2**17])

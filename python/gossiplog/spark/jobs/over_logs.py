@@ -59,14 +59,19 @@ class LogPart:
         last: the largest sequence.
         start: the least key, b"" at the start of the log.
         end: the key before which it ends, None at the end of the log.
-        has_file: the task looks at the log's file as a whole, too.
+        checks_file: the task checks the log's file as a whole, too.
     """
 
     first: int
     last: int
     start: bytes
     end: bytes | None
-    has_file: bool = False
+    checks_file: bool = False
+
+    @classmethod
+    def of_file(cls) -> LogPart:
+        """Return the part of a large log that is its file, and no message."""
+        return cls(1, 0, b"", b"", checks_file=True)
 
 
 class LogState(Protocol):
@@ -96,8 +101,8 @@ class Work(Protocol):
     """What is done with each log, picklable. None of it needs Spark."""
 
     @property
-    def has_file(self) -> bool:
-        """Whether a log's file is looked at as a whole: of a large log by a task of its own."""
+    def checks_file(self) -> bool:
+        """Whether it checks a log's file as a whole: of a large log in a task of its own."""
 
     def look(self, storage: Storage, log: FoundLog) -> LogState:
         """Return what the log is, picklable; that of a large log is sent to all tasks of its parts."""
@@ -268,12 +273,12 @@ class WholeLogs:
                 count = own.count or 0
                 if count > self.most and not is_remote(log.location):
                     parts = split_parts(storage, count, -(-count // self.most))
-                    if self.work.has_file:
-                        parts.append(LogPart(1, 0, b"", b"", has_file=True))
+                    if self.work.checks_file:
+                        parts.append(LogPart.of_file())
                     yield _internal(log.name, _LARGE, LargeLog(found, own, parts))
                     return
                 figures: list[Any] = []
-                for row in self.work.part(storage, found, own, LogPart(1, count, b"", None, self.work.has_file)):
+                for row in self.work.part(storage, found, own, LogPart(1, count, b"", None, self.work.checks_file)):
                     if isinstance(row, pa.RecordBatch):
                         yield _counted(log.name, row, kinds)
                     else:
@@ -356,7 +361,7 @@ def placed_parts(large: Mapping[str, LargeLog], logs: Sequence[FoundLog]) -> lis
     others: list[PlacedPart] = []
     for each in (large[log.name] for log in logs if log.name in large):
         for part in each.parts:
-            if part.has_file:
+            if part.checks_file:
                 files.append(PlacedPart(each.log, each.own, part, OPEN_WEIGHT + each.own.count // _FILE_SHARE))
             else:
                 others.append(PlacedPart(each.log, each.own, part, OPEN_WEIGHT + part.last - part.first))

@@ -100,8 +100,8 @@ class RootWork:
     """Builds the tree of a log, or a fragment of it, in one process."""
 
     @property
-    def has_file(self) -> bool:
-        """It is not looked at."""
+    def checks_file(self) -> bool:
+        """False: a root needs the keys and values alone."""
         return False
 
     def look(self, storage: Storage, log: FoundLog) -> FoundLog:

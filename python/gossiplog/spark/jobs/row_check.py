@@ -35,7 +35,7 @@ _PAGE = 1000
 def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[Problem], ChildCounts]:
     """Return what is wrong with the rows of a part, and how many rows of children there are.
 
-    The part that has the file is told what else no message leads to, as well.
+    The part that checks the file is told what else no message leads to, as well.
 
     Args:
         storage: of the log.
@@ -54,7 +54,7 @@ def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[
 
     check = ArrivalCheck(storage, own.topic, own.indexed, report, signatures=False)
     try:
-        if part.has_file:
+        if part.checks_file:
             for line in storage.check():
                 report(Problem("file", line))
             with storage.reader() as reader:

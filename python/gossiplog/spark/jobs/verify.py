@@ -207,8 +207,8 @@ class VerifyWork:
     """Checks a log, or a part of it, in one process."""
 
     @property
-    def has_file(self) -> bool:
-        """It is checked."""
+    def checks_file(self) -> bool:
+        """True: SQLite checks it."""
         return True
 
     def look(self, storage: Storage, log: FoundLog) -> LogMetadata:
