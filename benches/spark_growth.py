@@ -5,7 +5,7 @@
     .venv/bin/python -m benches.spark_growth write
 
 `run` runs commands, `gossiplog pipeline JOB … --driver-memory 1g`, and keeps what the newest of each took in
-`growth.json` beside this file, in which NaN is what was not kept of the first ones.
+`growth.json` beside this file, in which null is what was not kept of the first ones.
 `write` writes the tables into RESULTS.md, and the plots beside docs/pipeline.md. Java runs as users have it, cold: a
 command begins with the start of Spark, whose part is the row of one small log.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -153,16 +154,31 @@ def stored() -> dict[str, Row]:
     kept = json.loads(STORE.read_text()) if STORE.exists() else {}
     rows = {}
     for name, fields in kept.items():
-        took = fields["measured"]
-        rows[name] = Row(**fields | {"measured": Measured(**took | {"tasks": Tasks(**took["tasks"])})})
+        took = _with_nan(fields["measured"])
+        rows[name] = Row(**fields | {"measured": Measured(**took | {"tasks": Tasks(**_with_nan(took["tasks"]))})})
     return rows
+
+
+def _with_nan(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: math.nan if figure is None else figure for name, figure in figures.items()}
+
+
+def _without_nan(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures as JSON can have them, which has no NaN."""
+    plain: dict[str, Any] = {}
+    for name, figure in figures.items():
+        if isinstance(figure, dict):
+            figure = _without_nan(figure)
+        plain[name] = None if isinstance(figure, float) and math.isnan(figure) else figure
+    return plain
 
 
 def keep(row: Row) -> None:
     """Keep a run, in the place of the last one like it."""
     rows = stored() | {row.name: row}
     # A run is a line.
-    lines = (f"{json.dumps(name)}: {json.dumps(asdict(rows[name]))}" for name in sorted(rows))
+    plain = {name: _without_nan(asdict(rows[name])) for name in sorted(rows)}
+    lines = (f"{json.dumps(name)}: {json.dumps(fields, allow_nan=False)}" for name, fields in plain.items())
     STORE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

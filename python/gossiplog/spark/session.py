@@ -211,7 +211,7 @@ def brief_settings(master: str | None = None) -> dict[str, str]:
 
 
 def _conf_folder() -> str:
-    """Return the folder with our settings of Spark's log."""
+    """Return the folder with our settings of Spark's log, and a module that Spark's processes of Python import."""
     return str(resources.files("gossiplog.spark") / "conf")
 
 

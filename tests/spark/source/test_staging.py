@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossiplog import Signer, core
+from gossiplog.errors import StorageError
 from gossiplog.spark.source import staging
 from gossiplog.spark.source.staging import make_folder, merged, refused, remove_folder, sort, stage
 from tests.strategies import repeatable
@@ -56,6 +58,15 @@ def test_messages_that_need_not_be_verified(
     runs = list(sort(str(tmp_path), rows))
     assert [number for _, number in runs] == [200, 200, 100]
     assert list(merged(path for path, _ in runs)) == by_key(values)
+
+
+def test_a_folder_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gossiplog.spark.source.staging.json.dump", full)
+    with pytest.raises(StorageError, match=r"cannot be staged in .* \(No space left on device\): set the option stagi"):
+        make_folder(str(tmp_path), "log.db")
 
 
 @repeatable(200)

@@ -205,7 +205,8 @@ def test_a_folder_of_somebody_else(kind: str, make_log: MakeLog, tmp_path: Path)
 
 def test_a_folder_that_cannot_be_made(make_log: MakeLog, tmp_path: Path) -> None:
     values = values_of(make_log("a.db", 3))
-    with pytest.raises(StorageError, match=r"cannot be staged in \S+ \(No such file or directory\): name a folder"):
+    said = r"cannot be staged in \S+ \(No such file or directory\): set the option staging"
+    with pytest.raises(StorageError, match=said):
         stage(tmp_path / "none" / "b.db", values, topic=TOPIC)
 
 

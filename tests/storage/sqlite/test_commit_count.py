@@ -511,6 +511,8 @@ def test_no_log_is_made_in_the_place_of_one_with_messages(tmp_path: Path, signer
     with pytest.raises(CorruptLog, match=r"log\.db-count says that a log with 20 messages was there") as caught:
         gossiplog.open(path, TOPIC)
     assert caught.value.run == f"gossiplog repair {path} --from SOURCE"
+    moved = f". If the file was moved on purpose, move {path}-count with it"
+    assert caught.value.advice.endswith(moved) == (left == "nothing")
     assert path.exists() == (left != "nothing")
     with (
         pytest.warns(LossWarning, match="20 acknowledged messages"),

@@ -78,7 +78,7 @@ _LEAST_MEMORY = 450 * 2**20
 # Options of the data source that the commands have as flags, called as programs in shells call theirs.
 _SOURCE_OPTIONS = re.compile(r"\b(?:recursiveFileLookup|pathGlobFilter|ignoreMissingFiles|ignoreCorruptFiles)\b")
 # What is copied from a table, and stays on one line.
-_COPIED = {"id", "parent", "root"}
+_COPIED = {"id", "root"}
 # How long Ctrl-C waits for Spark to cancel its jobs.
 _CANCELLING_SECONDS = 5.0
 # From then on another Ctrl-C ends the process at once; `timeout` and terminals send a signal twice within an instant.
@@ -230,7 +230,7 @@ def spark_session(options: SessionOptions, name: str, *, brief: bool = False) ->
         properties = {"spark.ui.showConsoleProgress": "false"} | properties
     running = running_session()
     # It stays: objects of Java's are released later, of which py4j tells Java.
-    logging.getLogger().addFilter(_is_no_stack_of_py4j)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     with interruptible() as interruption:
         if running is None:
             with spinner("Starting Spark"):
@@ -254,7 +254,7 @@ def _stop(session: SparkSession) -> None:
         session.stop()
 
 
-def _is_no_stack_of_py4j(record: logging.LogRecord) -> bool:
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     """Return False for what py4j logs, in nobody's name, of an error that it also raises, or that concerns nobody.
 
     Java has ended: a signal to a group of processes ends it, too.

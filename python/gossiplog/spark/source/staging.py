@@ -71,30 +71,27 @@ def make_folder(base: str, name: str) -> str:
         StorageError: it cannot be made.
     """
     prefix = f"{name}{STAGING}"
-    with making(base):
+    with raising_staging_error(base):
         _remove_abandoned(base, prefix)
         folder = tempfile.mkdtemp(prefix=prefix, dir=base)
-    with open(os.path.join(folder, _OWNER), "w", encoding="utf-8") as file:
-        json.dump([*_here(), os.getppid(), _started(os.getppid())], file)
+        with open(os.path.join(folder, _OWNER), "w", encoding="utf-8") as file:
+            json.dump([*_here(), os.getppid(), _started(os.getppid())], file)
     return folder
 
 
 @contextmanager
-def making(base: str) -> Iterator[None]:
-    """Make folders for staging in a block.
+def raising_staging_error(base: str) -> Iterator[None]:
+    """Translate OSError into StorageError in a block that makes folders for staging.
 
     Args:
         base: the folder in which they are made.
-
-    Raises:
-        StorageError: they cannot be made.
     """
     try:
         yield
     except OSError as error:
         raise StorageError(
-            f"values cannot be staged in {base} ({error.strerror}): name a folder that this user can write to, as that"
-            " of the log or with the option staging"
+            f"values cannot be staged in {base} ({error.strerror}): set the option staging to a folder that you can"
+            " write to"
         ) from error
 
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from gossiplog.errors import StorageError
 from gossiplog.spark.folders import STAGING
 from gossiplog.spark.source.options import WriteOptions
-from gossiplog.spark.source.staging import Staged, making, stage
+from gossiplog.spark.source.staging import Staged, raising_staging_error, stage
 from gossiplog.spark.source.writer import add, check_values, report_folder, staging_base, topic_of
 
 # Where Spark tells its tasks the query's id.
@@ -145,7 +145,7 @@ def _make_private(folder: str) -> None:
     Raises:
         StorageError: there is something else, or others can enter it; or it cannot be made.
     """
-    with making(os.path.dirname(folder)), suppress(FileExistsError):
+    with raising_staging_error(os.path.dirname(folder)), suppress(FileExistsError):
         os.mkdir(folder, _PRIVATE)
         return
     _check_private(folder)

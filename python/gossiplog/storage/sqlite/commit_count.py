@@ -265,14 +265,15 @@ class CommitCount:
                 run=f"gossiplog repair {path} --from SOURCE" if way is None else way.command,
             )
         if count and not accept_loss:
+            # A missing file alone may be one that somebody moved.
+            moved = f". If the file was moved on purpose, move {self.name} with it"
             raise CorruptLog(
                 [f"{what}, and {says}"],
                 advice=(
                     f"; {first}put the file or a backup back, or get its messages from a replica:"
                     f" gossiplog repair {path} --from SOURCE"
                     f"{'' if first else '. Without one, no log can be made of what is left'}"
-                    # A missing file alone may be one that somebody moved.
-                    f"{'' if os.path.exists(self._database) else f'. Was it moved on purpose, move {self.name}, too'}"
+                    f"{'' if os.path.exists(self._database) else moved}"
                 ),
                 run=f"gossiplog repair {path} --from SOURCE" if way is None else way.command,
             )

@@ -75,7 +75,7 @@ def _integer(column: str) -> str:
 _KEY, _HASH, _VALUE, _SEQUENCE = _blob("key"), _blob("hash"), _blob("value"), _integer("seq")
 _KEY_HASH = f"{_KEY}, {_HASH}"
 _SCANNED: Mapping[ScanColumn, str] = {"seq": _SEQUENCE, "key": _KEY, "value": _VALUE}
-# By table: a row as text, and what the row of a message fulfils.
+# By table: a row as text, and the condition of a row that no message leads to.
 _STRAYS: Mapping[str, tuple[str, str]] = {
     "messages": ("seq", "seq < 1 OR seq > :count"),
     "leaves": ("lower(hex(key)) || ', ' || seq", "typeof(seq) <> 'integer' OR seq NOT BETWEEN 1 AND :count"),
