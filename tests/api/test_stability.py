@@ -53,6 +53,7 @@ def test_errors_are_names_of_the_package_where_programs_meet_them() -> None:
             "ColumnError",
             "EventsRefused",
             "LimitExceeded",
+            "LogChanged",
             "OptionError",
             "ScenarioError",
             "SparkError",
