@@ -14,9 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gossiplog
+from gossiplog.errors import StorageError
 from gossiplog.spark.jobs.fetch_values import FetchTask, fetch_values
 from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.opening import look_at
+from gossiplog.spark.source.problems import parse_problem
 from tests.spark.shared import frame_of_rows
 
 MakeLog = Callable[..., Path]
@@ -67,12 +69,16 @@ def test_the_next_holder_is_asked(
 
 def gathered(asked: list[tuple[bytes, list[int]]], logs: list[FoundLog]) -> dict[bytes, dict[str, Any]]:
     """The rows of a task by key."""
+    rows = task_rows(asked, logs)
+    assert len(rows) == len(asked)
+    return {row["key"]: row for row in rows}
+
+
+def task_rows(asked: list[tuple[bytes, list[int]]], logs: list[FoundLog], **options: bool) -> list[dict[str, Any]]:
     keys = pa.array([key for key, _ in asked], pa.binary())
     holders = pa.array([numbers for _, numbers in asked], pa.list_(pa.int32()))
     batches = [pa.record_batch({"key": keys, "holders": holders})]
-    rows = [row for batch in FetchTask(tuple(logs))(batches) for row in batch.to_pylist()]
-    assert len(rows) == len(asked)
-    return {row["key"]: row for row in rows}
+    return [row for batch in FetchTask(tuple(logs), **options)(batches) for row in batch.to_pylist()]
 
 
 def test_only_holders_are_asked(replicas: tuple[list[bytes], list[bytes], list[FoundLog]]) -> None:
@@ -86,6 +92,39 @@ def test_a_value_is_read_from_one_holder_only(replicas: tuple[list[bytes], list[
     # It fails where a key has two rows.
     rows = gathered([(key, [0, 1]) for key in keys], logs)
     assert [rows[key]["value"] for key in keys] == [*values[:3], None, *values[4:]]
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied", "truncated", "overwritten", "locked"])
+def test_a_log_that_cannot_be_read_any_more(
+    replicas: tuple[list[bytes], list[bytes], list[FoundLog]], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no damaged message: it goes by its problem, and another holder is asked."""
+    monkeypatch.setattr("gossiplog.spark.source.locks.FLEET_LOCK_SECONDS", 0.01)
+    keys, values, logs = replicas
+    path = Path(logs[0].location)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        match how:
+            case "removed":
+                path.unlink()
+            case "emptied":
+                path.write_bytes(b"")
+            case "truncated":
+                path.write_bytes(path.read_bytes()[:5000])
+            case "overwritten":
+                path.write_bytes(b"no log" * 5000)
+            case "locked":
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+                connection.execute("BEGIN EXCLUSIVE")
+        asked = [(keys[0], [0, 1]), (keys[5], [0])]
+        rows = task_rows(asked, logs, passes_over_unreadable=True)
+        if how != "locked":
+            # For which a single comparison waits longer.
+            with pytest.raises(StorageError):
+                task_rows(asked, logs)
+    assert [(row["key"], row["value"]) for row in rows[:2]] == [(keys[0], values[0]), (keys[5], None)]
+    assert [(row["key"], row["holders"]) for row in rows[2:]] == [(None, [0])]
+    kinds = {"removed": "missing", "emptied": "no log", "overwritten": "no log", "locked": "unreadable"}
+    assert parse_problem(rows[2]["error"]).kind == kinds.get(how, "damaged"), rows[2]["error"]
 
 
 def test_long_values_come_in_pages(make_log: MakeLog) -> None:

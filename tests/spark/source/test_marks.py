@@ -175,7 +175,7 @@ def test_keys_and_values_of_replicas(log: Path, make_log: MakeLog, replace_log: 
         [*FetchTask(logs)([wanted])]
     rows = [row for batch in FetchTask(logs, passes_over_unreadable=True)([wanted]) for row in batch.to_pylist()]
     assert [(row["key"], row["error"]) for row in rows[:-1]] == [(key, None) for key in keys]
-    assert (rows[-1]["key"], rows[-1]["holders"], rows[-1]["error"]) == (None, [0], f"{log} {REPLACED}")
+    assert (rows[-1]["key"], rows[-1]["holders"], rows[-1]["error"]) == (None, [0], f"replaced: {log} {REPLACED}")
 
 
 def test_values_that_were_read_before(log: Path, replace_log: Callable[[Path], None]) -> None:

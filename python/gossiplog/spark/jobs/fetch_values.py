@@ -16,9 +16,8 @@ from gossiplog.columns import verify
 from gossiplog.errors import StorageError
 from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.locks import LockPatience
-from gossiplog.spark.source.marks import is_replaced
 from gossiplog.spark.source.opening import opened_log
-from gossiplog.spark.source.problems import problem_of
+from gossiplog.spark.source.problems import Problem, problem_of
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
@@ -67,8 +66,8 @@ def fetch_values(keys: DataFrame, logs: Sequence[FoundLog], *, passes_over_unrea
 
     Returns:
         Both columns with `clock`, `author`, `size` and `value`, which are null where `error` is not: no holder's value
-        is that message. With `passes_over_unreadable` also rows with the number of one holder, an error and no key: a
-        log that was replaced since its keys were read.
+        is that message. With `passes_over_unreadable` also rows with the number of one holder, a problem as `error` and
+        no key: a log that cannot be read any more since its keys were.
     """
     return keys.select("key", "holders").mapInArrow(FetchTask(tuple(logs), passes_over_unreadable), _COLUMNS)
 
@@ -91,15 +90,15 @@ class FetchTask:
             for batch in batches:
                 yield from self._gathered(batch, storages)
             storages.close()
-            for number, problem in sorted(storages.replaced.items()):
-                row = {"holders": pa.array([[number]], pa.list_(pa.int32())), "error": pa.array([problem])}
+            for number, problem in sorted(storages.left_out.items()):
+                row = {"holders": pa.array([[number]], pa.list_(pa.int32())), "error": pa.array([str(problem)])}
                 yield _row_batch(row, 1)
 
     def _gathered(self, batch: pa.RecordBatch, storages: _Storages) -> Iterator[pa.RecordBatch]:
         owners = pc.list_parent_indices(batch["holders"])
         holders = pc.list_flatten(batch["holders"])
         pending: npt.NDArray[np.bool_] = np.ones(len(batch), dtype=bool)
-        for number in sorted({*pc.unique(holders).to_pylist()} - storages.replaced.keys()):
+        for number in sorted({*pc.unique(holders).to_pylist()} - storages.left_out.keys()):
             rows = owners.filter(pc.equal(holders, number)).to_numpy()
             rows = rows[pending[rows]]
             try:
@@ -142,7 +141,7 @@ class _Storages:
         passes_over_unreadable: do not raise where one cannot be read.
 
     Attributes:
-        replaced: what is wrong with logs that were replaced since their keys were read, by number.
+        left_out: what is wrong with logs that cannot be read any more since their keys were, by number.
     """
 
     def __init__(self, logs: Sequence[FoundLog], passes_over_unreadable: bool) -> None:
@@ -150,7 +149,7 @@ class _Storages:
         self._passes_over = passes_over_unreadable
         self._patience = LockPatience() if passes_over_unreadable else None
         self._open: dict[int, tuple[Storage, FoundLog, ExitStack]] = {}
-        self.replaced: dict[int, str] = {}
+        self.left_out: dict[int, Problem] = {}
 
     def __enter__(self) -> _Storages:
         return self
@@ -180,9 +179,8 @@ class _Storages:
         """Take note of why a replica cannot be read, or raise it."""
         if not self._passes_over:
             raise error
-        if is_replaced(error):
-            log = self._logs[number]
-            self.replaced[number] = problem_of(log.location, error, log.name).text
+        log = self._logs[number]
+        self.left_out[number] = problem_of(log.location, error, log.name)
 
     def close(self) -> None:
         """Close all storages.

@@ -31,7 +31,7 @@ from gossiplog.spark.jobs.replica_keys import FleetLook, ReplicaLook, keys_frame
 from gossiplog.spark.source.fleet import TASK_MESSAGES, FoundLog, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened
-from gossiplog.spark.source.problems import Problem, fleet_logs
+from gossiplog.spark.source.problems import Problem, fleet_logs, parse_problem
 from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import frame_of, parallelism, spread_groups
 
@@ -185,9 +185,9 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     ranges = sum(min(max(numbered[number].messages for number in numbers), _RANGES) for numbers in unlike)
     logs = [look.log for look in looks]
     missing = _missing(keys, logs, _groups(topics.values(), left_out), few=ranges <= FEW_RANGES)
-    if replaced := {row.number: Problem("replaced", row.error) for row in _replaced(missing).collect()}:
-        missing = _without(missing, [*replaced])
-        left_out |= replaced
+    if unread := {row.number: parse_problem(row.error) for row in _unread(missing).collect()}:
+        missing = _without(missing, [*unread])
+        left_out |= unread
     lacks = missing_by_replica(missing)
     held = missing.groupBy(F.element_at("holders", 1).alias("first_holder")).count().collect()
     damaged = broken_by_replica(missing) if any(lack.unreadable for lack in lacks.values()) else {}
@@ -209,7 +209,7 @@ def _groups(topics: Iterable[Sequence[int]], left_out: Collection[int]) -> list[
 
 
 def _missing(keys: DataFrame, logs: Sequence[FoundLog], groups: Sequence[Sequence[int]], *, few: bool) -> DataFrame:
-    """Return what replicas lack of the others in their groups, and logs that were replaced meanwhile, kept on disk.
+    """Return what replicas lack of the others in their groups, and logs that cannot be read any more, kept on disk.
 
     Args:
         keys: as `keys_frame` returns them.
@@ -232,8 +232,8 @@ def _missing(keys: DataFrame, logs: Sequence[FoundLog], groups: Sequence[Sequenc
     )
 
 
-def _replaced(missing: DataFrame) -> DataFrame:
-    """Return the logs that were replaced since their keys were read, with the columns number and error."""
+def _unread(missing: DataFrame) -> DataFrame:
+    """Return the logs that cannot be read any more since their keys were, with the columns number and error."""
     return missing.where("key IS NULL").select(F.element_at("holders", 1).alias("number"), "error").distinct()
 
 

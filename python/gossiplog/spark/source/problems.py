@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from gossiplog.errors import CorruptLog, LogChanged, NotALog, StorageError
 from gossiplog.reprs import counted
@@ -41,6 +41,12 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}"
+
+
+def parse_problem(text: str) -> Problem:
+    """Return a problem from what `str` made of it."""
+    kind, _, rest = text.partition(": ")
+    return Problem(cast(ProblemKind, kind), rest)
 
 
 def problem_of(location: str, error: Exception, name: str | None = None) -> Problem:
