@@ -98,8 +98,8 @@ def test_large_logs_are_analysed_on_all_cores(
 
 def _large(log: FoundLog) -> Iterator[pa.RecordBatch]:
     """What a task says of a log that is too large for it."""
-    ranges = split(replace(look_at(log.location), name=log.name), 2)
-    yield from module._rows(log.name, "large", [{"content": pickle.dumps(ranges)}])
+    seen = replace(look_at(log.location), name=log.name)
+    yield from module._rows(log.name, "large", [{"content": pickle.dumps((seen, split(seen, 2)))}])
 
 
 # Without Spark
@@ -109,8 +109,8 @@ def test_a_task_leaves_large_logs_alone(make_log: MakeLog, monkeypatch: pytest.M
     monkeypatch.setattr(module, "WHOLE_MESSAGES", 9)
     (row,) = [row for batch in analysis_rows(unopened(str(make_log()))) for row in batch.to_pylist()]
     assert row["kind"] == "large"
-    (part,) = pickle.loads(row["content"])
-    assert (part.log.topic, part.start, part.end) == (TOPIC, b"", None)
+    log, (part,) = pickle.loads(row["content"])
+    assert (log.topic, part.log, part.start, part.end) == (TOPIC, log, b"", None)
 
 
 def test_a_log_that_cannot_be_read_is_its_problem_alone(make_log: MakeLog) -> None:

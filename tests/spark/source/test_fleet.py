@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import gossiplog
 from gossiplog import Signer
 from gossiplog.errors import NotALog, TopicMismatch
+from gossiplog.spark.source import opening
 from gossiplog.spark.source import reader as reader_module
 from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, pack, packed
-from gossiplog.spark.source.opening import look_at, split
+from gossiplog.spark.source.opening import look_at, opened, split
 from gossiplog.spark.source.options import BATCH_OPTIONS, pruned, read_options
 from gossiplog.spark.source.reader import LogReader
 from tests.strategies import repeatable
@@ -97,17 +98,17 @@ def many(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_of_many_logs_a_plan_opens_those_that_it_splits(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
+    opens: list[str] = []
 
-    def look(location: str, *others: Any) -> object:
-        looked.append(location)
-        return look_at(location, *others)
+    def open_it(location: str, *others: Any) -> Any:
+        opens.append(location)
+        return opened(location, *others)
 
-    monkeypatch.setattr(reader_module, "look_at", look)
+    monkeypatch.setattr(opening, "opened", open_it)
     options = {"paths": json.dumps([str(path) for path in many]), "partitions": "4"}
     reader = LogReader(read_options(options, BATCH_OPTIONS), pruned(["log", "seq"]))
     partitions = reader.partitions()
-    assert looked == [str(many[-1])]
+    assert opens == [str(many[-1])]
     assert len(partitions) <= 4
     # It has one more when its task opens it.
     with gossiplog.open(many[3]) as log:

@@ -80,7 +80,7 @@ def _metadata_of(log: FoundLog) -> tuple[LogMetadata, FoundLog]:
     from gossiplog.spark.source.opening import opened_log
 
     with opened_log(log) as (storage, found):
-        return log_figures(storage, str(found.topic)), found
+        return log_figures(storage, found.topic), found
 
 
 def _show_analysis(output: Output, figures: dict[str, Any]) -> None:

@@ -31,13 +31,12 @@ from gossiplog.spark.jobs.fleet_figures import DETAILED, FleetAnalyzeResult, Fle
 from gossiplog.spark.jobs.fleet_page import fleet_page
 from gossiplog.spark.jobs.log_analysis import LogAnalysis, analyze_log, modified_scores
 from gossiplog.spark.jobs.report import PAGE, TABLES
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, packed, split_open
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, OpenedLog, packed, split_open
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.options import pruned
 from gossiplog.spark.source.problems import Problem, fleet_logs, problem_of
 from gossiplog.spark.source.reader import number_of_partitions, ranges_frame
-from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
 WHOLE_MESSAGES = 2**18
@@ -97,7 +96,7 @@ def analyze_fleet(
         counted = placed(session, packed(logs, parallelism(session))).mapInArrow(_analyzed, from_arrow_schema(_ROWS))
         counted = counted.persist(StorageLevel.DISK_ONLY)
         figures: dict[str, LogFigures] = {}
-        large: dict[str, Sequence[KeyRange]] = {}
+        large: dict[str, tuple[OpenedLog, Sequence[KeyRange]]] = {}
         for row in (
             counted.where(F.col("kind").isin(_FIGURES, _PROBLEM, _LARGE)).select("log", "kind", "content").collect()
         ):
@@ -109,14 +108,14 @@ def analyze_fleet(
                 figures[row.log] = pickle.loads(row.content)
         frames = {name: [_frame(counted, name)] for name in _FRAMES}
         details: dict[str, AnalyzeResult] = {}
-        for name, ranges in sorted(large.items()):
+        for name, (log, ranges) in sorted(large.items()):
             try:
-                result = analyze(ranges_frame(session, ranges, _LARGE_COLUMNS), location=ranges[0].log.location)
+                result = analyze(ranges_frame(session, ranges, _LARGE_COLUMNS), location=log.location)
             except GossipLogError as error:
-                problems[name] = problem_of(ranges[0].log.location, error, name)
+                problems[name] = problem_of(log.location, error, name)
                 continue
             largest = result.authors[0].messages if result.authors else 0
-            figures[name] = _figures_of(name, str(ranges[0].log.topic), result.totals, largest)
+            figures[name] = _figures_of(name, log.topic, result.totals, largest)
             for kind, columns in _FRAMES.items():
                 frames[kind].append(result.frames[kind].select(F.lit(name).alias("log"), *columns))
             details[name] = replace(result, frames={})
@@ -225,17 +224,16 @@ def analysis_rows(log: FoundLog, patience: LockPatience | None = None) -> Iterat
     """
     try:
         with opened_log(log, patience) as (storage, seen):
-            if (seen.count or 0) > WHOLE_MESSAGES:
-                # Of a log that is copied, each range would take another copy.
-                parts = 1 if is_remote(log.location) else number_of_partitions(seen.count or 0, seen.size)
-                yield from _rows(log.name, _LARGE, [{"content": pickle.dumps(split_open(storage, seen, parts))}])
+            if seen.count > WHOLE_MESSAGES:
+                ranges = split_open(storage, seen, number_of_partitions(seen.count, seen.size))
+                yield from _rows(log.name, _LARGE, [{"content": pickle.dumps((seen, ranges))}])
                 return
             found = analyze_log(storage, seen)
     except (GossipLogError, OSError) as error:
         yield from _rows(log.name, _PROBLEM, [{"content": pickle.dumps(problem_of(log.location, error, log.name))}])
         return
     largest = found.result.authors[0].messages if found.result.authors else 0
-    figures = _figures_of(log.name, str(seen.topic), found.result.totals, largest)
+    figures = _figures_of(log.name, seen.topic, found.result.totals, largest)
     yield from _rows(log.name, _FIGURES, [{"content": pickle.dumps(figures)}])
     yield from _rows(log.name, _DETAILS, [{"content": pickle.dumps(found.result)}])
     yield from _tables(log.name, found)

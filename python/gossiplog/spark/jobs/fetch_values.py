@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from gossiplog.columns import verify
 from gossiplog.errors import StorageError
-from gossiplog.spark.source.fleet import FoundLog
+from gossiplog.spark.source.fleet import FoundLog, OpenedLog
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.problems import Problem, problem_of
@@ -117,11 +117,10 @@ class FetchTask:
         rows: npt.NDArray[np.int64],
         pending: npt.NDArray[np.bool_],
         found: dict[bytes, bytes],
-        log: FoundLog,
+        log: OpenedLog,
     ) -> pa.RecordBatch:
         """Return those of the values that are what their keys say, and take their rows from the pending ones."""
         keys, values = pa.array(found.keys(), pa.binary()), pa.array(found.values(), pa.binary())
-        assert log.topic is not None
         verdicts = verify(keys, values, log.topic, ["clock", "author", "size"])
         sound = pc.is_null(verdicts["error"])
         whole = verdicts.filter(sound)
@@ -148,7 +147,7 @@ class _Storages:
         self._logs = logs
         self._passes_over = passes_over_unreadable
         self._patience = LockPatience() if passes_over_unreadable else None
-        self._open: dict[int, tuple[Storage, FoundLog, ExitStack]] = {}
+        self._open: dict[int, tuple[Storage, OpenedLog, ExitStack]] = {}
         self.left_out: dict[int, Problem] = {}
 
     def __enter__(self) -> _Storages:
@@ -160,7 +159,7 @@ class _Storages:
             with suppress(StorageError):
                 self._close_first()
 
-    def get(self, number: int) -> tuple[Storage, FoundLog]:
+    def get(self, number: int) -> tuple[Storage, OpenedLog]:
         """Return the storage of a replica, and the replica.
 
         Raises:
@@ -208,9 +207,8 @@ def _row_batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=_GATHERED)
 
 
-def _pages(storage: Storage, log: FoundLog, wanted: pa.Array) -> Iterator[dict[bytes, bytes]]:
+def _pages(storage: Storage, log: OpenedLog, wanted: pa.Array) -> Iterator[dict[bytes, bytes]]:
     """Yield the values of those of the keys that are there, a limited number of bytes at a time."""
-    assert log.count is not None
     keys = wanted.to_pylist()
     with storage.reader(single=True) as reader:
         while keys:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from gossiplog import core
 from gossiplog.log.forks import Forks
@@ -33,15 +32,12 @@ from gossiplog.spark.jobs.analyze import (
     Width,
     clock_ranges,
 )
-from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange
-from gossiplog.spark.source.options import ReadOptions, pruned
+from gossiplog.spark.source.batches import columns_of
+from gossiplog.spark.source.fleet import OpenedLog
 from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
 
-_COLUMNS = pruned(("seq", "id", "clock", "author", "parents", "size", "canonical", "content_id"))
-_READ = Columns(ReadOptions(()), _COLUMNS)
-_SCHEMA = to_arrow_schema(_COLUMNS, timezone="UTC")
+_READ = columns_of("seq", "id", "clock", "author", "parents", "size", "canonical", "content_id")
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -62,18 +58,18 @@ class LogAnalysis:
     encodings: pa.Table
 
 
-def analyze_log(storage: Storage, log: FoundLog) -> LogAnalysis:
+def analyze_log(storage: Storage, log: OpenedLog) -> LogAnalysis:
     """Analyse a log.
 
     Args:
         storage: of the log, open.
-        log: in a state that is known.
+        log: in the state that is read.
 
     Raises:
         CursorOutdated: it was rebased since.
         StorageError: it cannot be read; CorruptLog where it is damaged.
     """
-    stored = pa.Table.from_batches(pages(_READ, storage, KeyRange(log, b"", None, 1)), _SCHEMA)
+    stored = pa.Table.from_batches(pages(_READ, storage, log), _READ.schema)
     return _Analysis(storage, stored).found()
 
 

@@ -23,11 +23,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from gossiplog import core
 from gossiplog.errors import GossipLogError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.source.fleet import LEAST_MESSAGES, OPEN_WEIGHT, TASK_MESSAGES, FoundLog, pack, packed
+from gossiplog.spark.source.fleet import (
+    LEAST_MESSAGES,
+    OPEN_WEIGHT,
+    TASK_MESSAGES,
+    FoundLog,
+    KeyRange,
+    OpenedLog,
+    pack,
+    packed,
+    split_open,
+)
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
 from gossiplog.spark.source.problems import Problem, problem_of
-from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 from gossiplog.storage import Storage
 
@@ -78,7 +87,7 @@ class LogState(Protocol):
     """A log as it was when it was looked at."""
 
     @property
-    def count(self) -> int | None:
+    def count(self) -> int:
         """Of messages."""
 
 
@@ -104,11 +113,11 @@ class Work(Protocol):
     def checks_file(self) -> bool:
         """Whether it checks a log's file as a whole: of a large log in a task of its own."""
 
-    def look(self, storage: Storage, log: FoundLog) -> LogState:
+    def look(self, storage: Storage, log: OpenedLog) -> LogState:
         """Return what the log is, picklable; that of a large log is sent to all tasks of its parts."""
 
     def part(
-        self, storage: Storage, log: FoundLog, own: Any, part: LogPart
+        self, storage: Storage, log: OpenedLog, own: Any, part: LogPart
     ) -> Iterator[pa.RecordBatch | tuple[Any, ...]]:
         """Yield rows of defects in the columns of `ROWS` without `log`, and one tuple: the figures of the part."""
 
@@ -207,7 +216,7 @@ class LargeLog:
         parts: of the log.
     """
 
-    log: FoundLog
+    log: OpenedLog
     own: Any
     parts: Sequence[LogPart]
 
@@ -216,32 +225,23 @@ class LargeLog:
 class PlacedPart:
     """A part of a log, with what its task needs to know of the log."""
 
-    log: FoundLog
+    log: OpenedLog
     own: Any
     part: LogPart
     weight: int
 
 
-def split_parts(storage: Storage, count: int, number: int) -> list[LogPart]:
-    """Return parts of about equal numbers of sequences and of keys, which begin with nodes of the tree's level 1.
+def parts_of(ranges: Sequence[KeyRange], count: int) -> list[LogPart]:
+    """Return a part for each range of a log, which have about equal numbers of its sequences, too.
 
     Args:
-        storage: of the log.
+        ranges: all of them.
         count: of messages.
-        number: of parts.
-
-    Raises:
-        StorageError: the log cannot be read.
     """
-    with storage.reader(single=True) as reader:
-        split_keys = reader.split_keys(b"", None, number)
-    bounds = [count * part // number for part in range(number + 1)]
-    keys: list[bytes | None] = [b"", *split_keys, None]
-    # A tree may have fewer nodes than there are tasks: the last ones have no keys then.
-    keys += [None] * (number + 1 - len(keys))
+    bounds = [count * part // len(ranges) for part in range(len(ranges) + 1)]
     return [
-        LogPart(before + 1, last, b"" if start is None else start, b"" if start is None else end)
-        for (before, last), (start, end) in zip(pairwise(bounds), pairwise(keys), strict=True)
+        LogPart(before + 1, last, each.start, each.end)
+        for (before, last), each in zip(pairwise(bounds), ranges, strict=True)
     ]
 
 
@@ -270,9 +270,10 @@ class WholeLogs:
         try:
             with opened_log(log, patience) as (storage, found):
                 own = self.work.look(storage, found)
-                count = own.count or 0
-                if count > self.most and not is_remote(log.location):
-                    parts = split_parts(storage, count, -(-count // self.most))
+                count = own.count
+                ranges = split_open(storage, found, -(-count // self.most))
+                if len(ranges) > 1:
+                    parts = parts_of(ranges, count)
                     if self.work.checks_file:
                         parts.append(LogPart.of_file())
                     yield _internal(log.name, _LARGE, LargeLog(found, own, parts))

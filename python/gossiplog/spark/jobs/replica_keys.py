@@ -13,17 +13,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from gossiplog.errors import CorruptLog, GossipLogError
 from gossiplog.spark.jobs.fetch_values import Replica
 from gossiplog.spark.jobs.log_metadata import indexed_heads, log_figures
-from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, packed, split_open
+from gossiplog.spark.source.batches import columns_of
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, OpenedLog, packed, split_open
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened_log
-from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import Problem, lost_entries, problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES, pages
-from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.tasks import Bundles, parallelism, placed, unpacked
 
-_READ = Columns(ReadOptions(()), pruned(("key",)))
+_READ = columns_of("key")
 _KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.string()), ("problem", pa.string())])
 
 
@@ -38,7 +36,7 @@ class ReplicaLook:
     """
 
     replica: Replica
-    log: FoundLog
+    log: OpenedLog
     ranges: tuple[KeyRange, ...]
 
 
@@ -73,7 +71,6 @@ def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> Repl
         StorageError: it cannot be read.
     """
     with opened_log(log, patience) as (storage, found):
-        assert found.topic is not None
         own = log_figures(storage, found.topic)
         if own.root is None:
             raise CorruptLog([str(own.problem)], advice="")
@@ -82,9 +79,7 @@ def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> Repl
             if keys != own.count:
                 raise CorruptLog([lost_entries(keys, own.count)])
         found = replace(found, count=own.count)
-        # Of a log that is copied, each range would take another copy.
-        parts = 1 if is_remote(log.location) else -(-own.count // PARTITION_MESSAGES)
-        ranges = split_open(storage, found, parts)
+        ranges = split_open(storage, found, -(-own.count // PARTITION_MESSAGES))
     replica = Replica(log.name, own.topic, own.count, own.root.level, own.root.hash.hex())
     return ReplicaLook(replica, found, tuple(ranges))
 
@@ -150,7 +145,7 @@ def keys_of(part: KeysPart, patience: LockPatience | None = None) -> Iterator[pa
         with storage.reader() as reader:
             for _ in indexed_heads(reader, part.range.start, part.range.end):
                 pass
-        for batch in pages(_READ, storage, replace(part.range, log=found)):
+        for batch in pages(_READ, storage, found, part.range.start, part.range.end):
             yield _key_rows(part.number, batch.column("key").drop_null())
 
 

@@ -18,10 +18,9 @@ from gossiplog.errors import ColumnError, CorruptLog
 from gossiplog.reprs import counted
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs
-from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange
+from gossiplog.spark.source.batches import columns_of
+from gossiplog.spark.source.fleet import OpenedLog
 from gossiplog.spark.source.opening import unopened
-from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import Problem, fleet_logs, lost_entries
 from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
@@ -92,7 +91,7 @@ def fleet_roots(
     return tuple(sorted(results, key=lambda each: each.problem is None))
 
 
-_READ = Columns(ReadOptions(()), pruned(("key", "value")))
+_READ = columns_of("key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +103,20 @@ class RootWork:
         """False: a root needs the keys and values alone."""
         return False
 
-    def look(self, storage: Storage, log: FoundLog) -> FoundLog:
+    def look(self, storage: Storage, log: OpenedLog) -> OpenedLog:
         """Return the log: nothing else is to be known of it."""
         return log
 
     def part(
-        self, storage: Storage, log: FoundLog, own: FoundLog, part: LogPart
+        self, storage: Storage, log: OpenedLog, own: OpenedLog, part: LogPart
     ) -> Iterator[pa.RecordBatch | tuple[bytes]]:
         """Yield the fragment of a part."""
-        (found,) = partition_fragment(
-            _refuse_lost_values(pages(_READ, storage, KeyRange(log, part.start, part.end, 1)))
-        )
+        (found,) = partition_fragment(_refuse_lost_values(pages(_READ, storage, log, part.start, part.end)))
         yield (found.column("fragment")[0].as_py(),)
 
-    def conclude(self, own: FoundLog, figures: Sequence[tuple[bytes]]) -> Conclusion:
+    def conclude(self, own: OpenedLog, figures: Sequence[tuple[bytes]]) -> Conclusion:
         """Return the number of entries and the root, or a problem where the log has lost entries."""
         whole = joined(fragment for (fragment,) in figures)
-        assert own.count is not None
         if whole.count != own.count:
             return Conclusion(problem=Problem("damaged", lost_entries(whole.count, own.count)))
         return Conclusion((whole.count, whole.root))

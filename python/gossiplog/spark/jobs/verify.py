@@ -29,11 +29,10 @@ from gossiplog.spark.jobs.message_check import CHILDLESS, FOUND, FOUND_ARROW, FR
 from gossiplog.spark.jobs.over_logs import Conclusion, LogPart, over_logs, rows_batch
 from gossiplog.spark.jobs.root import in_order, joined
 from gossiplog.spark.jobs.row_check import check_heads, check_rows
-from gossiplog.spark.source.batches import Columns
-from gossiplog.spark.source.fleet import FoundLog, KeyRange
+from gossiplog.spark.source.batches import columns_of
+from gossiplog.spark.source.fleet import FoundLog, OpenedLog
 from gossiplog.spark.source.marks import check_mark
 from gossiplog.spark.source.opening import look_at, opened_log, unopened
-from gossiplog.spark.source.options import ReadOptions, pruned
 from gossiplog.spark.source.problems import Problem, fleet_logs, problem_error
 from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
@@ -184,7 +183,7 @@ def _report_of_logs(rows: DataFrame) -> DataFrame:
     return rows.mapInArrow(_named_of_logs, f"log string, {DEFECTS}")
 
 
-_READ = Columns(ReadOptions(()), pruned(("seq", "key", "value")))
+_READ = columns_of("seq", "key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +210,17 @@ class VerifyWork:
         """True: SQLite checks it."""
         return True
 
-    def look(self, storage: Storage, log: FoundLog) -> LogMetadata:
+    def look(self, storage: Storage, log: OpenedLog) -> LogMetadata:
         """Return what a log says of itself, but for what its parts look at."""
-        assert log.topic is not None
         return log_figures(storage, log.topic)
 
     def part(
-        self, storage: Storage, log: FoundLog, own: LogMetadata, part: LogPart
+        self, storage: Storage, log: OpenedLog, own: LogMetadata, part: LogPart
     ) -> Iterator[pa.RecordBatch | tuple[_Figures]]:
         """Yield defects, and the figures of the part."""
         # It may have grown since it was opened.
         log = replace(log, count=own.count)
-        messages = pages(_READ, storage, KeyRange(log, part.start, part.end, 1))
+        messages = pages(_READ, storage, log, part.start, part.end)
         kinds: dict[str, list[pa.RecordBatch]] = {FRAGMENT: [], OUTER: [], CHILDLESS: []}
         for found in check_partition(own.topic, own.count, messages):
             kind = found.column("kind")[0].as_py() if len(found) else ""
@@ -236,7 +234,6 @@ class VerifyWork:
         wrong, lost = check_heads(storage, own, part, childless)
         problems += wrong
         # What was held against the messages may be rows of others.
-        assert log.mark is not None
         check_mark(log.name, storage, log.mark)
         yield from missing
         if problems:
@@ -321,7 +318,9 @@ def verify(
             if location is None:
                 missing = _not_among(outer, messages.select("key"))
             else:
-                log = replace(unopened(location, topic), mark=None if own is None else own.mark)
+                log = unopened(location, topic)
+                if own is not None and own.mark is not None:
+                    log = OpenedLog(log.name, log.location, own.topic, log.size, own.count, own.mark)
                 missing = outer.mapInArrow(partial(_not_stored, log), FOUND)
             parts.append(_missing_parents(missing))
             if own is not None and own.heads is not None:

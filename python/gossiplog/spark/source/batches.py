@@ -15,7 +15,7 @@ from gossiplog import core
 from gossiplog.columns import decode, gather
 from gossiplog.errors import CorruptLog
 from gossiplog.log import encodings
-from gossiplog.spark.source.options import METADATA, SCHEMA, STORED, ReadOptions
+from gossiplog.spark.source.options import METADATA, SCHEMA, STORED, ReadOptions, pruned
 from gossiplog.storage.base import Reader, ScanColumn
 
 BATCH = 2**13
@@ -46,12 +46,13 @@ class Columns:
         schema: the columns that are wanted.
 
     Attributes:
+        schema: of the batches.
         scanned: what has to be read of the stored messages, the key always.
         has_problems: whether a log that cannot be read has a row that says why.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema = to_arrow_schema(schema, timezone="UTC")
         self._failfast = options.mode == "failfast"
         self._drops_damaged = options.mode == "dropmalformed"
         self._first_alone = options.encodings == "first"
@@ -104,9 +105,9 @@ class Columns:
             sound = self._decode(columns, topic)
         constants = {"log": location, "log_path": path, "log_size": size, "log_problem": None}
         for name in self._constants:
-            columns[name] = pa.repeat(pa.scalar(constants[name], self._schema.field(name).type), len(stored))
-        arrays = [columns[field.name].cast(field.type) for field in self._schema]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            columns[name] = pa.repeat(pa.scalar(constants[name], self.schema.field(name).type), len(stored))
+        arrays = [columns[field.name].cast(field.type) for field in self.schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         wanted: list[pa.BooleanArray] = []
         if self._drops_damaged and sound is not None:
             wanted.append(sound)
@@ -126,7 +127,7 @@ class Columns:
             size: likewise.
         """
         row = {"log": location, "log_path": path, "log_size": size, "log_problem": text}
-        return pa.RecordBatch.from_pylist([row], self._schema)
+        return pa.RecordBatch.from_pylist([row], self.schema)
 
     def _decode(self, columns: dict[str, pa.Array], topic: str) -> pa.BooleanArray | None:
         """Add the decoded columns, and the key where there is none; return which rows are sound, None if all are."""
@@ -144,6 +145,11 @@ class Columns:
             # What a damaged message is called is known from its key.
             columns["id"] = pc.replace_with_mask(columns["id"], pc.invert(sound), _ids(keys.take(damaged)))
         return sound
+
+
+def columns_of(*names: str) -> Columns:
+    """Return what makes batches of some columns of all messages of a log, whether damaged or not."""
+    return Columns(ReadOptions(()), pruned(names))
 
 
 def _duplicates(reader: Reader, sequences: pa.Array, keys: pa.Array) -> Collection[int]:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 from gossiplog.spark.source.marks import LogMark
+from gossiplog.spark.source.remote import is_remote
 from gossiplog.storage import Storage
 
 OPEN_WEIGHT = 1000
@@ -41,28 +42,24 @@ Item = TypeVar("Item", bound=Weighted)
 
 @dataclass(frozen=True, slots=True)
 class FoundLog:
-    """A log as it was when work over it was planned.
+    """A log that work is planned over. Unless it is an `OpenedLog`, the task that opens it takes the state it finds.
 
     Attributes:
         name: of the log, as the read has it.
         location: of the log, wherever a task runs.
-        topic: of the log.
-        count: of messages in the state that is read; None where the task that opens it takes what it finds.
-        mark: of the log in that state or an earlier one, None likewise.
-        size: of the log, in bytes.
+        topic: that it must have; None takes any.
+        size: of the log, in bytes; 0 where it is not known.
     """
 
     name: str
     location: str
     topic: str | None
-    count: int | None
-    mark: LogMark | None
     size: int
 
     @property
     def messages(self) -> int:
         """How many messages the log counts for."""
-        return max(self.count or 0, self.size // BYTES_OF_A_MESSAGE)
+        return self.size // BYTES_OF_A_MESSAGE
 
     @property
     def weight(self) -> int:
@@ -71,11 +68,31 @@ class FoundLog:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenedLog(FoundLog):
+    """A log in the state that it had when it was opened, in which it is read from then on.
+
+    Attributes:
+        topic: its own.
+        count: of messages in that state.
+        mark: of the log in that state or an earlier one.
+    """
+
+    topic: str
+    count: int
+    mark: LogMark
+
+    @property
+    def messages(self) -> int:
+        """How many messages the log counts for."""
+        return max(self.count, self.size // BYTES_OF_A_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRange:
     """A part of a log.
 
     Attributes:
-        log: in one state.
+        log: of which it is a part; in the state that its task finds, unless it is an `OpenedLog`.
         start: the least key, itself included.
         end: the key before which it ends, None at the end of the log.
         weight: about how many messages it costs as much as.
@@ -99,11 +116,12 @@ class Bundle(InputPartition):
 
 
 def split_open(
-    storage: Storage, log: FoundLog, parts: int, first: bytes = b"", last: bytes | None = None
+    storage: Storage, log: OpenedLog, parts: int, first: bytes = b"", last: bytes | None = None
 ) -> list[KeyRange]:
     """Return ranges of a log that is open, as `split` does."""
     split_keys: Sequence[bytes] = ()
-    if parts > 1:
+    # Of a log that is copied, each range would take another copy.
+    if parts > 1 and not is_remote(log.location):
         with storage.reader(single=True) as reader:
             split_keys = reader.split_keys(first, last, parts)
     weight = OPEN_WEIGHT + log.messages // (len(split_keys) + 1)

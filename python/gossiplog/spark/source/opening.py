@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from gossiplog.errors import CorruptLog, LogReplaced, StorageError
 from gossiplog.spark.source import remote
-from gossiplog.spark.source.fleet import FoundLog, KeyRange, split_open
+from gossiplog.spark.source.fleet import FoundLog, KeyRange, OpenedLog, split_open
 from gossiplog.spark.source.locations import file_id_of, identity, locations, shown, without_password
 from gossiplog.spark.source.locks import LockPatience, is_locked
 from gossiplog.spark.source.marks import check_mark, is_replaced, is_written_over, mark_of, replaced
@@ -93,10 +92,10 @@ def look_at(location: str, topic: str | None = None, patience: LockPatience | No
         StorageError: it cannot be read.
     """
     if remote.is_remote(location):
-        return FoundLog(location, identity(location), topic, None, None, remote.size_of(location))
+        return FoundLog(location, identity(location), topic, remote.size_of(location))
     with opened(location, topic, patience) as (storage, own):
         mark = mark_of(storage)
-        return FoundLog(location, identity(location), own, mark.count, mark, storage.size())
+        return OpenedLog(location, identity(location), own, storage.size(), mark.count, mark)
 
 
 def unopened(location: str, topic: str | None = None) -> FoundLog:
@@ -113,11 +112,11 @@ def unopened(location: str, topic: str | None = None) -> FoundLog:
             except OSError:
                 # Whoever opens the log says what is wrong with it.
                 continue
-    return FoundLog(location, identity(location), topic, None, None, size)
+    return FoundLog(location, identity(location), topic, size)
 
 
 @contextmanager
-def opened_log(log: FoundLog, patience: LockPatience | None = None) -> Iterator[tuple[Storage, FoundLog]]:
+def opened_log(log: FoundLog, patience: LockPatience | None = None) -> Iterator[tuple[Storage, OpenedLog]]:
     """Open a log for a block that reads it in the state in which it was found, or that which it has if none is known.
 
     Args:
@@ -132,17 +131,16 @@ def opened_log(log: FoundLog, patience: LockPatience | None = None) -> Iterator[
         TopicMismatch: it has another topic.
         StorageError: it cannot be read, or another log is in its place since it was found, or amid the block.
     """
-    # Of one that was found, the mark says whether another is in its place, of whatever topic.
-    with opened(log.location, None if log.mark else log.topic, patience) as (storage, topic):
-        if log.mark is None:
-            mark = mark_of(storage)
+    # Of one that was opened before, the mark says whether another is in its place, of whatever topic.
+    with opened(log.location, None if isinstance(log, OpenedLog) else log.topic, patience) as (storage, topic):
+        if isinstance(log, OpenedLog):
+            check_mark(log.name, storage, log.mark)
+            own = log
         else:
-            mark = log.mark
-            check_mark(log.name, storage, mark)
-        count = mark.count if log.count is None else log.count
-        # Of a log that is copied it may not be known before.
-        yield storage, replace(log, topic=topic, count=count, mark=mark, size=log.size or storage.size())
-        check_mark(log.name, storage, mark)
+            mark = mark_of(storage)
+            own = OpenedLog(log.name, log.location, topic, log.size or storage.size(), mark.count, mark)
+        yield storage, own
+        check_mark(log.name, storage, own.mark)
 
 
 def split(
@@ -155,7 +153,7 @@ def split(
     """Return ranges of a log of about equal numbers of messages, at keys of the tree's level 1.
 
     Args:
-        log: is opened where it is to be split.
+        log: is opened where it is to be split. One that is copied is not.
         parts: about how many.
         first: the least key, itself included.
         last: the key before which they end, None at the end of the log.
@@ -166,10 +164,10 @@ def split(
     """
     if last is not None and last <= first:
         return []
-    if parts < 2:
+    if parts < 2 or remote.is_remote(log.location):
         return [KeyRange(log, first, last, log.weight)]
-    with opened(log.location, log.topic, patience) as (storage, _):
-        return split_open(storage, log, parts, first, last)
+    with opened_log(log, patience) as (storage, own):
+        return split_open(storage, own, parts, first, last)
 
 
 def check_logs(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -20,8 +19,8 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from gossiplog.errors import StorageError, TopicMismatch
-from gossiplog.spark.source.batches import Columns, gathered
-from gossiplog.spark.source.fleet import Bundle, FoundLog, KeyRange, pack, packed
+from gossiplog.spark.source.batches import Columns, columns_of, gathered
+from gossiplog.spark.source.fleet import Bundle, FoundLog, KeyRange, OpenedLog, pack, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.marks import check_generation
 from gossiplog.spark.source.opening import look_at, opened_log, split, unopened
@@ -94,7 +93,7 @@ class LogReader(DataSourceReader):
             return [_NOTHING]
         patience = self._patience()
         found = self._found(patience)
-        total = sum(log.messages if log.count is None else log.count for log in found)
+        total = sum(log.count if isinstance(log, OpenedLog) else log.messages for log in found)
         if self._unasked and total >= MANY_MESSAGES:
             # In a worker that plans a query: Python writes this to stderr, which Spark passes on.
             _log.warning(
@@ -134,12 +133,8 @@ class LogReader(DataSourceReader):
     def _split(
         self, log: FoundLog, parts: int, first: bytes, last: bytes | None, patience: LockPatience | None
     ) -> list[KeyRange]:
-        """Return the ranges of a log. One that is to be split is opened if it was not, but for one that is copied."""
-        if parts < 2 or is_remote(log.name):
-            return split(log, 1, first, last)
         try:
-            known = log if log.count is not None else look_at(log.name, log.topic, patience)
-            return split(known, parts, first, last, patience)
+            return split(log, parts, first, last, patience)
         except StorageError as error:
             self._check_passes_over(log.location, error)
             return split(unopened(log.name, log.topic), 1, first, last)
@@ -194,7 +189,7 @@ def read_range(columns: Columns, part: KeyRange, patience: LockPatience | None =
         StorageError: the log cannot be read.
     """
     with opened_log(part.log, patience) as (storage, log):
-        yield from pages(columns, storage, replace(part, log=log))
+        yield from pages(columns, storage, log, part.start, part.end)
 
 
 def ranges_frame(session: SparkSession, ranges: Sequence[KeyRange], schema: StructType) -> DataFrame:
@@ -207,7 +202,7 @@ def ranges_frame(session: SparkSession, ranges: Sequence[KeyRange], schema: Stru
 
     Raises: on use, as `read_range` does.
     """
-    columns = Columns(ReadOptions(()), schema)
+    columns = columns_of(*schema.fieldNames())
     return placed(session, packed(ranges, parallelism(session))).mapInArrow(partial(_read_ranges, columns), schema)
 
 
@@ -216,26 +211,26 @@ def _read_ranges(columns: Columns, batches: Bundles) -> Iterator[pa.RecordBatch]
         yield from read_range(columns, part)
 
 
-def pages(columns: Columns, storage: Storage, part: KeyRange) -> Iterator[pa.RecordBatch]:
+def pages(
+    columns: Columns, storage: Storage, log: OpenedLog, start: bytes = b"", end: bytes | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range of a log that is open, ascending by key.
 
     Args:
         columns: that are wanted.
         storage: of the log.
-        part: of the log, in a state that is known.
+        log: in the state that is read.
+        start: the least key, itself included.
+        end: the key before which the range ends, None at the end of the log.
 
     Raises:
         CorruptLog: as `read_range` does.
         CursorOutdated: likewise.
         StorageError: likewise.
     """
-    log, start = part.log, part.start
-    assert log.topic is not None
-    assert log.count is not None
-    assert log.mark is not None
     while True:
         with storage.reader(single=True) as reader:
-            with reader.scan(columns.scanned, start, part.end, log.count) as rows:
+            with reader.scan(columns.scanned, start, end, log.count) as rows:
                 stored = gathered(rows, columns.scanned)
             # In a damaged tree the last key may be smaller, and the next page would be this one.
             last = pc.max(stored["key"]).as_py()
