@@ -55,7 +55,7 @@ def storage_at(
         read_only: likewise.
         accept_loss: likewise; a storage has a setting of its own, and a server of Postgres no file that could lose its
             end.
-        lock_timeout: of an SQLite file, as `SQLiteStorage` takes it.
+        lock_timeout: as `SQLiteStorage` takes it.
 
     Raises:
         StorageError: a URL of an unknown kind, or one of Postgres without its driver.
@@ -70,7 +70,7 @@ def storage_at(
         return location
     named = named_by(location)
     if isinstance(named, PostgresURL):
-        return _postgres(named, synchronous, read_only)
+        return _postgres(named, synchronous, read_only, lock_timeout)
     return SQLiteStorage(
         named, synchronous=synchronous, read_only=read_only, accept_loss=accept_loss, lock_timeout=lock_timeout
     )
@@ -140,10 +140,10 @@ def server_health(url: PostgresURL) -> ServerHealth:
     return look_at_server(url)
 
 
-def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool) -> Storage:
+def _postgres(url: PostgresURL, synchronous: Synchronous, read_only: bool, lock_timeout: float | None) -> Storage:
     with _driver_of(url):
         from gossiplog.storage.postgres.storage import PostgresStorage
-    return PostgresStorage(url, synchronous=synchronous, read_only=read_only)
+    return PostgresStorage(url, synchronous=synchronous, read_only=read_only, lock_timeout=lock_timeout)
 
 
 @contextmanager

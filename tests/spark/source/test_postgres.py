@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from gossiplog import NotALog, Signer
 from gossiplog.errors import CorruptLog, CursorOutdated, OptionError, StorageError
 from gossiplog.spark import read, reconcile, verify_log, worker_errors
 from gossiplog.spark.jobs.ingest import check_new_log
+from gossiplog.spark.source.locks import LockPatience, is_locked
 from gossiplog.spark.source.offsets import decode
+from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import (
     BATCH_OPTIONS,
     STREAM_OPTIONS,
@@ -29,6 +32,7 @@ from gossiplog.spark.source.options import (
 from gossiplog.spark.source.reader import LogReader
 from gossiplog.spark.source.stream_reader import LogStreamReader
 from gossiplog.spark.source.writer import LogArrowWriter
+from gossiplog.storage.postgres.connections import LOCK_SECONDS
 from gossiplog.storage.postgres.url import PostgresURL
 from tests.postgres import Server, schema_of
 
@@ -201,3 +205,17 @@ def test_no_plan_holds_a_password(spark: SparkSession, full: str) -> None:
     with pytest.raises(OptionError, match="has a password, which Spark would show") as caught, worker_errors():
         read(spark, with_password).count()
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_locked_log_of_many_is_waited_for_as_one_in_a_file_is(server: Server, full: str) -> None:
+    patience = LockPatience(0.25)
+    with server.connect() as holder, holder.transaction():
+        holder.execute(f"LOCK TABLE {PostgresURL.parse(full).schema}.gossiplog_meta IN ACCESS EXCLUSIVE MODE")
+        # A server waits without limit where it is told 0.
+        for seconds in (patience, LockPatience(0.0)):
+            began = time.monotonic()
+            with pytest.raises(StorageError) as caught, opened(full, patience=seconds):
+                pass
+            assert is_locked(caught.value)
+            assert time.monotonic() - began < LOCK_SECONDS / 2
+    assert patience.left == pytest.approx(0.2)

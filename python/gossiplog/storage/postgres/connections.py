@@ -175,8 +175,13 @@ class Session:
         without_limits: those that let a transaction last for as long as what it waits for, as another program.
     """
 
-    def __init__(self, url: PostgresURL, *, synchronous: str) -> None:
+    def __init__(self, url: PostgresURL, *, synchronous: str, lock_timeout: float | None = None) -> None:
         """Connect.
+
+        Args:
+            url: of the log.
+            synchronous: as `PostgresStorage` takes it.
+            lock_timeout: likewise.
 
         Raises:
             psycopg.Error: the server refuses, or there is none.
@@ -188,12 +193,12 @@ class Session:
             f"{defaults} {url.conninfo} client_encoding=utf8", autocommit=True
         )
         try:
-            self._prepare(url.schema, synchronous)
+            self._prepare(url.schema, synchronous, LOCK_SECONDS if lock_timeout is None else lock_timeout)
         except BaseException:
             self.connection.close()
             raise
 
-    def _prepare(self, schema: str, synchronous: str) -> None:
+    def _prepare(self, schema: str, synchronous: str, lock_timeout: float) -> None:
         connection = self.connection
         version = connection.info.server_version
         if version < OLDEST_SERVER:
@@ -223,7 +228,8 @@ class Session:
         self.is_pooled = process != connection.info.backend_pid
         settings = {
             "search_path": f"{quoted(schema)}, pg_temp",
-            "lock_timeout": f"'{LOCK_SECONDS}s'",
+            # To the server 0 is no limit.
+            "lock_timeout": f"'{max(round(lock_timeout * 1000), 1)}ms'",
             # A role's own would have the log's triggers refuse everything (tables.IN_APPLY).
             "gossiplog.in_apply": "off",
             # It would compile what takes milliseconds.

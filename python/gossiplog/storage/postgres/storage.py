@@ -61,14 +61,23 @@ class PostgresStorage(Storage):
             append that returned survives a crash of the server; with "off" and "normal" it survives the end of this
             process, and the server may lose the last half second of a crash.
         read_only: whether nothing is written to the log, which must exist.
+        lock_timeout: the seconds to wait for a lock that another process holds; None waits 30.
     """
 
-    def __init__(self, url: str | PostgresURL, *, synchronous: Synchronous = "full", read_only: bool = False) -> None:
+    def __init__(
+        self,
+        url: str | PostgresURL,
+        *,
+        synchronous: Synchronous = "full",
+        read_only: bool = False,
+        lock_timeout: float | None = None,
+    ) -> None:
         if synchronous not in get_args(Synchronous):
             raise ValueError(f"synchronous is {synchronous!r}: expected one of {', '.join(get_args(Synchronous))}")
         self._url = PostgresURL.parse(url) if isinstance(url, str) else url
         self._synchronous = synchronous
         self._read_only = read_only
+        self._lock_timeout = lock_timeout
         self._write_refusal = ""
         # Made once: an append is too short for it.
         self._place = self._url.place
@@ -159,7 +168,7 @@ class PostgresStorage(Storage):
             StorageError: the server refuses it, or there is none.
         """
         with self._errors("open"):
-            return Session(self._url, synchronous=self._synchronous)
+            return Session(self._url, synchronous=self._synchronous, lock_timeout=self._lock_timeout)
 
     def open(self, topic: str | None, create: bool, progress: Progress | None = None) -> str:
         with self._lock:
