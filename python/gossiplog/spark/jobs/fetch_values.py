@@ -37,24 +37,6 @@ _MOST_OPEN = 32
 _COLUMNS = "key binary, holders array<int>, clock long, author string, size long, value binary, error string"
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A log as it is compared.
-
-    Attributes:
-        log: its location.
-        messages: how many it has.
-        level: of the root of its tree.
-        root: the root's hash, hexadecimal.
-    """
-
-    log: str
-    topic: str
-    messages: int
-    level: int
-    root: str
-
-
 def fetch_values(keys: DataFrame, logs: Sequence[FoundLog], *, passes_over_unreadable: bool = False) -> DataFrame:
     """Read and verify the values of some keys.
 

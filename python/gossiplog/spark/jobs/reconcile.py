@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from gossiplog.errors import OptionError, TopicMismatch
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
-from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
+from gossiplog.spark.jobs.fetch_values import fetch_values
 from gossiplog.spark.jobs.repair_names import SUMMARY, set_names
-from gossiplog.spark.jobs.replica_keys import keys_frame, look_at_replica, parts_of
+from gossiplog.spark.jobs.replica_keys import ComparedReplica, keys_frame, look_at_replica, parts_of
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.locations import anchored_for
@@ -75,7 +75,7 @@ class ReconcileResult:
             `error`, because no holder's value is that message.
     """
 
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ComparedReplica, ...]
     shared: int
     union: int
     lacks: tuple[MissingMessages, ...]

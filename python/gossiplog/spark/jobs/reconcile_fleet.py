@@ -24,10 +24,10 @@ from pyspark.sql import functions as F
 from gossiplog.errors import StorageError
 from gossiplog.spark.failures import worker_errors
 from gossiplog.spark.folders import filling
-from gossiplog.spark.jobs.fetch_values import Replica, fetch_values
+from gossiplog.spark.jobs.fetch_values import fetch_values
 from gossiplog.spark.jobs.reconcile import MissingMessages, broken_by_replica, differences, missing_by_replica
 from gossiplog.spark.jobs.repair_names import SUMMARY, hub_names
-from gossiplog.spark.jobs.replica_keys import FleetLook, ReplicaLook, keys_frame, parts_of
+from gossiplog.spark.jobs.replica_keys import ComparedReplica, FleetLook, ReplicaLook, keys_frame, parts_of
 from gossiplog.spark.source.fleet import TASK_MESSAGES, FoundLog, packed
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.opening import opened
@@ -64,7 +64,7 @@ class FleetReplica:
     """
 
     log: str
-    replica: Replica | None
+    replica: ComparedReplica | None
     replicas: int = 0
     shared: int = 0
     union: int = 0
@@ -197,7 +197,7 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     return _result(numbered, _groups(topics.values(), left_out), lacks, by_holder, damaged, problems, missing)
 
 
-def _agree(replicas: Sequence[Replica]) -> bool:
+def _agree(replicas: Sequence[ComparedReplica]) -> bool:
     """Return whether replicas have the same messages, by what each says of itself."""
     return len({(replica.messages, replica.level, replica.root) for replica in replicas}) == 1
 
@@ -254,7 +254,7 @@ def _without(missing: DataFrame, numbers: Sequence[int]) -> DataFrame:
 
 
 def _result(
-    numbered: Sequence[Replica],
+    numbered: Sequence[ComparedReplica],
     groups: Sequence[Sequence[int]],
     lacks: Mapping[int, MissingMessages],
     held: Mapping[int, int],

@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from gossiplog.errors import CorruptLog, GossipLogError
-from gossiplog.spark.jobs.fetch_values import Replica
 from gossiplog.spark.jobs.log_metadata import indexed_heads, log_figures
 from gossiplog.spark.source.batches import columns_of
 from gossiplog.spark.source.fleet import FoundLog, KeyRange, OpenedLog, packed, split_open
@@ -26,6 +25,25 @@ _KEYS = pa.schema([("replica", pa.int32()), ("key", pa.binary()), ("kind", pa.st
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedReplica:
+    """A log as it is compared with others of its topic.
+
+    Attributes:
+        log: its location.
+        topic: its own.
+        messages: how many it has.
+        level: of the root of its tree.
+        root: the root's hash, hexadecimal.
+    """
+
+    log: str
+    topic: str
+    messages: int
+    level: int
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaLook:
     """What a task sees of a log when it opens it.
 
@@ -35,7 +53,7 @@ class ReplicaLook:
         ranges: of the log, of about PARTITION_MESSAGES messages each.
     """
 
-    replica: Replica
+    replica: ComparedReplica
     log: OpenedLog
     ranges: tuple[KeyRange, ...]
 
@@ -80,7 +98,7 @@ def look_at_replica(log: FoundLog, patience: LockPatience | None = None) -> Repl
                 raise CorruptLog([lost_entries(keys, own.count)])
         found = replace(found, count=own.count)
         ranges = split_open(storage, found, -(-own.count // PARTITION_MESSAGES))
-    replica = Replica(log.name, own.topic, own.count, own.root.level, own.root.hash.hex())
+    replica = ComparedReplica(log.name, own.topic, own.count, own.root.level, own.root.hash.hex())
     return ReplicaLook(replica, found, tuple(ranges))
 
 
