@@ -122,6 +122,25 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
         ("jobs",),
         ("__init__",),
     ),
+    "spark.source": (
+        ("locks", "offsets", "remote", "staging"),
+        ("locations", "marks", "shares"),
+        ("fleet", "options"),
+        ("batches", "opening"),
+        ("problems", "writer"),
+        ("reader", "stream_writer"),
+        ("stream_reader",),
+        ("data_source",),
+        ("__init__",),
+    ),
+    "spark.jobs": (
+        ("checkpoint", "components", "folds", "forks", "log_metadata", "over_logs", "repair_names", "sign", "summary"),
+        ("analyze", "events", "fetch_values", "materialize", "replica_keys", "root", "row_check", "sweep"),
+        ("fleet_figures", "ingest", "log_analysis", "message_check", "reconcile", "report"),
+        ("fleet_page", "reconcile_fleet", "verify"),
+        ("analyze_fleet",),
+        ("__init__",),
+    ),
 }
 RANKS = {
     package: {part: rank for rank, layer in enumerate(layers) for part in layer} for package, layers in LAYERS.items()
