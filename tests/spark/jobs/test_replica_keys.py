@@ -44,7 +44,7 @@ def test_a_log_that_was_rebased_or_removed_meanwhile(make_log: MakeLog) -> None:
     assert log.mark is not None
     rebased = replace(part, range=replace(part.range, log=replace(log, mark=replace(log.mark, generation=7))))
     (row,) = [row for batch in keys_or_problem(rebased) for row in batch.to_pylist()]
-    assert (row["key"], row["kind"]) == (None, "unreadable")
+    assert (row["key"], row["kind"]) == (None, "replaced")
     assert "was rebased while it was read" in row["problem"]
     os.unlink(path)
     (row,) = [row for batch in keys_or_problem(part) for row in batch.to_pylist()]
