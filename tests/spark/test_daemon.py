@@ -60,10 +60,10 @@ def test_workers_begin_with_what_their_tasks_need(spark: SparkSession) -> None:
 
 
 class Planned(DataSource):
-    """Has a row: where the process that plans it has PySpark from."""
+    """Has a row: where the process that plans it has PySpark from, and whether its daemon has loaded what it needs."""
 
     def schema(self) -> str:
-        return "place string"
+        return "place string, preloaded boolean"
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PlannedReader()
@@ -71,17 +71,18 @@ class Planned(DataSource):
 
 class PlannedReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(pyspark.__file__)]
+        preloaded = gc.get_freeze_count() > 10_000 and "gossiplog.spark.jobs.verify" in sys.modules
+        return [InputPartition((pyspark.__file__, preloaded))]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        yield (partition.value,)
+    def read(self, partition: InputPartition) -> Iterator[tuple[str, bool]]:
+        yield partition.value
 
 
-def test_what_plans_a_read_has_compiled_files_of_pyspark(spark: SparkSession) -> None:
-    """Spark starts another daemon for it than ours."""
+def test_what_plans_a_read_has_what_it_needs_from_compiled_files(spark: SparkSession) -> None:
+    """Spark starts other daemons for it than ours."""
     spark.dataSource.register(Planned)
     (row,) = spark.read.format("Planned").load().collect()
-    assert row.place == pyspark.__file__
+    assert (row.place, row.preloaded) == (pyspark.__file__, True)
 
 
 CONF = str(Path(gossiplog.spark.__file__).parent / "conf")

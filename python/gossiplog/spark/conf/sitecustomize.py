@@ -2,6 +2,7 @@
 
 Spark starts its own daemons for what plans, reads and writes a source, and a process for each stream: it takes no name
 of ours for these, as it does for `pyspark_gossiplog.daemon`. Each would compile what it imports of PySpark's archive.
+The daemons load what the processes need that they fork, as ours does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ def _begin() -> None:
         if error.name != __name__:
             raise
         sys.modules[__name__] = this
+    match sys.orig_argv:
+        case [*_, "-m", "pyspark.daemon", module]:
+            with suppress(ImportError):
+                import_module("pyspark_gossiplog.preloading").preload(module)
 
 
 if __name__ == "sitecustomize":
