@@ -23,6 +23,8 @@ from gossiplog.spark.source import opening
 from gossiplog.spark.source import reader as reader_module
 from gossiplog.spark.source.data_source import GossipLogSource
 from gossiplog.spark.source.fleet import Bundle
+from gossiplog.spark.source.locations import shown
+from gossiplog.spark.source.marks import check_generation, mark_of, replaced
 from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import BATCH_OPTIONS, SCHEMA, pruned, read_options
 from gossiplog.spark.source.reader import LogReader, number_of_partitions
@@ -116,6 +118,26 @@ def test_a_log_that_is_removed_while_it_is_read(make_log: MakeLog, caplog: pytes
     # A path that names no file is an error, as in Spark.
     with pytest.raises(NotALog, match="there is no log"):
         lenient.partitions()
+
+
+@pytest.mark.parametrize("name", ["\x1b]0;title\x07\x1b[31m\r.db", "a\nINFO all fine.db", "\u202ebd.a"])
+def test_a_remark_holds_nothing_that_a_terminal_obeys(
+    make_log: MakeLog, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    gone, junk = make_log(f"gone-{name}", 20), make_log(f"junk-{name}", 20)
+    read = reader(gone, junk, columns=["log"], ignoreMissingFiles="true", ignoreCorruptFiles="true", partitions="2")
+    planned = read.partitions()
+    with opened(str(gone)) as (storage, _):
+        mark = mark_of(storage)
+    gone.unlink()
+    junk.write_text("junk" * 400)
+    assert not [batch for partition in planned for batch in read.read(partition)]
+    remarks = [record.getMessage() for record in caplog.records]
+    assert [remark.split()[2] for remark in remarks] == ["passes", "passes"]
+    problems = [str(replaced(str(junk)))]
+    with pytest.raises(CursorOutdated) as rebased:
+        check_generation(str(junk), mark, mark.generation + 1)
+    assert all(text.isprintable() and shown(name) in text for text in (*remarks, *problems, str(rebased.value)))
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])

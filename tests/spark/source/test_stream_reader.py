@@ -278,6 +278,35 @@ def test_a_link_that_is_pointed_at_another_log(
         follower.latestOffset(end, ReadAllAvailable())
 
 
+def test_remarks_and_errors_hold_nothing_that_a_terminal_obeys(
+    make_log: MakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "\x1b[31m\r.db"
+    (tmp_path / "in").mkdir()
+    path = make_log(f"in/a{name}", 3)
+    strict = reader(tmp_path / "in", ["log"])
+    lenient = reader(tmp_path / "in", ["log"], ignoreMissingFiles="true", ignoreCorruptFiles="true")
+    start = strict.latestOffset(strict.initialOffset(), ReadAllAvailable())
+    (junk := tmp_path / "in" / f"junk{name}").write_text("junk" * 400)
+    os.utime(junk, (0, 0))
+    lenient.latestOffset(start, ReadAllAvailable())
+    junk.unlink()
+    path.unlink()
+    make_log("in/b.db", 1)
+    lenient.latestOffset(start, ReadAllAvailable())
+    remarks = [record.getMessage() for record in caplog.records]
+    assert ["junk" in remark for remark in remarks] == [True, False]
+    make_log(f"in/a{name}", 5, author=2)
+    with pytest.raises(StorageError, match="is another log than the query has read") as another:
+        strict.latestOffset(start, ReadAllAvailable())
+    path.unlink()
+    with pytest.raises(StorageError, match="is gone") as gone:
+        reader(tmp_path / "in", ["log"]).latestOffset(start, ReadAllAvailable())
+    for text in (*remarks, str(another.value), str(gone.value)):
+        assert text.isprintable(), text
+        assert r"\x1b[31m\r.db" in text
+
+
 def test_a_file_with_two_names_is_read_once(make_log: MakeLog, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     path = make_log("in/a.db", 3)

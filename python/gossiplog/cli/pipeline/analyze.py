@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gossiplog.cli.output import Json, Output, fields_table, note
+from gossiplog.cli.output import Json, Output, fields_table, note, printable
 from gossiplog.cli.pipeline.fleet import show_fleet
 from gossiplog.cli.pipeline.session import Logs, NameFilter, Recursive, SessionOptions, spark_session
 from gossiplog.reprs import counted
@@ -100,7 +100,7 @@ def _show_analysis(output: Output, figures: dict[str, Any]) -> None:
     if (hidden := totals["forked"] - len(figures["forks"])) > 0:
         table.add_row("fork", counted(hidden, "more author"))
     if figures["report"] is not None:
-        table.add_row("report", f"{figures['report']}/report.html")
+        table.add_row("report", printable(f"{figures['report']}/report.html"))
     output.show(table)
 
 

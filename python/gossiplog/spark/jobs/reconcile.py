@@ -28,7 +28,7 @@ from gossiplog.spark.jobs.repair_names import SUMMARY, set_names
 from gossiplog.spark.jobs.replica_keys import ComparedReplica, keys_frame, look_at_replica, parts_of
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures
 from gossiplog.spark.source.fleet import FoundLog
-from gossiplog.spark.source.locations import anchored_for
+from gossiplog.spark.source.locations import anchored_for, shown
 from gossiplog.spark.source.opening import check_logs, unopened
 from gossiplog.spark.tasks import spread
 
@@ -132,7 +132,8 @@ def check_replicas(paths: Iterable[str], *, recursive: bool = False, name_filter
     for name in known[1:]:
         if topics[name] != topics[known[0]]:
             raise TopicMismatch(
-                f"no replicas of one log: {name} has the topic {topics[name]!r}, {known[0]} {topics[known[0]]!r}"
+                f"no replicas of one log: {shown(name)} has the topic {topics[name]!r}, {shown(known[0])}"
+                f" {topics[known[0]]!r}"
             )
     return names
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from gossiplog.errors import CorruptLog, CursorOutdated, LogChanged, StorageError
+from gossiplog.spark.source.locations import shown
 from gossiplog.spark.source.offsets import digest
 from gossiplog.storage import Storage
 from gossiplog.storage.location import storage_at
@@ -94,8 +95,8 @@ def check_generation(name: str, mark: LogMark, generation: int) -> None:
     """
     if generation != mark.generation:
         raise CursorOutdated(
-            f"{name} was rebased while it was read (generation {generation}, the read is of {mark.generation}): run the"
-            " job again",
+            f"{shown(name)} was rebased while it was read (generation {generation}, the read is of {mark.generation}):"
+            " run the job again",
             mark.generation,
             generation,
         )
@@ -103,7 +104,7 @@ def check_generation(name: str, mark: LogMark, generation: int) -> None:
 
 def replaced(name: str) -> LogChanged:
     """Return the error of a log in whose place another one is."""
-    return LogChanged(f"{name} was replaced while the job read it: run the job again")
+    return LogChanged(f"{shown(name)} was replaced while the job read it: run the job again")
 
 
 def is_replaced(error: BaseException) -> bool:

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from gossiplog.errors import StorageError, TopicMismatch
 from gossiplog.spark.source.batches import Columns, columns_of, gathered
 from gossiplog.spark.source.fleet import Bundle, FoundLog, KeyRange, OpenedLog, pack, packed
+from gossiplog.spark.source.locations import shown
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.marks import check_generation
 from gossiplog.spark.source.opening import look_at, opened_log, split, unopened
@@ -166,10 +167,10 @@ class LogReader(DataSourceReader):
                 problem = self._check_passes_over(log.location, error)
                 if problem.kind == "missing":
                     why = "ignoreMissingFiles passes over %s, which was removed since it was listed"
-                    _log.warning(f"gossiplog: {why}", log.name)
+                    _log.warning(f"gossiplog: {why}", shown(log.name))
                     continue
                 # In a worker: Python writes this to stderr, which is the executor's.
-                _log.warning("gossiplog: ignoreCorruptFiles passes over the rest of %s: %s", log.name, problem)
+                _log.warning("gossiplog: ignoreCorruptFiles passes over the rest of %s: %s", shown(log.name), problem)
                 if self._columns.has_problems:
                     yield self._columns.problem(log.name, str(problem), path=log.location, size=log.size)
 

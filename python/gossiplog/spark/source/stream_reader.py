@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError, TopicMismatch
 from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
-from gossiplog.spark.source.locations import alternatives, distinct, identity, is_missing
+from gossiplog.spark.source.locations import alternatives, distinct, identity, is_missing, shown
 from gossiplog.spark.source.locks import LockPatience
 from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosition, decode, digest
 from gossiplog.spark.source.opening import opened
@@ -226,7 +226,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._locations = distinct(location for path in self._options.paths for location in self._named(path))
         for log, location in self._locations.items():
             if self._identities.get(location, log) != log:
-                _log.warning("gossiplog: %s leads to %s now, which is a log of its own", location, log)
+                _log.warning("gossiplog: %s leads to %s now, which is a log of its own", shown(location), shown(log))
         self._identities = {location: log for log, location in self._locations.items()}
 
     def _named(self, path: str) -> list[str]:
@@ -260,7 +260,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         passes = self._options.ignore_missing_files and is_missing(location)
         if passes and location not in self._passed:
             self._passed.add(location)
-            _log.warning("gossiplog: ignoreMissingFiles passes over %s, which is gone", location)
+            _log.warning("gossiplog: ignoreMissingFiles passes over %s, which is gone", shown(location))
         return passes
 
     def _passes_over_damage(self, location: str, error: StorageError) -> bool:
@@ -268,7 +268,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         passes = self._options.ignore_corrupt_files
         if passes and location not in self._damaged:
             self._damaged.add(location)
-            _log.warning("gossiplog: ignoreCorruptFiles passes over %s: %s", location, problem_of(location, error))
+            _log.warning(
+                "gossiplog: ignoreCorruptFiles passes over %s: %s", shown(location), problem_of(location, error)
+            )
         return passes
 
     # What is in them
@@ -307,7 +309,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stamp, look = _stamp(location), self._looks.get(log)
         if look is not None and stamp is not None and stamp == look.stamp and look.verified.issuperset(begun):
             return look
-        name = f"{location}, which leads to {log}," if os.path.islink(location) else log
+        name = f"{shown(location)}, which leads to {shown(log)}," if os.path.islink(location) else shown(log)
         other: StorageError | None = None
         try:
             with self._reader(log, patience) as reader:
@@ -417,16 +419,17 @@ def _stamp(location: str) -> _Stamp | None:
 
 def _gone(log: str, read: int) -> StorageError:
     return StorageError(
-        f"{log}, of which the query has read {counted(read, 'message')}, is gone: put it back, or start the query with"
-        " the option ignoreMissingFiles, with which it goes on without what it has not read of logs that are gone"
+        f"{shown(log)}, of which the query has read {counted(read, 'message')}, is gone: put it back, or start the"
+        " query with the option ignoreMissingFiles, with which it goes on without what it has not read of logs that are"
+        " gone"
     )
 
 
 def _rebased(log: str, read: int, generation: int) -> CursorOutdated:
     return CursorOutdated(
-        f"{log} was rebased since the query read it (generation {generation}, the query's checkpoint is of {read}), so"
-        " that its messages are others: start the query with a new checkpointLocation and a new sink, which reads it"
-        " from its start",
+        f"{shown(log)} was rebased since the query read it (generation {generation}, the query's checkpoint is of"
+        f" {read}), so that its messages are others: start the query with a new checkpointLocation and a new sink,"
+        " which reads it from its start",
         read,
         generation,
     )
@@ -434,8 +437,8 @@ def _rebased(log: str, read: int, generation: int) -> CursorOutdated:
 
 def _another(log: str, reason: str) -> StorageError:
     return StorageError(
-        f"{log} is another log than the query has read: {reason}. Put the former file back, or start the query with a"
-        " new checkpointLocation, which reads this one from its start"
+        f"{shown(log)} is another log than the query has read: {reason}. Put the former file back, or start the query"
+        " with a new checkpointLocation, which reads this one from its start"
     )
 
 
