@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import gossiplog
 from gossiplog import SignedMessage, core
@@ -132,6 +133,20 @@ def test_a_fold_equals_the_replay(spark: SparkSession, tmp_path: Path, fold: str
             expected = replayed(log, fold)
         assert len(expected) == 6
         assert table(fold_messages(read(spark, str(path), partitions=3), recipe(fold)), fold) == expected
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_counter_beyond_64_bits_is_an_error(spark: SparkSession, ansi: str) -> None:
+    """Whatever the setting, without which sums wrap around."""
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    values = [("most", 2**63 - 1), ("least", -(2**63) + 1), ("least", -1), ("beyond\n", 2**63 - 1), ("beyond\n", 1)]
+    rows = frame_of_rows(spark, values, "key string, value bigint").repartition(3)
+    within = Counter().combine(rows.where("NOT startswith(key, 'beyond')"))
+    assert {row.key: row.value for row in within.collect()} == {"most": 2**63 - 1, "least": -(2**63)}
+    layers = rows.withColumn("layer", F.monotonically_increasing_id())
+    for state in (Counter().combine(rows), Counter().merge(layers)):
+        with pytest.raises(EncodeError, match=r'is beyond 64 bits, that of \{"key":"beyond\\n"\}$'), worker_errors():
+            state.collect()
 
 
 @pytest.mark.parametrize(

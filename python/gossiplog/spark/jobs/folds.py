@@ -47,6 +47,7 @@ from gossiplog import core
 from gossiplog.errors import EncodeError, OptionError, SparkError
 from gossiplog.log.callbacks import check_runs
 from gossiplog.message import SignedMessage, plain_json
+from gossiplog.spark.failures import raising
 
 FoldFunction: TypeAlias = Callable[[Any, SignedMessage], Any]
 """Takes the state of a key, None before its first message, and a message; returns the new state, a value of the IPLD
@@ -57,6 +58,8 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _KEYS = (*_INTEGERS, StringType, BinaryType, BooleanType, DateType)
 # Rows of state in a batch.
 _BATCH = 4096
+# Characters of a key that an error shows.
+_SHOWN_KEY = 200
 
 
 class Fold(ABC):
@@ -119,7 +122,7 @@ class LastWriter(Fold):
 
 @dataclass(frozen=True, slots=True)
 class Counter(Fold):
-    """The sum of the values, which are integers. A null counts nothing."""
+    """The sum of the values, which are integers. A null counts nothing. A sum beyond 64 bits is an EncodeError."""
 
     @property
     def name(self) -> str:
@@ -137,7 +140,11 @@ class Counter(Fold):
         return messages.groupBy("content_id").agg(row).select("row.*")
 
     def combine(self, rows: DataFrame) -> DataFrame:
-        return rows.groupBy("key").agg(F.sum("value").alias("value"))
+        # A sum wraps around in a session without spark.sql.ansi.enabled. No value is null: then only this one is.
+        total = F.try_sum("value")
+        key = F.substring(F.to_json(F.struct("key")), 1, _SHOWN_KEY)
+        beyond = F.concat(F.lit("the sum of a counter is beyond 64 bits, that of "), key)
+        return rows.groupBy("key").agg(F.coalesce(total, raising(EncodeError, beyond).cast("long")).alias("value"))
 
 
 @dataclass(frozen=True, slots=True)
