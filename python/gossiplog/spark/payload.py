@@ -35,7 +35,8 @@ _FORMATS: dict[str, DataType] = {"date": DateType(), "date-time": TimestampType(
 def parse_payload(frame: DataFrame, shape: DataType | Any, *, column: str = "payload") -> DataFrame:
     """Return the frame with its payloads as structs instead of dag-json.
 
-    A payload that does not have the shape gives null, or null in the fields that do not, as `from_json` has it.
+    A payload that does not have the shape gives null, or null in the fields that do not, as `from_json` has it. A time
+    without a zone is one of UTC.
 
     Args:
         frame: with payloads as dag-json.
@@ -52,7 +53,15 @@ def parse_payload(frame: DataFrame, shape: DataType | Any, *, column: str = "pay
     kind = shape if isinstance(shape, DataType) else spark_type(shape)
     if not isinstance(kind, (StructType, ArrayType, MapType)):
         raise TypeError(f"payloads as {kind.simpleString()}: expected a type with fields, items or keys")
-    return frame.withColumn(column, F.from_json(F.col(column), kind))
+    return frame.withColumn(column, F.from_json(F.col(column), kind, _options(kind)))
+
+
+def _options(kind: StructType | ArrayType | MapType) -> dict[str, str]:
+    """Return what `from_json` would take from the session's settings: one log has one result in every session."""
+    # The field of that name would get nothing but text of payloads that are no JSON. Spark calls the one of a type that
+    # is no struct "value".
+    names = kind.names if isinstance(kind, StructType) else ["value"]
+    return {"columnNameOfCorruptRecord": f"{max(names, key=len, default='')}_", "timeZone": "UTC"}
 
 
 def spark_type(shape: Any) -> DataType:
