@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -152,7 +153,8 @@ def test_relative_paths_are_those_of_the_caller(tmp_path: Path, monkeypatch: pyt
     (report / "summary.json").write_text('{"values": 1, "inserted": 1, "duplicates": 0, "refused": 0}')
     calls = SimpleNamespace(save=lambda: None, format=lambda _: calls, mode=lambda _: calls)
     calls.options = lambda **each: given.update(each) or calls
-    frame = cast(DataFrame, SimpleNamespace(write=calls))
+    session = SimpleNamespace(createDataFrame=lambda *_: None)
+    frame = cast(DataFrame, SimpleNamespace(write=calls, sparkSession=session))
     monkeypatch.chdir(tmp_path)
     assert write(frame, "b[1].db", report="report", staging="file:/staging", topic=TOPIC).inserted == 1
     assert given == {"path": f"{tmp_path}/b[1].db", "report": str(report), "staging": "file:/staging", "topic": TOPIC}
@@ -215,6 +217,14 @@ def test_from_log_to_log(spark: SparkSession, make_log: MakeLog, tmp_path: Path)
     assert values_of(target) == values_of(source)
     frame.write.format("gossiplog").mode("append").save(str(target))
     assert len(values_of(target)) == 3000
+
+
+def test_from_another_thread(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:
+    """In which no session of Java's is active."""
+    frame = read(spark, str(make_log("a.db", 10)), columns="value")
+    with ThreadPoolExecutor(1) as threads:
+        written = threads.submit(write, frame, str(tmp_path / "b.db"), report=str(tmp_path / "report"), topic=TOPIC)
+        assert written.result() == WriteResult(10, 10, 0, 0)
 
 
 def test_refusals_reach_the_caller(spark: SparkSession, make_log: MakeLog) -> None:

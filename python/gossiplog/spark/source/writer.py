@@ -33,6 +33,7 @@ from gossiplog.spark.source.locations import is_uri
 from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import WriteOptions
 from gossiplog.spark.source.staging import Staged, make_folder, merged, refused, remove_folder, stage
+from gossiplog.spark.tasks import frame_of
 from gossiplog.storage.postgres.url import is_postgres_url
 
 if TYPE_CHECKING:
@@ -183,6 +184,9 @@ def write(frame: DataFrame, path: str, *, report: str, **options: str) -> WriteR
     places = {name: place for name, place in given.items() if name in ("path", "report", "staging")}
     given |= {name: place if is_uri(place) else os.path.abspath(place) for name, place in places.items()}
     with worker_errors():
+        # Java looks for the source in the session that is active in this thread: in one that has not made a frame, as
+        # also after an interrupted call, there is none.
+        frame_of(frame.sparkSession, [], pa.schema([("value", pa.binary())]))
         frame.write.format("gossiplog").mode("append").options(**given).save()
     with open(summary, encoding="utf-8") as file:
         return WriteResult(**json.load(file))
