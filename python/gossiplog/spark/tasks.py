@@ -149,6 +149,14 @@ def over_connect(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
+def working_folder(session: SparkSession) -> str | None:
+    """Return the working folder of a session's Java process; None of a server of Spark Connect."""
+    if over_connect(session):
+        return None
+    java: Any = session._jvm
+    return str(java.java.lang.System.getProperty("user.dir"))
+
+
 @contextmanager
 def followed(session: SparkSession) -> Iterator[Look]:
     """Provide a block with a function that says how far the jobs are that run meanwhile.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from pyspark.sql import SparkSession
@@ -34,6 +35,33 @@ def test_logs_by_list_and_pattern(spark: SparkSession, make_log: MakeLog, tmp_pa
     ):
         counts = {row.log: row["count"] for row in frame.groupBy("log").count().collect()}
         assert counts == dict(zip(paths, (10, 20), strict=True))
+
+
+@pytest.mark.parametrize("path", ["a.db", "{a,[b-c]}.db", "file:a.db?immutable=1"])
+def test_relative_paths_are_those_of_the_caller(
+    spark: SparkSession, make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Java has the working folder in which it was started."""
+    (folder := tmp_path / "in [a]").mkdir()
+    names = ["a.db", "b.db"] if "{" in path else ["a.db"]
+    for name in names:
+        make_log(f"in [a]/{name}", 3)
+    monkeypatch.chdir(folder)
+    frame = read(spark, path, columns="log")
+    monkeypatch.chdir("/")
+    found = {row.log.removeprefix("file:").partition("?")[0] for row in frame.collect()}
+    assert {unquote(name) for name in found} == {str(folder / name) for name in names}
+
+
+def test_a_relative_path_stays_in_the_folder_of_java(
+    spark: SparkSession, spark_folder: Path, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (link := spark_folder / "relative.db").symlink_to(make_log(messages=3))
+    monkeypatch.chdir(spark_folder)
+    try:
+        assert read(spark, link.name, columns="log").distinct().collect() == [(link.name,)]
+    finally:
+        link.unlink()
 
 
 def test_folders_in_a_folder(spark: SparkSession, make_log: MakeLog, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 
 from gossiplog.errors import OptionError
 from gossiplog.spark.failures import worker_errors
-from gossiplog.spark.source.locations import anchored_for
+from gossiplog.spark.source.locations import anchored
 from gossiplog.spark.source.options import (
     BATCH_OPTIONS,
     READ_OPTIONS,
@@ -26,6 +27,7 @@ from gossiplog.spark.source.remote import is_remote
 from gossiplog.spark.source.stream_reader import LogStreamReader
 from gossiplog.spark.source.stream_writer import LogStreamWriter
 from gossiplog.spark.source.writer import LogArrowWriter
+from gossiplog.spark.tasks import working_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +88,8 @@ class GossipLogSource(DataSource):
 def read(session: SparkSession, *paths: str, **options: str | int) -> DataFrame:
     """Return logs as a DataFrame.
 
-    Over Spark Connect, whose server has a working folder of its own, the column `log` has whole paths.
+    The column `log` has whole paths where Spark's working folder is another: that of a server of Spark Connect, or
+    where this process has changed its own since Spark was started.
 
     Args:
         session: of Spark.
@@ -97,4 +100,6 @@ def read(session: SparkSession, *paths: str, **options: str | int) -> DataFrame:
         OptionError: an option that there is not, or a value that it cannot have.
     """
     with worker_errors():
-        return session.read.format(GossipLogSource.name()).options(**options).load(anchored_for(session, paths))
+        is_here = working_folder(session) == os.getcwd()
+        named = [*paths] if is_here else [*map(anchored, paths)]
+        return session.read.format(GossipLogSource.name()).options(**options).load(named)
