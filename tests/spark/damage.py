@@ -21,6 +21,17 @@ def change(path: Path, values: Mapping[bytes, bytes]) -> None:
     database.close()
 
 
+def lose_entry(path: Path, sequence: int) -> None:
+    """Remove a message from the tree and, unless it is the last one, its row too, behind the log's back."""
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM gossiplog_leaves WHERE seq = ?", (sequence,))
+        database.execute(
+            "DELETE FROM gossiplog_messages WHERE seq = ? AND seq < (SELECT max(seq) FROM gossiplog_messages)",
+            (sequence,),
+        )
+    database.close()
+
+
 def entries(path: Path) -> dict[bytes, bytes]:
     with gossiplog.open(path) as log:
         return {message.key: message.value for message in log}

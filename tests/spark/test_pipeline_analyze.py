@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import gossiplog
 from gossiplog.cli.main import main
+from tests.spark.damage import lose_entry
 
 MakeLog = Callable[..., Path]
 
@@ -26,6 +27,16 @@ def test_analyze(spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: 
     page = (folder / "report.html").read_text()
     with gossiplog.open(path) as log:
         assert {str(path), log.topic, log.root.hash.hex()} <= set(re.findall(r"[^<> ]+", page))
+
+
+def test_a_log_that_has_lost_its_last_message(
+    spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = make_log()
+    lose_entry(path, 10)
+    assert main(["pipeline", "analyze", str(path), "--output", str(tmp_path / "report")]) == 1
+    assert f"{path}: it has 9 keys and says that it has 10 messages" in capfd.readouterr().err
+    assert not (tmp_path / "report").exists()
 
 
 def test_a_terminal_gets_a_table(

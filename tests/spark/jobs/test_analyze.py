@@ -16,10 +16,11 @@ import gossiplog
 from gossiplog import SignedMessage, Signer, core
 from gossiplog.cli.bench.stage import TOPIC as BENCH_TOPIC
 from gossiplog.cli.bench.stage import history
-from gossiplog.errors import OptionError, SparkError
+from gossiplog.errors import CorruptLog, OptionError, SparkError
 from gossiplog.spark import COLUMNS, AnalyzeResult, analyze, read
 from gossiplog.spark.jobs.analyze import LIMIT, AlternativeEncodings, Author, Width, clock_ranges
 from tests.spark.conftest import ADA, BEN, TOPIC
+from tests.spark.damage import lose_entry
 from tests.spark.jobs.test_fetch_values import lose
 from tests.spark.source.test_reader import change
 from tests.strategies import alternative, longer_author
@@ -219,6 +220,17 @@ def test_a_sound_encoding_counts_for_a_damaged_one(spark: SparkSession, tmp_path
     change(path, "UPDATE gossiplog_messages SET value = x'00' WHERE seq = 1")
     totals = analysed(spark, path).totals
     assert (totals.messages, totals.damaged, totals.heads, totals.reencoded) == (3, 1, 1, 1)
+
+
+def test_a_log_that_has_lost_a_message(spark: SparkSession, make_log: MakeLog) -> None:
+    """A frame of a part of a log has no location."""
+    path = make_log()
+    lose_entry(path, 4)
+    frame = read(spark, str(path), columns=",".join(COLUMNS))
+    with pytest.raises(CorruptLog) as caught:
+        analyze(frame, location=str(path))
+    assert caught.value.problems == (f"{path}: it has 9 keys and says that it has 10 messages",)
+    assert analyze(frame).totals.messages == 9
 
 
 def test_damaged_values(spark: SparkSession, make_log: MakeLog) -> None:

@@ -20,6 +20,7 @@ from gossiplog.spark.source.fleet import FoundLog
 from gossiplog.spark.source.opening import look_at, split, unopened
 from gossiplog.spark.source.problems import Problem
 from tests.spark.conftest import ADA, BEN, TOPIC
+from tests.spark.damage import lose_entry
 from tests.spark.jobs.test_fetch_values import lose
 from tests.storage.damage import damage
 
@@ -96,6 +97,19 @@ def test_large_logs_are_analysed_on_all_cores(
         result.unpersist()
 
 
+def test_a_large_log_that_has_lost_a_message_is_damaged(
+    spark: SparkSession, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, sound = make_log("lost.db"), make_log("sound.db")
+    # The last one, whose sequence is known by its row alone.
+    lose_entry(path, 10)
+    monkeypatch.setattr(module, "analysis_rows", _large)
+    result = analyze_fleet(spark, str(path), str(sound))
+    problem = Problem("damaged", "it has 9 keys and says that it has 10 messages")
+    assert [(row.log, row.problem) for row in result.logs] == [(str(path), problem), (str(sound), None)]
+    result.unpersist()
+
+
 def _large(log: FoundLog) -> Iterator[pa.RecordBatch]:
     """What a task says of a log that is too large for it."""
     seen = replace(look_at(log.location), name=log.name)
@@ -120,6 +134,16 @@ def test_a_log_that_cannot_be_read_is_its_problem_alone(make_log: MakeLog) -> No
     (row,) = [row for batch in analysis_rows(found) for row in batch.to_pylist()]
     assert row["kind"] == "problem"
     assert pickle.loads(row["content"]).kind == "missing"
+
+
+@pytest.mark.parametrize("lost", [4, 10])
+def test_a_log_that_has_lost_a_message_is_damaged(make_log: MakeLog, lost: int) -> None:
+    """All that is left is sound, and would look like the log of which it is a part."""
+    path = make_log()
+    lose_entry(path, lost)
+    (row,) = [row for batch in analysis_rows(unopened(str(path))) for row in batch.to_pylist()]
+    assert row["kind"] == "problem"
+    assert pickle.loads(row["content"]) == Problem("damaged", "it has 9 keys and says that it has 10 messages")
 
 
 def test_the_worst_first() -> None:

@@ -12,8 +12,6 @@ from gossiplog.cli.pipeline.session import Logs, NameFilter, Recursive, SessionO
 from gossiplog.reprs import counted
 
 if TYPE_CHECKING:
-    from gossiplog.spark import LogMetadata
-    from gossiplog.spark.source.fleet import FoundLog
     from gossiplog.spark.source.problems import Problem
 
 
@@ -45,9 +43,13 @@ def analyze(
     """
     from gossiplog import spark
     from gossiplog.spark.folders import check_building
+    from gossiplog.spark.jobs.log_metadata import log_figures
     from gossiplog.spark.jobs.report import tables
-    from gossiplog.spark.source.opening import check_logs, unopened
+    from gossiplog.spark.source.fleet import split_open
+    from gossiplog.spark.source.opening import check_logs, opened_log, unopened
+    from gossiplog.spark.source.options import pruned
     from gossiplog.spark.source.problems import fleet_locations
+    from gossiplog.spark.source.reader import number_of_partitions, ranges_frame
 
     result = Output(json)
     if output is not None:
@@ -62,25 +64,18 @@ def analyze(
     found = list(check_logs([*locations, *problems]))
     with spark_session(options, "analyze") as running:
         columns = [name for name in spark.COLUMNS if hot is not None or name != "payload"]
-        before = None if output is None else _metadata_of(unopened(found[0]))
-        messages = spark.read(running, *found, columns=",".join(columns))
-        analysis = spark.analyze(messages, hot, location=found[0])
+        with opened_log(unopened(found[0])) as (storage, seen):
+            before = None if output is None else log_figures(storage, seen.topic)
+            ranges = split_open(storage, seen, number_of_partitions(seen.count, seen.size))
+        messages = ranges_frame(running, ranges, pruned(columns))
+        analysis = spark.analyze(messages, hot, location=found[0], count=seen.count)
         if before is not None:
-            said, seen = before
             # Raises where another log is in its place.
-            after, _ = _metadata_of(seen)
-            spark.write_report(analysis, str(output), log, spark.analysed_state(said, after))
+            with opened_log(seen) as (storage, _):
+                after = log_figures(storage, seen.topic)
+            spark.write_report(analysis, str(output), log, spark.analysed_state(before, after))
         figures = tables(analysis)
     _show_analysis(result, {"log": log, "report": output, **figures})
-
-
-def _metadata_of(log: FoundLog) -> tuple[LogMetadata, FoundLog]:
-    """Return what a log says of itself but for its heads, and the log in that state."""
-    from gossiplog.spark.jobs.log_metadata import log_figures
-    from gossiplog.spark.source.opening import opened_log
-
-    with opened_log(log) as (storage, found):
-        return log_figures(storage, found.topic), found
 
 
 def _show_analysis(output: Output, figures: dict[str, Any]) -> None:

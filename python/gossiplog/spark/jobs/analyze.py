@@ -30,11 +30,13 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from gossiplog.errors import SparkError
+from gossiplog.errors import CorruptLog, SparkError
 from gossiplog.log.results import Fork
 from gossiplog.spark.failures import expression_error, worker_errors
 from gossiplog.spark.jobs.forks import forked_authors
 from gossiplog.spark.jobs.summary import AuthorShare, author_figures, expression
+from gossiplog.spark.source.locations import shown
+from gossiplog.spark.source.problems import lost_entries
 
 COLUMNS = ("seq", "id", "clock", "author", "parents", "payload", "size", "canonical", "content_id")
 """The columns of the data source that an analysis looks at; `payload` only for hot keys."""
@@ -213,7 +215,9 @@ class AnalyzeResult:
     frames: Mapping[str, DataFrame]
 
 
-def analyze(messages: DataFrame, hot: str | None = None, *, location: str | None = None) -> AnalyzeResult:
+def analyze(
+    messages: DataFrame, hot: str | None = None, *, location: str | None = None, count: int | None = None
+) -> AnalyzeResult:
     """Analyse one log.
 
     Args:
@@ -222,22 +226,25 @@ def analyze(messages: DataFrame, hot: str | None = None, *, location: str | None
         hot: an expression of Spark's SQL over the columns, as "get_json_object(payload, '$.key')": messages for which
             it gives the same are about the same key.
         location: of the log, in which tasks look for authors that forked; None looks for none.
+        count: how many messages the log says that it has. None takes the sequence of the last one, where there is a
+            location.
 
     Raises:
+        CorruptLog: the log has lost messages: it does not have as many.
         GossipLogError: as reading the log raises it.
         OptionError: an expression that Spark refuses.
         SparkError: Spark gave up, as where the expression fails for a message.
     """
     try:
         with worker_errors():
-            return _analyze(messages, hot, location)
+            return _analyze(messages, hot, location, count)
     except SparkError as error:
         if hot is None:
             raise
         raise expression_error(f"the expression for hot keys, {hot},", error) from error.__cause__
 
 
-def _analyze(messages: DataFrame, hot: str | None, location: str | None) -> AnalyzeResult:
+def _analyze(messages: DataFrame, hot: str | None, location: str | None, count: int | None) -> AnalyzeResult:
     named: Column = F.lit(None) if hot is None else expression(messages, "hot keys", hot)
     stored = messages.select(
         "seq",
@@ -250,7 +257,14 @@ def _analyze(messages: DataFrame, hot: str | None, location: str | None) -> Anal
         named.cast("string").alias("hot"),
     ).persist(StorageLevel.DISK_ONLY)
     found = counted = _whole(stored)
-    first_damaged = found.pop("first_damaged")
+    first_damaged, last = found.pop("first_damaged"), found.pop("last")
+    if count is None and location is not None:
+        count = last
+    has = found["messages"] + found["damaged"]
+    if count is not None and count != has:
+        stored.unpersist()
+        problem = lost_entries(has, count)
+        raise CorruptLog([problem if location is None else f"{shown(location)}: {problem}"])
     encodings = _encodings(stored)
     rows = stored.where("clock IS NOT NULL")
     damaged = stored.where("clock IS NULL").select(F.col("id").alias("damaged"))
@@ -258,7 +272,7 @@ def _analyze(messages: DataFrame, hot: str | None, location: str | None) -> Anal
         encodings = encodings.persist(StorageLevel.DISK_ONLY)
         rows = _counted(rows, encodings).persist(StorageLevel.DISK_ONLY)
         counted = _whole(rows)
-        del counted["first_damaged"]
+        del counted["first_damaged"], counted["last"]
         damaged = damaged.join(encodings, F.col("damaged") == F.col("content_id"), "left_anti")
     else:
         # Where every message is canonical, nothing needs to be read for it.
@@ -288,6 +302,7 @@ def _whole(rows: DataFrame) -> dict[str, Any]:
     figures = rows.agg(
         F.count_if(~is_sound).alias("damaged"),
         F.min(F.when(~is_sound, F.col("seq"))).alias("first_damaged"),
+        F.coalesce(F.max("seq"), F.lit(0)).alias("last"),
         F.count("alternative_of").alias("not_canonical"),
         F.count_if(is_sound).alias("messages"),
         F.coalesce(F.sum(F.when(is_sound, F.col("size"))), F.lit(0)).alias("bytes"),

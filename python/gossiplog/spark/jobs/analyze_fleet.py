@@ -109,8 +109,9 @@ def analyze_fleet(
         frames = {name: [_frame(counted, name)] for name in _FRAMES}
         details: dict[str, AnalyzeResult] = {}
         for name, (log, ranges) in sorted(large.items()):
+            messages = ranges_frame(session, ranges, _LARGE_COLUMNS)
             try:
-                result = analyze(ranges_frame(session, ranges, _LARGE_COLUMNS), location=log.location)
+                result = analyze(messages, location=log.location, count=log.count)
             except GossipLogError as error:
                 problems[name] = problem_of(log.location, error, name)
                 continue

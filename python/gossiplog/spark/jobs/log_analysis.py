@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gossiplog import core
+from gossiplog.errors import CorruptLog
 from gossiplog.log.forks import Forks
 from gossiplog.log.results import Fork
 from gossiplog.spark.jobs.analyze import (
@@ -34,6 +35,7 @@ from gossiplog.spark.jobs.analyze import (
 )
 from gossiplog.spark.source.batches import columns_of
 from gossiplog.spark.source.fleet import OpenedLog
+from gossiplog.spark.source.problems import lost_entries
 from gossiplog.spark.source.reader import pages
 from gossiplog.storage import Storage
 
@@ -67,9 +69,12 @@ def analyze_log(storage: Storage, log: OpenedLog) -> LogAnalysis:
 
     Raises:
         CursorOutdated: it was rebased since.
-        StorageError: it cannot be read; CorruptLog where it is damaged.
+        CorruptLog: it is damaged, or has lost messages.
+        StorageError: it cannot be read.
     """
     stored = pa.Table.from_batches(pages(_READ, storage, log), _READ.schema)
+    if len(stored) != log.count:
+        raise CorruptLog([lost_entries(len(stored), log.count)])
     return _Analysis(storage, stored).found()
 
 
