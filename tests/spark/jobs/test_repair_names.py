@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -45,6 +46,26 @@ def test_urls() -> None:
     assert set_names(logs) == ["ber/hubs/x.db", "ams/hubs/x.db", "host/notes-schema-a-20b"]
     assert hub_names(logs) == [("ber-hubs", "x.db"), ("ams-hubs", "x.db"), ("host", "notes-schema-a-20b")]
     assert set_names(["file:/a/x.db?immutable=1", "/b/y.db"]) == ["x.db", "y.db"]
+
+
+def test_long_names_are_shortened(tmp_path: Path) -> None:
+    """A folder may not be called as a deep hub is, nor a partition as a file with a long name."""
+    deep = "/".join(f"rack-{number}" for number in range(60))
+    # Of two bytes each, cut amid one of them.
+    long = "ä" * 125 + ".db"
+    logs = [f"/data/{deep}/{hub}/{file}" for hub in ("north", "south") for file in (long, f"x{long}", "plain.db")]
+    pairs = hub_names([*logs, "/data/other/plain.db"])
+    assert len({*pairs}) == len(logs) + 1
+    for hub, name in pairs:
+        (tmp_path / f"hub={hub}" / f"log={name}").mkdir(parents=True)
+        assert name.endswith(".db")
+    assert pairs[0][0].startswith("rack-0-rack-1-")
+    assert pairs[0][0].endswith("-rack-59-north")
+    assert pairs[2][1] == "plain.db"
+    # As they were, whatever logs come.
+    assert hub_names([*logs[1:], "/data/more/plain.db"])[:-1] == pairs[1:-1]
+    for name in set_names([*logs, f"s3://bucket/{'k' * 300}/{long}"]):
+        (tmp_path / "sets" / name).mkdir(parents=True)
 
 
 @given(st.lists(_PATHS | _URLS, unique=True, min_size=1, max_size=12))

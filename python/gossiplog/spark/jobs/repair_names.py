@@ -5,6 +5,7 @@ The normal case are hubs that name their files alike, so that a file's name says
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,8 @@ from gossiplog.storage.sqlite.files import file_of
 
 SUMMARY = "summary.json"
 """The file beside the repair sets, with the comparison in figures."""
+# Bytes of a name, of 255 at most, beside "hub=" or "log=" and a number of ten digits.
+_LONGEST = 240
 # Of a name whose other signs Spark would escape, or Hadoop take for a pattern.
 _SPECIAL = re.compile(r"[^\w.-]+")
 
@@ -24,7 +27,7 @@ def set_names(logs: Sequence[str]) -> list[str]:
     """Return the paths of the replicas' repair sets, below the folder of all of them.
 
     They are called as the files are; where two files are called alike, all have their paths below the folder that is
-    common to them.
+    common to them. Of a long name the middle gives way to a digest of all of it.
 
     Args:
         logs: the locations, each once.
@@ -41,7 +44,7 @@ def set_names(logs: Sequence[str]) -> list[str]:
 def hub_names(logs: Sequence[str]) -> list[tuple[str, str]]:
     """Return the hub of each log, which is its folder below the one that is common to all, and the name of its file.
 
-    Both are such that Spark escapes nothing in them, and no two logs have the same.
+    Both are such that Spark escapes nothing in them and a folder may be called so, and no two logs have the same.
 
     Args:
         logs: the locations, each once.
@@ -89,12 +92,24 @@ def _plain(name: str, otherwise: str) -> str:
     return otherwise if plain in ("", os.curdir, os.pardir) else plain
 
 
+def _shortened(name: str) -> str:
+    """Return a name as it is; of one that is too long for a folder, its start, a digest and its end."""
+    whole = name.encode()
+    if len(whole) <= _LONGEST:
+        return name
+    digest = hashlib.sha256(whole).hexdigest()[:16]
+    half = (_LONGEST - len(digest) - 2) // 2
+    start, end = (part.decode(errors="ignore") for part in (whole[:half], whole[-half:]))
+    return f"{start}-{digest}-{end}"
+
+
 def _numbered(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Return names with a number after those that were there before."""
+    """Return names, shortened where they are long, with a number after those that were there before."""
     found: list[str] = []
     used = {*taken}
     last: dict[str, int] = {}
-    for base in names:
+    for long in names:
+        base = "/".join(map(_shortened, long.split("/")))
         name, number = base, last.get(base, 1)
         while name in used:
             number += 1
