@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 
 from gossiplog.spark.jobs.fleet_figures import FleetAnalyzeResult, FleetTotals, LogFigures
@@ -44,6 +45,15 @@ def test_what_stands_out_leads_to_its_section() -> None:
     assert "1 damaged; 1 forked" in text
     assert {"did:key:z6MkFork", "before, beside", "canonical", "logs that cannot be read"} <= set(found.text)
     assert text.index("Logs that stand out") < text.index("Sizes") < text.index("did:key:z6MkFork")
+
+
+def test_a_command_of_the_page_may_be_copied_into_a_shell() -> None:
+    """Whatever the file is called."""
+    name = "-a<img src=x>$(touch pwned) 'b'.db"
+    row = replace(RESULT.logs[1], log=name)
+    text = "".join(Page(fleet_page(replace(RESULT, logs=(row,), details={name: ANALYSIS}), "hubs", NOW)).text)
+    (command,) = re.findall(r"gossiplog pipeline analyze .* --output FOLDER", text)
+    assert shlex.split(command) == ["gossiplog", "pipeline", "analyze", f"./{name}", "--output", "FOLDER"]
 
 
 def test_of_very_many_logs_the_first() -> None:

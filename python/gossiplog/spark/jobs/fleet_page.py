@@ -9,6 +9,7 @@ from datetime import datetime
 from html import escape
 
 from gossiplog.charts import Chart, Series
+from gossiplog.reprs import shell_path
 from gossiplog.spark.jobs.analyze import LIMIT, AnalyzeResult
 from gossiplog.spark.jobs.fleet_figures import FleetAnalyzeResult, LogFigures
 from gossiplog.spark.jobs.report import (
@@ -137,7 +138,7 @@ def _log(row: LogFigures, target: str, found: AnalyzeResult) -> str:
         )
         if applies
     )
-    more = f"All plots and tables of it: gossiplog pipeline analyze {row.log} --output FOLDER"
+    more = f"All plots and tables of it: gossiplog pipeline analyze {shell_path(row.log)} --output FOLDER"
     return (
         f'<section id="{target}"><h2>{escape(row.log)}</h2>{why}{topic}{figures(asdict(found.totals))}{plots}{tables}'
         f"<p>{escape(more)}</p></section>"
