@@ -159,6 +159,17 @@ def _rename(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
         raise
 
 
+def may_exist(path: str | os.PathLike[str]) -> bool:
+    """Return whether there is something at a path, or the user of this process may not look whether there is."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def explain_denial(path: str | os.PathLike[str], doing: str) -> str:
     """Return why the user of this process may not do something with a file or a folder: who it is, owner and mode.
 

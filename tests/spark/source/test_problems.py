@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gossiplog.errors import CorruptLog, LogChanged, NotALog, StorageError
+from gossiplog.spark.jobs.replica_keys import FleetLook
+from gossiplog.spark.source.locations import is_missing, locations
 from gossiplog.spark.source.opening import unopened
 from gossiplog.spark.source.problems import Problem, ProblemKind, fleet_locations, problem_error, problem_of
 
@@ -26,6 +32,48 @@ def test_paths_that_name_no_file(make_log: MakeLog, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotALog, match="has no file"):
         fleet_locations([path, str(tmp_path / "empty")])
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    os.setresuid(65534, 65534, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_closed_folder_is_a_problem_of_its_own(make_log: MakeLog) -> None:
+    """And what is in it is not said to be missing."""
+    path = make_log()
+    # pytest's own folders are closed to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        logs = [Path(folder, hub, "log.db") for hub in ("north", "south")]
+        for log in logs:
+            log.parent.mkdir(mode=0o755)
+            shutil.copyfile(path, log)
+        closed = logs[0].parent
+        closed.chmod(0)
+        with another_user():
+            found = fleet_locations([folder], recursive=True)
+            alone = fleet_locations([str(closed)])
+            named = fleet_locations([str(logs[0]), str(closed / "gone.db"), str(logs[1].parent / "gone.db")])
+            look = FleetLook()(unopened(str(logs[0])))
+            with pytest.raises(StorageError, match=rf"the folder {closed} cannot be read: Permission denied"):
+                locations([folder], recursive=True)
+            assert not is_missing(str(logs[0]))
+        problem = Problem("unreadable", f"the folder {closed} cannot be read: Permission denied")
+        assert found == ([str(logs[1])], {str(closed): problem})
+        assert alone == ([], {str(closed): problem})
+        gone = str(logs[1].parent / "gone.db")
+        assert named == (
+            [str(logs[0]), str(closed / "gone.db")],
+            {gone: Problem("missing", f"there is no log {gone}")},
+        )
+        reason = f"cannot open {logs[0]}: user 65534 cannot look at it: Permission denied"
+        assert look == (str(logs[0]), Problem("unreadable", reason))
 
 
 def test_problems_are_bounded(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from gossiplog.errors import NotALog, OptionError, StorageError
+from gossiplog.files import may_exist
 from gossiplog.spark.folders import is_working_folder
 from gossiplog.spark.source import remote
 from gossiplog.spark.tasks import over_connect
@@ -75,8 +76,22 @@ def chosen(found: Iterable[str], name_filter: str | None) -> list[str]:
     return [*distinct(fitting).values()]
 
 
-def matching(path: str, *, recursive: bool = False) -> list[str]:
+def _refuse_folder(error: OSError) -> None:
+    raise StorageError(describe_folder(error)) from error
+
+
+def describe_folder(error: OSError) -> str:
+    """Return what is wrong with a folder that cannot be listed."""
+    return f"the folder {shown(error.filename)} cannot be read: {error.strerror}"
+
+
+def matching(path: str, *, recursive: bool = False, on_unread: Callable[[OSError], None] = _refuse_folder) -> list[str]:
     """Return the locations that a path stands for, which may be several names of one log.
+
+    Args:
+        path: as `locations` takes it.
+        recursive: likewise.
+        on_unread: is called for each folder that cannot be listed; by default it raises.
 
     Raises:
         NotALog: as `locations` does.
@@ -95,15 +110,18 @@ def matching(path: str, *, recursive: bool = False) -> list[str]:
         if os.path.isfile(plain) or not (os.path.isdir(plain) or is_pattern(inside)):
             return [path]
         is_folder = os.path.isdir(plain)
-        found = _in_folder(plain, recursive) if is_folder else _files(inside, path, recursive, escaped=True)
+        if is_folder:
+            found = _in_folder(plain, recursive, on_unread)
+        else:
+            found = _files(inside, path, recursive, on_unread, escaped=True)
         return [f"{start}{quote(match)}{query}" for match in found]
     if os.path.isdir(path):
-        return _in_folder(path, recursive)
-    if os.path.exists(path):
+        return _in_folder(path, recursive, on_unread)
+    if may_exist(path):
         return [path]
     if not is_pattern(path):
         raise NotALog(f"there is no log {shown(path)}")
-    return _files(path, path, recursive)
+    return _files(path, path, recursive, on_unread)
 
 
 def distinct(found: Iterable[str]) -> dict[str, str]:
@@ -248,10 +266,10 @@ def without_password(location: str) -> str:
 
 
 def is_missing(location: str) -> bool:
-    """Return whether a location names a file that is not there."""
+    """Return whether a location names a file that is not there, and not one that this user may not look for."""
     if remote.is_remote(location):
         return not remote.exists(location)
-    return not is_url(location) and not os.path.exists(file_of(location))
+    return not is_url(location) and not may_exist(file_of(location))
 
 
 def is_uri(location: str) -> bool:
@@ -300,31 +318,33 @@ def is_pattern(text: str) -> bool:
     return glob.has_magic(text) or "{" in text
 
 
-def _in_folder(folder: str, recursive: bool) -> list[str]:
+def _in_folder(folder: str, recursive: bool, on_unread: Callable[[OSError], None]) -> list[str]:
     """Return the files in a folder that may be logs.
 
     Raises:
-        NotALog: there are none.
-        StorageError: it, or a folder in it, cannot be read.
+        NotALog: there are none, and all of it could be listed.
     """
     logs: list[str] = []
+    unread: list[OSError] = []
     has_others = False
-    for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
+    for parent, folders, files in os.walk(folder, onerror=unread.append):
         folders[:] = sorted(name for name in folders if _is_shown(name) and not is_working_folder(name))
         has_others = has_others or any(map(_is_shown, files))
         logs += [os.path.join(parent, name) for name in log_names(filter(_is_shown, files))]
         if not recursive:
             break
-    if not logs:
+    for error in unread:
+        on_unread(error)
+    if not logs and not unread:
         hint = "" if recursive else ": folders in it are not looked into without recursiveFileLookup"
         what = "no log, but what is kept beside one" if has_others else "no file"
         raise NotALog(f"the folder {shown(folder)} has {what}{hint}")
     return sorted(logs)
 
 
-def _files_in(folder: str) -> list[str]:
+def _files_in(folder: str, on_unread: Callable[[OSError], None]) -> list[str]:
     try:
-        return _in_folder(folder, recursive=True)
+        return _in_folder(folder, True, on_unread)
     except NotALog:
         return []
 
@@ -333,17 +353,16 @@ def _is_shown(name: str) -> bool:
     return not name.startswith((".", "_"))
 
 
-def _refuse_folder(error: OSError) -> None:
-    raise StorageError(f"the folder {shown(error.filename)} cannot be read: {error.strerror}") from error
-
-
-def _files(pattern: str, path: str, recursive: bool, *, escaped: bool = False) -> list[str]:
+def _files(
+    pattern: str, path: str, recursive: bool, on_unread: Callable[[OSError], None], *, escaped: bool = False
+) -> list[str]:
     """Return the files that fit a pattern.
 
     Args:
         pattern: as `glob` has it, with alternatives.
         path: that the user gave.
         recursive: take also the files in folders that fit.
+        on_unread: as `matching` takes it.
         escaped: the pattern is of a URI.
     """
     found: set[str] = set()
@@ -359,7 +378,7 @@ def _files(pattern: str, path: str, recursive: bool, *, escaped: bool = False) -
             start = re.split(r"[^/]*[*?\[]", alternative, maxsplit=1)[0]
             fitting = _logs_among(_without_companions(fitting), start)
         if recursive:
-            fitting += [file for match in matches if os.path.isdir(match) for file in _files_in(match)]
+            fitting += [file for match in matches if os.path.isdir(match) for file in _files_in(match, on_unread)]
         if not fitting:
             has_options = not escaped and re.search(r"\?\w+=", path) is not None
             advice = f": options of SQLite need a URI, as file:{path}" if has_options else ""

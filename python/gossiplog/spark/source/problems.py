@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Literal, cast
 from gossiplog.errors import CorruptLog, LogChanged, NotALog, StorageError
 from gossiplog.reprs import counted
 from gossiplog.spark.source.fleet import FoundLog
-from gossiplog.spark.source.locations import anchored_for, chosen, is_missing, is_pattern, matching, shown
+from gossiplog.spark.source.locations import (
+    anchored_for,
+    chosen,
+    describe_folder,
+    is_missing,
+    is_pattern,
+    matching,
+    shown,
+)
 from gossiplog.spark.source.locks import is_locked
 from gossiplog.spark.source.marks import is_replaced
 from gossiplog.spark.source.opening import unopened
@@ -100,7 +108,7 @@ def lost_entries(keys: int, messages: int) -> str:
 def fleet_locations(
     paths: Iterable[str], *, recursive: bool = False, name_filter: str | None = None
 ) -> tuple[list[str], dict[str, Problem]]:
-    """Return the locations of a fleet, and the problems of paths that name no file.
+    """Return the locations of a fleet, and the problems of paths that name no file and of folders that are closed.
 
     Args:
         paths: as `gossiplog.spark.source.locations.locations` takes them.
@@ -113,9 +121,13 @@ def fleet_locations(
     """
     found: list[str] = []
     problems: dict[str, Problem] = {}
+
+    def leave_out(error: OSError) -> None:
+        problems[error.filename] = Problem("unreadable", describe_folder(error))
+
     for path in paths:
         try:
-            found += matching(path, recursive=recursive)
+            found += matching(path, recursive=recursive, on_unread=leave_out)
         except NotALog as error:
             # A pattern is a mistake of who wrote it; a path may come from a list that is older than the file's end.
             if is_pattern(path) or not is_missing(path):
@@ -127,7 +139,7 @@ def fleet_locations(
 def fleet_logs(
     session: SparkSession, paths: Iterable[str], *, topic: str | None, recursive: bool, name_filter: str | None
 ) -> tuple[list[FoundLog], dict[str, Problem]]:
-    """Return the logs of a fleet, none of them opened, and the problems of paths that name no file.
+    """Return the logs of a fleet, none of them opened, and the problems that `fleet_locations` has.
 
     Args:
         session: whose tasks are to open them.

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 from gossiplog.errors import CorruptLog, NewerSchema, NotALog, OlderSchema, StorageError
-from gossiplog.files import explain_denial
+from gossiplog.files import explain_denial, may_exist
 from gossiplog.reprs import shell_path
 from gossiplog.storage.base import PREFIX, SCHEMA, Progress, check_same_topic
 from gossiplog.storage.sqlite.files import MEMORY, error_code
@@ -55,7 +55,7 @@ class Opening:
         path = self.path
         if path == MEMORY or path.startswith("file:"):
             return
-        if os.path.exists(path):
+        if may_exist(path):
             if not os.access(path, os.R_OK):
                 raise StorageError(f"cannot open {path}: {explain_denial(path, 'read')}")
             return
