@@ -188,3 +188,13 @@ def explain_denial(path: str | os.PathLike[str], doing: str) -> str:
     mode = stat.S_IMODE(status.st_mode)
     owned = f"it is of user {status.st_uid} and group {status.st_gid}, with mode {mode:04o}"
     return f"user {os.geteuid()} may not {doing} it: {owned}"
+
+
+def copy_owner(path: str, target: str) -> None:
+    """Give a file the owner and the mode of another one, as far as this user may."""
+    before = os.stat(path)
+    os.chmod(target, stat.S_IMODE(before.st_mode))
+    if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+        # Only root may give a file away; the mode counts more.
+        with suppress(PermissionError):
+            os.chown(target, before.st_uid, before.st_gid)

@@ -294,6 +294,25 @@ def test_leftovers_of_a_log_whose_name_is_a_pattern(program: Program, home: Path
     )
 
 
+def test_a_write_ahead_log_of_another_log(program: Program, home: Path) -> None:
+    path, wal = home / "log.db", home / "log.db-wal"
+    with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:
+        log.append_many(range(3))
+    with gossiplog.open(home / "other.db", "org.example.other", signer=Signer(bytes(32))) as log:
+        log.append_many(range(5))
+        wal.write_bytes(Path(f"{home / 'other.db'}-wal").read_bytes())
+    before = path.read_bytes(), wal.read_bytes()
+    problem = f"{wal} was not written for {path}: message 3, the last one in the file, differs in it"
+    severity, finding, run = found(program, path, 1)["write-ahead log"]
+    assert (severity, run) == ("wrong", f"mv {wal} {wal}.former && gossiplog doctor {path}")
+    assert finding.startswith(problem)
+    for command in ("info", "verify", "repair"):
+        assert problem in program(command, path).err
+    assert (path.read_bytes(), wal.read_bytes()) == before
+    wal.rename(f"{wal}.former")
+    assert found(program, path, 0)["messages"][1] == "3 messages, all sound"
+
+
 def test_a_database_in_the_place_of_the_one_that_the_write_ahead_log_belongs_to(program: Program, home: Path) -> None:
     path, wal = home / "log.db", home / "log.db-wal"
     with gossiplog.open(home / "made.db", "org.example.test", signer=Signer(bytes(32))) as log:

@@ -248,6 +248,9 @@ def _write_ahead_log(path: Path, open_elsewhere: bool, held: str, quick: bool) -
         if held:
             run = COPY_FROM_SERVER
         return Finding("write-ahead log", Severity.WRONG, replacement, run)
+    if foreign := count.find_foreign_log():
+        run = COPY_FROM_SERVER if held else count.set_log_aside
+        return Finding("write-ahead log", Severity.WRONG, foreign, run)
     if not open_elsewhere and (lost := unread_commits(log)):
         finding = f"{describe_unread(log, lost)}, and a repair reads them{SOURCE if quick else ''}"
         return Finding("write-ahead log", Severity.WRONG, finding, _repair(path, quick))

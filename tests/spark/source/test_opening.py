@@ -28,6 +28,18 @@ def test_damage_is_told_with_the_location(make_log: MakeLog) -> None:
         pass
 
 
+def test_a_write_ahead_log_of_another_log_is_left_as_it_is(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log()
+    wal = Path(f"{path}-wal")
+    with gossiplog.open(tmp_path / "other.db", "other", signer=Signer(bytes(32))) as log:
+        log.append_many(range(40))
+        wal.write_bytes(Path(f"{tmp_path / 'other.db'}-wal").read_bytes())
+    before = path.read_bytes(), wal.read_bytes()
+    with pytest.raises(CorruptLog, match=f"{wal} was not written for {path}: message 10,"), opened(str(path)):
+        pass
+    assert (path.read_bytes(), wal.read_bytes()) == before
+
+
 def test_an_unknown_kind_of_database() -> None:
     with pytest.raises(StorageError, match="no storage for mysql://"), opened("mysql://host/logs"):
         pass

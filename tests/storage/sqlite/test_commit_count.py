@@ -675,3 +675,124 @@ def test_what_was_set_aside_beside_the_target_of_a_link_is_named(killed: dict[st
     opened(path).close()
     path.rename(f"{path}.copy")
     assert describe_former(str(link)).endswith(f"mv {path}.copy {path} puts it back")
+
+
+def without_readers_files(path: Path) -> dict[str, bytes]:
+    """Return all files of a log but for the index of its write-ahead log."""
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+
+
+def history(path: Path, topic: str, signer: Signer, steps: list[tuple[str, int]]) -> list[dict[str, bytes]]:
+    """Return the files of a log as a kill after each step would leave them."""
+    states = []
+    with gossiplog.open(SQLiteStorage(path, synchronous="off"), topic, signer=signer) as log:
+        for step, count in steps:
+            if step == "checkpoint":
+                with closing(sqlite3.connect(path)) as other:
+                    other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            elif step == "batch":
+                log.append_many(range(count))
+            else:
+                for number in range(count):
+                    log.append(number)
+            states.append({suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", "-wal")})
+    return states
+
+
+STEPS = [("append", 4), ("checkpoint", 0), ("append", 6), ("batch", 100), ("checkpoint", 0), ("append", 3)]
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, bytes]]]:
+    """The files of logs at several moments, where most have a write-ahead log."""
+    folder = tmp_path_factory.mktemp("histories")
+    other = gossiplog.Signer(bytes([1] * 32))
+    return {
+        "own": history(folder / "own.db", TOPIC, SIGNER, STEPS),
+        "another author": history(folder / "author.db", TOPIC, other, STEPS),
+        "another topic": history(folder / "topic.db", "other.example.com", SIGNER, STEPS),
+        "long": history(folder / "long.db", TOPIC, other, [("batch", 300), ("checkpoint", 0), ("append", 5)]),
+    }
+
+
+def values(path: Path) -> list[bytes]:
+    """Return the messages in a database without its write-ahead log."""
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        return [value for (value,) in connection.execute("SELECT value FROM gossiplog_messages ORDER BY seq")]
+
+
+FOREIGN = [
+    ("another author", 0, "the file is sound, and cannot be read with it"),
+    ("another topic", 3, "message 113, the last one in the file, is missing in it"),
+    ("long", 0, "it is of a log with another identity"),
+    # What the file has come from: it was restored, or its write-ahead log was.
+    ("own", 3, "message 113, the last one in the file, is missing in it"),
+]
+
+
+@pytest.mark.parametrize(("log", "moment", "clause"), FOREIGN)
+def test_a_write_ahead_log_of_another_file_is_not_moved_into_the_database(
+    histories: dict[str, list[dict[str, bytes]]], tmp_path: Path, log: str, moment: int, clause: str
+) -> None:
+    """A job that only reads had the other's messages, and closing the log wrote them over its own."""
+    (tmp_path / "log").mkdir()
+    path = put(tmp_path / "log" / "log.db", histories["own"][-1])
+    opened(path).close()
+    path.with_name("log.db-wal").write_bytes(histories[log][moment]["-wal"])
+    calls: list[Callable[[], object]] = [
+        lambda: gossiplog.open(path),
+        lambda: gossiplog.open(path, read_only=True),
+        lambda: gossiplog.open(path, accept_loss=True),
+        lambda: repair(path),
+        lambda: gossiplog.recover(path, tmp_path / "new.db"),
+    ]
+    before = without_readers_files(path)
+    for call in calls:
+        with pytest.raises(CorruptLog, match=f"{path}-wal was not written for {path}: {clause}") as raised:
+            call()
+        assert f" mv {path}-wal {path}-wal.former && gossiplog doctor {path} opens it" in str(raised.value)
+        assert without_readers_files(path) == before
+    # As the error says.
+    path.with_name("log.db-wal").rename(f"{path}-wal.former")
+    with gossiplog.open(path) as own:
+        assert own.verify().messages == 113
+
+
+@repeatable(20)
+@given(one=st.integers(0, 20), other=st.integers(0, 20), read_only=st.booleans())
+def test_a_database_keeps_its_messages_beside_any_write_ahead_log(
+    histories: dict[str, list[dict[str, bytes]]],
+    tmp_path_factory: pytest.TempPathFactory,
+    one: int,
+    other: int,
+    read_only: bool,
+) -> None:
+    moments = [files for states in histories.values() for files in states]
+    path = tmp_path_factory.mktemp("pairs") / "log.db"
+    put(path, {"": moments[one][""], "-wal": moments[other]["-wal"]})
+    held, before = values(path), without_readers_files(path)
+    try:
+        log = gossiplog.open(path, read_only=read_only)
+    except CorruptLog:
+        assert one != other
+        assert without_readers_files(path) == before
+    else:
+        with log:
+            log.verify()
+        assert values(path)[: len(held)] == held
+
+
+def test_a_write_ahead_log_of_another_identity_is_named(
+    histories: dict[str, list[dict[str, bytes]]], tmp_path: Path
+) -> None:
+    """Two copies of one log have the same messages, but not the same settings."""
+    path = put(tmp_path / "log.db", histories["own"][-1])
+    with closing(sqlite3.connect(path)) as connection, closing(sqlite3.connect(path)) as other:
+        other.execute("SELECT * FROM gossiplog_meta").fetchone()
+        connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (IDENTITY.hex(),))
+        connection.commit()
+        files = {suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", "-wal")}
+    put(path, files)
+    with pytest.raises(CorruptLog, match=r"-wal was not written for .*: it is of a log with another identity"):
+        gossiplog.open(path, read_only=True)
+    assert {suffix: Path(f"{path}{suffix}").read_bytes() for suffix in ("", "-wal")} == files

@@ -30,6 +30,7 @@ from gossiplog.reprs import counted, last_counted, listed, shell_path
 from gossiplog.storage.sqlite.database_file import (
     OTHER_IDENTITY,
     describe_fewer_if_sound,
+    find_contradiction,
     is_consistent,
     is_other_identity,
     read_identity_and_count,
@@ -334,12 +335,12 @@ class CommitCount:
             )
 
     def check_database(self) -> None:
-        """Refuse a database that took the place of the one that its write-ahead log was written for.
+        """Refuse a database beside a write-ahead log that was not written for it.
 
         Raises:
-            CorruptLog: it did.
+            CorruptLog: the database took the place of another one; or the write-ahead log did.
         """
-        if problem := self.find_replacement():
+        if problem := self.find_replacement() or self.find_foreign_log():
             raise CorruptLog([problem], advice="")
 
     def find_replacement(self) -> str:
@@ -368,6 +369,29 @@ class CommitCount:
         if held:
             return f"{problem}; {held}. {advice}"
         return f"{problem}. {describe_ways_back(self.database_name, found[1], count_without_wal)}"
+
+    def find_foreign_log(self) -> str:
+        """Return what shows that the write-ahead log was not written for the database, "" if nothing does.
+
+        Call it before SQLite opens both, as `find_replacement`, which knows more where the count has recorded the
+        write-ahead log.
+        """
+        if self.count_without(self._wal_path) is not None or not (clause := find_contradiction(self._database)):
+            return ""
+        problem = f"{self.database_name}-wal was not written for {self.database_name}: {clause}"
+        held, advice = self.describe_holders()
+        if held:
+            return f"{problem}; {held}. {advice}"
+        return (
+            f"{problem}. Where the file is the right one, {self.set_log_aside} opens it with what it holds. Where it is"
+            " a backup or an older copy, move both away, put the former file back, and its write-ahead log with it"
+        )
+
+    @property
+    def set_log_aside(self) -> str:
+        """The command that sets the write-ahead log aside, which a look at the rest follows."""
+        aside = move_command(wal_of(self.database_name), FORMER_SUFFIX)
+        return f"{aside} && gossiplog doctor {shell_path(self.database_name)}"
 
     def count_without(self, wal: str) -> int | None:
         """Return how many messages the database had without a write-ahead log; None unless it was written for that.

@@ -16,9 +16,10 @@ from pathlib import Path
 from gossiplog import core
 from gossiplog.errors import CorruptLog
 from gossiplog.reprs import counted
-from gossiplog.storage.sqlite.files import DAMAGE, distrust, error_code, file_id, is_settled
+from gossiplog.storage.sqlite.files import DAMAGE, distrust, error_code, file_id, has_content, is_settled, wal_of
 from gossiplog.storage.sqlite.meta import stored_identity
 from gossiplog.storage.sqlite.pages import SMALLEST_PAGE
+from gossiplog.storage.sqlite.write_ahead_log import unread_for_good
 
 OTHER_IDENTITY = "it has another identity, as each backup has"
 """A clause about a file whose identity is not that of the former one."""
@@ -131,6 +132,76 @@ def describe_fewer_if_sound(database: str, before: int) -> str:
     return f"it holds {counted(count, 'message')}, and the former file had {before:,}"
 
 
+def find_contradiction(database: str) -> str:
+    """Return what shows that a write-ahead log was not written for a sound file, as a clause; "" if nothing does.
+
+    Messages are only added. So what the file holds, the log has at the same place when it is read with its own
+    write-ahead log, and what that adds follows. A log that has the same messages up to there may pass.
+
+    Args:
+        database: the path of the file, after links.
+    """
+    if not has_content(wal_of(database)):
+        return ""
+    file = file_id(database)
+    try:
+        with closing(_connect(database)) as connection:
+            found, last = _read_from(connection), _last_message(connection)
+    except (sqlite3.Error, UnicodeError, OSError, CorruptLog):
+        return ""
+    if found is None:
+        return ""
+    try:
+        # A connection that cannot write to the file leaves the write-ahead log as it is, also as the last one.
+        with closing(_connect(database, "mode=ro")) as connection:
+            clause = _contradict(connection, found[0], last)
+    except (sqlite3.Error, CorruptLog) as error:
+        # It may be locked, or in a folder that cannot be written to.
+        is_damage = isinstance(error, CorruptLog) or error_code(error) in DAMAGE
+        clause = "the file is sound, and cannot be read with it" if is_damage else ""
+    except (UnicodeError, OSError):
+        return ""
+    # Damage, pages that are being moved at this moment, and another file that a program puts there may look alike.
+    if not clause or file_id(database) != file or not is_consistent(database):
+        return ""
+    # Where SQLite reads a part of it, that may be older than the file which it was written for.
+    return "" if unread_for_good(wal_of(database)) else clause
+
+
+def _contradict(connection: sqlite3.Connection, identity: bytes, last: tuple[int, bytes]) -> str:
+    """Return in what a database with a write-ahead log contradicts its file alone, as a clause; "" if in nothing.
+
+    Args:
+        connection: that reads the write-ahead log.
+        identity: that the file has.
+        last: the sequence and the value of the last message in the file.
+    """
+    found = _read_from(connection)
+    if found is None:
+        return "with it there is no log in the file"
+    if is_other_identity(found[0], identity):
+        return "it is of a log with another identity"
+    sequence, value = last
+    rows = dict(
+        connection.execute(
+            "SELECT seq, value FROM gossiplog_messages WHERE seq >= ? ORDER BY seq LIMIT 2", (max(sequence, 1),)
+        )
+    )
+    if sequence and rows.get(sequence) != value:
+        return (
+            f"message {sequence:,}, the last one in the file, {'differs' if sequence in rows else 'is missing'} in it"
+        )
+    if rows.keys() - {sequence} and sequence + 1 not in rows:
+        return f"message {sequence + 1:,}, which would follow the last one in the file, is missing in it"
+    return ""
+
+
+def _last_message(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    """Return the sequence and the value of the last message, (0, b"") where there is none."""
+    row = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq DESC LIMIT 1").fetchone()
+    return (0, b"") if row is None else row
+
+
 def count_if_sound(database: str) -> int | None:
     """Return how many messages a sound file holds without its write-ahead log; None where it is damaged, or no log."""
     if not is_consistent(database):
@@ -179,10 +250,9 @@ def _count(connection: sqlite3.Connection) -> int | None:
 
     While pages are being moved, the last page of the messages may be one of another table's.
     """
-    row = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq DESC LIMIT 1").fetchone()
-    if row is None:
+    count, value = _last_message(connection)
+    if not count:
         return 0
-    count, value = row
     if not isinstance(value, bytes):
         return None
     (key,) = core.read_batch([value], "").keys

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gossiplog.errors import NotALog, StorageError
-from gossiplog.files import add_name, explain_denial, publish, sync
+from gossiplog.files import add_name, copy_owner, explain_denial, publish, sync
 from gossiplog.storage.sqlite.commit_count import CommitCount
 from gossiplog.storage.sqlite.database_file import read_identity_and_count
 from gossiplog.storage.sqlite.files import error_code, numbered_names
@@ -218,16 +217,6 @@ def _link_or_copy(path: str, former: str, copy: Callable[[str], object]) -> None
     copy_owner(path, part)
     sync(part)
     publish(part, former)
-
-
-def copy_owner(path: str, target: str) -> None:
-    """Give a file the owner and the mode of another one, as far as this user may."""
-    before = os.stat(path)
-    os.chmod(target, stat.S_IMODE(before.st_mode))
-    if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
-        # Only root may give a file away; the mode counts more.
-        with suppress(PermissionError):
-            os.chown(target, before.st_uid, before.st_gid)
 
 
 @contextmanager

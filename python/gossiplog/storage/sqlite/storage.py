@@ -206,6 +206,7 @@ class SQLiteStorage(Storage):
         """Return the connection that writes, and the topic of the log."""
         self._losses, acknowledged = [], None
         if self._count is not None:
+            check_files(self._path)
             self._count.check_database()
             # Before the log is read: others may write meanwhile.
             acknowledged = self._count.read()

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gossiplog.errors import StorageError
-from gossiplog.files import add_name, publish, sync
+from gossiplog.files import add_name, copy_owner, publish, sync
 from gossiplog.reprs import counted, shell_path
 from gossiplog.storage.sqlite.files import FORMER_SUFFIX, file_id, file_of, move_command, numbered_names, wal_of
 from gossiplog.storage.sqlite.pages import page_size
-from gossiplog.storage.sqlite.replacement import copy_owner
 
 _CHUNK = 2**20
 _HEADER = 32
