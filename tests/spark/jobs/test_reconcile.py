@@ -136,7 +136,7 @@ def test_ranges_that_differ_reach_the_driver_only_where_they_are_few(
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:
         for few in (True, False):
-            found = differences(frame, 2, few=few)
+            found = differences(frame, 2, broadcast_ranges=few)
             capfd.readouterr()
             found.explain()
             assert ("Broadcast" in capfd.readouterr().out) == few

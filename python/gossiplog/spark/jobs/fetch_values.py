@@ -21,7 +21,7 @@ from gossiplog.spark.source.problems import Problem, problem_of
 from gossiplog.storage import Storage
 from gossiplog.storage.base import PAGE_BYTES
 
-_GATHERED = pa.schema(
+_FETCHED = pa.schema(
     [
         ("key", pa.binary()),
         ("holders", pa.list_(pa.int32())),
@@ -184,9 +184,9 @@ class _Storages:
 def _row_batch(columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
     arrays = [
         columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
-        for field in _GATHERED
+        for field in _FETCHED
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_GATHERED)
+    return pa.RecordBatch.from_arrays(arrays, schema=_FETCHED)
 
 
 def _pages(storage: Storage, log: OpenedLog, wanted: pa.Array) -> Iterator[dict[bytes, bytes]]:

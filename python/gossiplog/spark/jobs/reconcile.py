@@ -138,14 +138,14 @@ def check_replicas(paths: Iterable[str], *, recursive: bool = False, name_filter
     return names
 
 
-def differences(keys: DataFrame, replicas: int | None = None, *, few: bool = True) -> DataFrame:
+def differences(keys: DataFrame, replicas: int | None = None, *, broadcast_ranges: bool = True) -> DataFrame:
     """Return the keys that some replica has and another has not, ascending within each partition.
 
     Args:
         keys: of all replicas: the columns `replica`, a number from 0, and `key`; without `replicas` also `group`, a
             number of those that are compared with each other, and `replicas`, how many there are in the group.
         replicas: how many there are, also of those without a key; None takes the groups'.
-        few: the driver and each executor have room for the names of all ranges of keys that differ.
+        broadcast_ranges: the driver and each executor have room for the names of all ranges of keys that differ.
 
     Returns:
         The columns `key` and `holders`, an array of the numbers of those that have it, ascending.
@@ -169,7 +169,7 @@ def differences(keys: DataFrame, replicas: int | None = None, *, few: bool = Tru
         .select("group", "range")
     )
     return (
-        ranged.join(F.broadcast(unlike) if few else unlike, ["group", "range"], "left_semi")
+        ranged.join(F.broadcast(unlike) if broadcast_ranges else unlike, ["group", "range"], "left_semi")
         .groupBy("group", "key")
         .agg(F.sort_array(F.collect_set("replica")).alias("holders"), F.max("replicas").alias("replicas"))
         .where(F.size("holders") < F.col("replicas"))

@@ -38,7 +38,7 @@ from gossiplog.spark.tasks import frame_of, parallelism, spread_groups
 FEW_RANGES = 2**19
 """Ranges of keys for which the driver has room: some 100 bytes each."""
 # About as many as a log of ten million messages has.
-_RANGES = 2**17
+_MOST_RANGES_OF_A_LOG = 2**17
 # Logs up to which a command looks at each before Spark starts: two milliseconds each.
 _LOOKED_AT = 100
 _HUB = "hub"
@@ -182,9 +182,9 @@ def _compare(session: SparkSession, looks: Sequence[ReplicaLook], problems: dict
     keys = keys_frame(session, parts, passes_over_unreadable=True).persist(StorageLevel.DISK_ONLY)
     left_out = {row.replica: Problem(row.kind, row.problem) for row in keys.where("problem IS NOT NULL").collect()}
     # A small log has nearly as many ranges as messages.
-    ranges = sum(min(max(numbered[number].messages for number in numbers), _RANGES) for numbers in unlike)
+    ranges = sum(min(max(numbered[number].messages for number in numbers), _MOST_RANGES_OF_A_LOG) for numbers in unlike)
     logs = [look.log for look in looks]
-    missing = _missing(keys, logs, _groups(topics.values(), left_out), few=ranges <= FEW_RANGES)
+    missing = _missing(keys, logs, _groups(topics.values(), left_out), broadcast_ranges=ranges <= FEW_RANGES)
     if unread := {row.number: parse_problem(row.error) for row in _unread(missing).collect()}:
         missing = _without(missing, [*unread])
         left_out |= unread
@@ -208,21 +208,23 @@ def _groups(topics: Iterable[Sequence[int]], left_out: Collection[int]) -> list[
     return [group for group in groups if group]
 
 
-def _missing(keys: DataFrame, logs: Sequence[FoundLog], groups: Sequence[Sequence[int]], *, few: bool) -> DataFrame:
+def _missing(
+    keys: DataFrame, logs: Sequence[FoundLog], groups: Sequence[Sequence[int]], *, broadcast_ranges: bool
+) -> DataFrame:
     """Return what replicas lack of the others in their groups, and logs that cannot be read any more, kept on disk.
 
     Args:
         keys: as `keys_frame` returns them.
         logs: all of them.
         groups: of those that are compared.
-        few: as `differences` takes it.
+        broadcast_ranges: as `differences` takes it.
     """
     rows = [(number, group, len(numbers)) for group, numbers in enumerate(groups) for number in numbers]
     grouped = F.broadcast(frame_of(keys.sparkSession, rows, _GROUPS))
     members = F.broadcast(frame_of(keys.sparkSession, [*enumerate(groups)], _MEMBERS))
     compared = keys.where("problem IS NULL").select("replica", "key").join(grouped, "replica")
     return (
-        fetch_values(differences(compared, few=few), logs, passes_over_unreadable=True)
+        fetch_values(differences(compared, broadcast_ranges=broadcast_ranges), logs, passes_over_unreadable=True)
         .withColumn("replica", F.element_at("holders", 1))
         .join(grouped, "replica")
         .join(members, "group")
