@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,8 @@ def test_every_format(spark: SparkSession, tmp_path: Path) -> None:
         ("b.jsonl", '{"who": "ann", "nr": "one"}\n', SCHEMA, '{"who": "ann", "nr": "one"}'),
         ("c.jsonl", '{"who": "ann", "nr": 1}\n{"who": \n', None, '{"who": '),
         ("d.jsonl", "[\n", None, "["),
+        ("e.jsonl", '{"who": "ann"}{"who": "ben"}\n', "who string", '{"who": "ann"}{"who": "ben"}'),
+        ("c.csv", 'who,nr,text\nann,1,"x\nann,2,x\n', None, 'ann,1,"x'),
     ],
 )
 def test_what_is_no_row(
@@ -66,10 +69,34 @@ def test_what_is_no_row(
         )
 
 
+def test_what_reads_as_it_stands(spark: SparkSession, tmp_path: Path) -> None:
+    """The records that are judged are those that Spark then reads."""
+    deep = '{"a": ' * 98 + "[0.5, 1]" + "}" * 98
+    (tmp_path / "year=2026").mkdir()
+    (tmp_path / "year=2026" / "a.jsonl").write_text(f'\n{{"b": {deep}, "nr": null}}\r\n \n{{"nr": 9007199254740993}}')
+    found = read_events(spark, [str(tmp_path)], "jsonl").select("b.a.a", "nr", "year").collect()
+    assert [(row.nr, row.year) for row in found] == [(None, 2026), (2**53 + 1, 2026)]
+    assert str(found[0]["a"]).endswith("a=[0.5, 1.0]" + ")" * 96)
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfwho,"a ""b"","\r\n"",x\r\n,"x\r\n""y"\r\n\r\nz,""')
+    found = read_events(spark, [str(tmp_path / "a.csv")]).collect()
+    # Where lines end in CRLF, Spark makes LF of those within a field.
+    assert found == [("", "x"), (None, 'x\n"y'), ("z", "")]
+    assert found[0].__fields__ == ["who", 'a "b",']
+    (tmp_path / "none.csv").touch()
+    (tmp_path / "none.jsonl").write_text("\n")
+    for name in ("none.csv", "none.jsonl"):
+        assert read_events(spark, [str(tmp_path / name)]).collect() == []
+
+
 def test_other_names_of_columns(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who,text,nr\nann,x,1\n")
-    with pytest.raises(SparkError), worker_errors():
-        read_events(spark, [str(tmp_path / "a.csv")], schema=SCHEMA).collect()
+    (tmp_path / "b.csv").write_text("who,nr,text\nann,1,x\n")
+    with pytest.raises(DecodeError, match=r"a\.csv has the columns who, text, nr where the schema has who, nr, text"):
+        read_events(spark, [str(tmp_path / "a.csv")], schema=SCHEMA)
+    with pytest.raises(
+        DecodeError, match=r"b\.csv has the columns who, nr, text where file:.*a\.csv has who, text, nr"
+    ):
+        read_events(spark, [str(tmp_path / "*.csv")])
 
 
 @pytest.mark.parametrize(
@@ -103,6 +130,31 @@ def test_files_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for pattern in ("a[^1].csv", "b.csv", "{b,c}1.csv", "file:b.csv"):
         with pytest.raises(OptionError, match="there is no file of events"):
             check_event_files([pattern])
+
+
+def test_files_that_spark_would_leave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        *("a.csv", "_b.csv", ".c.csv", "x/a.csv", "x/_SUCCESS", "x/.a.csv.crc", "y/year=1/_month=2/a.csv", "_z/a.csv"),
+        *("in/a.csv", "in/sub/a.csv", "dot/a.csv", "dot/.b.JSONL", "temporary/_temporary/0/a.parquet"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    # A pattern's "*" fits no dot at the beginning of a name, as in a shell.
+    check_event_files(["a.csv", "x", "[ax]*", "x/*", "y", "_z", "_z/*.csv", "in/*.csv"])
+    for path, left_out in (
+        ("_b.csv", "_b.csv"),
+        ("file:.c.csv", ".c.csv"),
+        ("*.csv", "_b.csv"),
+        ("{a,_b}.csv", "_b.csv"),
+        ("in", "in/sub/a.csv"),
+        ("dot", "dot/.b.JSONL"),
+        (f"{tmp_path}/t*", f"{tmp_path}/temporary/_temporary/0/a.parquet"),
+    ):
+        with pytest.raises(
+            OptionError, match=rf"Spark would leave out {re.escape(left_out)}, as all whose names begin"
+        ):
+            check_event_files(["a.csv", path])
 
 
 def columns(name: str, kind: DataType) -> StructType:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -38,6 +39,7 @@ from gossiplog.errors import DecodeError, KeyFileError, OptionError
 from gossiplog.message import MAX_PARENTS
 from gossiplog.spark.failures import raising, worker_errors
 from gossiplog.spark.folders import is_local, local_path, read_pattern
+from gossiplog.spark.jobs.records import ADVICE, REFUSED, SHOWN, check_csv, check_json
 from gossiplog.spark.jobs.sign import KeyStore
 from gossiplog.spark.jobs.summary import expression
 from gossiplog.spark.source.locations import alternatives
@@ -47,16 +49,15 @@ _FORMATS = {"parquet": "parquet", "csv": "csv", "jsonl": "json"}
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 _OPTIONS: dict[str, dict[str, str | bool]] = {
     "parquet": {},
-    # RFC 4180: a first line with names, quotes doubled, line ends within quotes.
-    "csv": {"header": True, "escape": '"', "multiLine": True, "enforceSchema": False},
+    # RFC 4180: a first line with names, quotes doubled, line ends within quotes. Null is a field without anything, and
+    # not the empty text, "": Spark tells them apart where null is some other text, which no file has.
+    "csv": {"header": True, "escape": '"', "multiLine": True, "enforceSchema": False, "nullValue": uuid.uuid4().hex},
     "jsonl": {},
 }
 # The column that gets the text of a record which Spark cannot read.
 _MALFORMED = "__malformed"
 # Of PySpark, for errors in an expression of a DataFrame's or of SQL's.
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-# Characters of such a record that are shown.
-_SHOWN_LINE = 200
 
 
 def read_events(
@@ -71,51 +72,53 @@ def read_events(
         format: "parquet", "csv" (RFC 4180, with a line of names) or "jsonl"; None goes by the names of the files.
         schema: the columns, in Spark's DDL; None takes those of the files: all strings in CSV, inferred in JSON Lines.
 
+    CSV and JSON Lines are read twice, at once to judge them, and where they are used. What is malformed is refused
+    then: an object that something follows in its line, a quote that is not closed, text that is not Unicode, JSON
+    nested more than 100 deep. Nothing is changed either: JSON Lines with values of different types in one place need a
+    schema, as integers do that a column cannot hold; only null and absent values are the same.
+
     Raises:
-        OptionError: a format that does not exist, names that show none, or a schema for Parquet, which has its own.
-        DecodeError: on use, a malformed record, or one that does not fit the schema. It has the name of the file and
-            the beginning of the record.
+        OptionError: a format that does not exist, names that show none, a schema for Parquet, which has its own, or a
+            file that Spark would leave out.
+        DecodeError: a malformed record, or one that does not fit the schema, the latter on use. It has the name of the
+            file and the beginning of the record. Also names of CSV's columns that are not the schema's, in its order.
         SparkError: the files cannot be read.
     """
     chosen = event_format(paths, format, schema)
+    for path in paths:
+        _check_all_read(path)
     # Of alternatives with whole paths Hadoop would take the first brace for a machine's name.
     each = [part for path in paths for part in (alternatives(path) if path.startswith("{/") else [path])]
     found = [read_pattern(path) for path in each]
     reader = session.read.format(_FORMATS[chosen]).options(**_OPTIONS[chosen])
-    if schema is not None:
-        with worker_errors():
-            reader = reader.schema(schema)
     with worker_errors():
         if chosen == "parquet":
             return reader.load(found)
-        # The mode FAILFAST names neither the record nor, while a schema is inferred, the file.
+        given = None if schema is None else reader.schema(schema).load(found).schema
+        if chosen == "csv":
+            columns = check_csv(session, found, None if given is None else given.names)
+        else:
+            columns = check_json(session, found, infer=given is None)
+        # With the columns that the names of folders have.
+        all_columns = reader.schema(given or columns).load(found).schema.fields or [
+            StructField("nothing", StringType())
+        ]
+        # The mode FAILFAST does not name the record.
         reader = reader.options(mode="PERMISSIVE", columnNameOfCorruptRecord=_MALFORMED)
-        fields = [field for field in reader.load(found).schema if field.name != _MALFORMED]
-        columns = fields or [StructField("nothing", StringType())]
-        frame = reader.schema(StructType([*columns, StructField(_MALFORMED, StringType())])).load(found)
-        frame = frame.where(_is_sound(field.name for field in columns)).drop(_MALFORMED)
-        if not fields:
-            # No record is sound: fail with that, and not with a column that the caller asks for and there is not.
-            frame.head()
-        return frame
+        frame = reader.schema(StructType([*all_columns, StructField(_MALFORMED, StringType())])).load(found)
+        return frame.where(_is_sound(field.name for field in all_columns)).drop(_MALFORMED)
 
 
 def _is_sound(columns: Iterable[str]) -> Column:
-    """Return a condition that is true for every row, and fails where a record was malformed.
+    """Return a condition that is true for every row, and fails where a record does not fit the schema.
 
     Args:
         columns: of the rows.
     """
     # Empty text of all columns: Spark does not parse those that nothing uses, nor find what is wrong with them.
-    uses_all = F.substring(F.to_json(F.struct(*(F.col(f"`{name}`") for name in columns))), 1, 0)
-    record = F.substring(F.regexp_replace(_MALFORMED, r"\s+", " "), 1, _SHOWN_LINE)
-    text = F.concat(
-        F.input_file_name(),
-        F.lit(" has a record that is malformed or does not fit the schema: "),
-        record,
-        F.lit(" (correct it, or remove it, and begin again)"),
-        uses_all,
-    )
+    uses_all = F.substring(F.to_json(F.struct(*(F.col(_quoted(name)) for name in columns))), 1, 0)
+    record = F.substring(F.regexp_replace(_MALFORMED, r"\s+", " "), 1, SHOWN)
+    text = F.concat(F.input_file_name(), F.lit(REFUSED), record, F.lit(f" ({ADVICE})"), uses_all)
     return F.col(_MALFORMED).isNull() | raising(DecodeError, text).cast("boolean")
 
 
@@ -134,22 +137,68 @@ def event_format(paths: Sequence[str], format: str | None, schema: str | None) -
 
 
 def check_event_files(paths: Sequence[str]) -> None:
-    """Check that there are files of events, as far as they are on this machine.
+    """Check that there are files of events and that Spark reads all of them, as far as they are on this machine.
 
     Raises:
-        OptionError: a path or a pattern without a file.
+        OptionError: a path or a pattern without a file, or a file that Spark would leave out without a word.
     """
-    for named in paths:
-        if not is_local(named):
-            continue
-        path = local_path(named, "the events")
+    for path in paths:
+        if _check_all_read(path) == []:
+            raise OptionError(f"there is no file of events {path}: expected Parquet, CSV or JSON Lines")
+
+
+def _check_all_read(named: str) -> list[str] | None:
+    """Check that Spark reads all files of events, and return what a path or pattern names; None where that is unknown.
+
+    Raises:
+        OptionError: a file that Spark would leave out.
+    """
+    if not is_local(named):
+        return None
+    path = local_path(named, "the events")
+    if os.path.exists(path):
+        found = [path]
+    elif "\\" in path:
         # After backslashes Spark's patterns are not Python's.
-        if "\\" in path or os.path.exists(path):
-            continue
+        return None
+    else:
         # Hadoop takes "[^a]" for "[!a]", and Python for one of the two characters.
         patterns = (alternative.replace("[^", "[!") for alternative in alternatives(path))
-        if not any(map(glob.glob, patterns)):
-            raise OptionError(f"there is no file of events {named}: expected Parquet, CSV or JSON Lines")
+        found = [each for pattern in patterns for each in glob.glob(pattern)]
+    for one in found:
+        if (left_out := _left_out(one, is_named=one == path)) is not None:
+            raise OptionError(
+                f"Spark would leave out {left_out}, as all whose names begin with _ or . and all in folders within"
+                " folders: rename it, move it away, or name the files one by one"
+            )
+    return found
+
+
+def _left_out(path: str, *, is_named: bool) -> str | None:
+    """Return a file of events that Spark leaves out where it is given a path; None where there is none.
+
+    Args:
+        path: of a file or a folder.
+        is_named: it is no pattern that it fits, which other files may fit, too.
+    """
+    if not os.path.isdir(path):
+        return path if _is_hidden(os.path.basename(path)) and (is_named or _has_suffix(path)) else None
+    for folder, _, files in os.walk(path):
+        inner = os.path.relpath(folder, path)
+        # Columns may stand in the names of folders: year=2026.
+        is_read = inner == "." or all("=" in name and not _is_hidden(name) for name in inner.split(os.sep))
+        for name in files:
+            if _has_suffix(name) and not (is_read and not _is_hidden(name)):
+                return os.path.join(folder, name)
+    return None
+
+
+def _has_suffix(name: str) -> bool:
+    return name.lower().endswith(tuple(_SUFFIXES))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _format_of(paths: Sequence[str]) -> str:
