@@ -17,6 +17,7 @@ from gossiplog.errors import NotALog, StorageError, TopicMismatch
 from gossiplog.log import repair as repairing
 from gossiplog.log.log import replica_of
 from gossiplog.log.repair import repair_file as repair
+from gossiplog.storage.sqlite import meta
 from gossiplog.storage.sqlite.commit_count import CommitCount
 from gossiplog.storage.sqlite.database_file import read_identity_and_count
 from gossiplog.storage.sqlite.files import file_id, open_status
@@ -46,7 +47,8 @@ def contents(path: Path) -> tuple[object, ...]:
         values = connection.execute("SELECT seq, value FROM gossiplog_messages ORDER BY seq").fetchall()
         notes = connection.execute("SELECT text FROM notes").fetchall()
         meta = connection.execute(
-            "SELECT name, value FROM gossiplog_meta WHERE name NOT IN ('indexed', 'index_fingerprint', 'identity')"
+            "SELECT name, value FROM gossiplog_meta WHERE name NOT IN ('indexed', 'index_fingerprint', 'identity',"
+            " 'origins')"
         ).fetchall()
     return values, notes, sorted(meta)
 
@@ -64,6 +66,22 @@ def test_texts_that_are_no_unicode_are_damage(path: Path, intact: Path, name: st
     assert repaired.damaged
     with gossiplog.open(path) as log, gossiplog.open(intact) as sound:
         assert log.verify().root == sound.root
+
+
+def test_a_repaired_log_says_up_to_where_it_has_the_messages_of_the_former_one(path: Path, intact: Path) -> None:
+    """A reader goes on after a sequence up to which each message has the same one as before."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        former = meta.stored_identity(connection)
+        (head,) = connection.execute("SELECT seq FROM gossiplog_heads ORDER BY key LIMIT 1").fetchone()
+    with gossiplog.open(intact) as log:
+        count = len(log)
+    for has in (count, head - 1):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = ?", (head,))
+        repair(path, *([intact] if has == count else []), accept_loss=True)
+        with closing(sqlite3.connect(path)) as connection:
+            assert meta.stored_identity(connection) != former
+            assert meta.stored_origins(connection) == ((former, has),)
 
 
 @parametrized

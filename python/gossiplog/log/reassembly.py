@@ -22,7 +22,7 @@ from gossiplog.storage.base import MAX_INTEGER, REBUILD_REQUESTED, parse_tables
 from gossiplog.storage.location import Location, is_url, storage_at
 from gossiplog.storage.postgres.url import is_postgres_url
 from gossiplog.storage.sqlite.commit_count import describe_former, describe_left
-from gossiplog.storage.sqlite.meta import new_meta
+from gossiplog.storage.sqlite.meta import format_origins, new_meta, parse_identity, parse_origins
 from gossiplog.storage.sqlite.set_aside import SetAside, find_set_aside
 
 _PAGE = 1024
@@ -423,6 +423,8 @@ class Reassembly:
             and (name != "setup" or stored[name] in (0, 1))
             and (name != "tables" or tables is not None)
         }
+        if (origins := self._origins()) is not None:
+            meta["origins"] = origins
         applied, last = stored.get("applied"), max(self._places.values(), default=0)
         if not isinstance(applied, int) or not 0 <= applied <= last:
             if not self._remains.tables:
@@ -438,6 +440,15 @@ class Reassembly:
         if applied and _are_written_by_apply(lost_tables, tables):
             return meta | self._request_rebuild("`apply` has written to tables that lack rows")
         return meta
+
+    def _origins(self) -> str | None:
+        """Return what to store of the former file as an origin; None where it does not say what it is."""
+        stored, places = self._remains.meta, self._places
+        if (identity := parse_identity(stored.get("identity"))) is None:
+            return None
+        moved = (sequence for key, sequence in self._written.items() if places.get(key) != sequence)
+        last = next(moved, len(self._written) + 1) - 1
+        return format_origins(parse_origins(stored.get("origins")), identity, last)
 
     def _request_rebuild(self, why: str) -> dict[str, Any]:
         self.notes.append(

@@ -564,6 +564,17 @@ class Storage(ABC):
         """Random bytes that this log has and no other, once it is open; b"" where it has none."""
         return b""
 
+    def origin(self, sequence: int) -> bytes:
+        """Return the identity of the log in which a message got a sequence, once it is open; b"" where it is not known.
+
+        That is this log, or the one of which it is a backup. Two logs that have a sequence from the same one have the
+        same messages up to it, in the same order, as replicas have not.
+
+        Args:
+            sequence: that the log has.
+        """
+        return self.identity
+
     @property
     def argument(self) -> str:
         """The log as an argument of a command, quoted for a shell; "" where no other process finds it."""

@@ -18,6 +18,7 @@ import gossiplog
 from gossiplog.errors import LogClosed, StorageError
 from gossiplog.log import Log
 from gossiplog.storage.sqlite import backup
+from gossiplog.storage.sqlite.storage import SQLiteStorage
 
 TOPIC = "backup.example.com"
 SIGNER = gossiplog.Signer(bytes(32))
@@ -71,6 +72,42 @@ def test_a_copy_is_one_file_with_everything(path: Path, copy: Path) -> None:
         with opened(copy) as restored:
             assert (restored.verify().messages, restored.root, notes(copy)) == (101, log.root, 101)
             restored.append(101)
+
+
+def test_a_copy_says_from_which_files_it_has_its_messages(path: Path, copy: Path) -> None:
+    """A backup of a backup, to which both programs wrote: whose first messages are the same, and in the same order?"""
+    second, third = copy.with_name("second.db"), copy.with_name("third.db")
+    with opened(path) as log:
+        log.backup(copy)
+        log.append_many(range(10))
+    with opened(copy) as log:
+        # Nothing was written to it: it has no part in the next one.
+        log.backup(second)
+    with opened(second) as log:
+        log.append_many(range(5))
+        log.backup(third)
+    names = {bytes.fromhex(identity(each)): each.name for each in (path, copy, second, third)}
+    found = {}
+    for each in (path, copy, second, third):
+        storage = SQLiteStorage(each, read_only=True)
+        storage.open(None, create=False)
+        found[each.name] = [names[storage.origin(sequence)] for sequence in (1, 100, 101, 105, 106)]
+        storage.close()
+    assert found == {
+        "log.db": ["log.db"] * 5,
+        "copy.db": ["log.db", "log.db", *["copy.db"] * 3],
+        "second.db": ["log.db", "log.db", *["second.db"] * 3],
+        "third.db": ["log.db", "log.db", "second.db", "second.db", "third.db"],
+    }
+
+
+def test_a_copy_of_a_log_that_does_not_say_what_it_is(path: Path, copy: Path) -> None:
+    with opened(path) as log:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE gossiplog_meta SET value = 'damaged' WHERE name = 'identity'")
+        log.backup(copy)
+    with closing(sqlite3.connect(copy)) as connection:
+        assert not connection.execute("SELECT value FROM gossiplog_meta WHERE name = 'origins'").fetchall()
 
 
 def test_a_copy_is_not_put_beside_the_write_ahead_log_of_another_file(path: Path, copy: Path) -> None:

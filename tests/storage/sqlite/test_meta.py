@@ -96,3 +96,49 @@ def test_an_identity_has_32_digits(connection: sqlite3.Connection, value: object
     connection.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (value,))
     with pytest.raises(CorruptLog, match="expected 32 hexadecimal digits"):
         meta.stored_identity(connection)
+
+
+A, B, C = (bytes([number]) * 16 for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("origins", "last", "stored"),
+    [
+        ((), 0, ()),
+        ((), 5, ((C, 5),)),
+        (((A, 3), (B, 4)), 5, ((A, 3), (B, 4), (C, 5))),
+        (((A, 3), (B, 5)), 5, ((A, 3), (B, 5))),
+        (((A, 3), (B, 5)), 4, ((A, 3), (B, 4))),
+        (((A, 3), (B, 5)), 3, ((A, 3),)),
+        (((A, 3), (B, 5)), 0, ()),
+    ],
+)
+def test_origins_go_as_far_as_the_messages_that_are_the_same(
+    connection: sqlite3.Connection,
+    origins: tuple[tuple[bytes, int], ...],
+    last: int,
+    stored: tuple[tuple[bytes, int], ...],
+) -> None:
+    assert meta.stored_origins(connection) == ()
+    meta.put_meta(connection, "origins", meta.format_origins(origins, C, last))
+    assert meta.stored_origins(connection) == stored
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        1,
+        b"\xff",
+        "{}",
+        "[1]",
+        "[" * 100_000,
+        '[["a", 1]]',
+        f'[["{A.hex()}", "1"]]',
+        f'[["{A.hex()}", 0]]',
+        f'[["{A.hex()}", 2], ["{B.hex()}", 2]]',
+    ],
+)
+def test_what_is_no_list_of_origins_is_none(connection: sqlite3.Connection, text: object) -> None:
+    connection.execute("INSERT INTO gossiplog_meta VALUES ('origins', ?)", (text,))
+    assert meta.stored_origins(connection) == ()

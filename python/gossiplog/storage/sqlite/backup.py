@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from gossiplog.errors import StorageError
+from gossiplog.errors import CorruptLog, StorageError
 from gossiplog.files import publish, sync
 from gossiplog.storage.sqlite.files import has_content, wal_of
+from gossiplog.storage.sqlite.meta import format_origins, put_meta, stored_identity, stored_origins
 from gossiplog.storage.sqlite.tables import BESIDE, storage_error
 
 # Copied between two calls of `progress`: 4 MiB.
@@ -68,7 +69,7 @@ def back_up(
             source.backup(copy, pages=_PAGES, progress=report)
             copy.execute("PRAGMA journal_mode = DELETE")
             if is_copy:
-                copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (os.urandom(16).hex(),))
+                _give_identity(copy)
         sync(str(partial))
         # A name that another program has taken meanwhile is not overwritten.
         publish(partial, path)
@@ -82,6 +83,15 @@ def back_up(
         for suffix in ("", *BESIDE):
             with suppress(OSError):
                 os.unlink(f"{partial}{suffix}")
+
+
+def _give_identity(copy: sqlite3.Connection) -> None:
+    """Give a copy an identity of its own, and note up to which sequence it has the messages of the former one."""
+    # Damage is copied as well: of what has no sound identity, nobody knows that this is a copy.
+    with suppress(CorruptLog, sqlite3.DatabaseError):
+        (last,) = copy.execute("SELECT coalesce(max(seq), 0) FROM gossiplog_messages").fetchone()
+        put_meta(copy, "origins", format_origins(stored_origins(copy), stored_identity(copy), last))
+    copy.execute("UPDATE gossiplog_meta SET value = ? WHERE name = 'identity'", (os.urandom(16).hex(),))
 
 
 @contextmanager

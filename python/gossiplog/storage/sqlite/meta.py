@@ -6,6 +6,8 @@
 - setup: 1 where `setup` made the application's tables.
 - tables: a JSON list of the names of the tables that `setup` and `apply` have written to.
 - identity: random; no two files that are written to have the same.
+- origins: of a backup, or of a log that was repaired: a JSON list of [identity, sequence], from which databases it has
+  its messages, with the last sequence that each gave to one, ascending. Those after them got theirs here.
 
 A damaged file may have any values: what is read is checked.
 """
@@ -92,9 +94,55 @@ def stored_identity(connection: sqlite3.Connection) -> bytes:
         CorruptLog: something else is stored.
     """
     text = _read_meta(connection, "identity")
-    if not isinstance(text, str) or not _IDENTITY.fullmatch(text):
+    identity = parse_identity(text)
+    if identity is None:
         raise CorruptLog([f"the identity of the database is {text!r}: expected 32 hexadecimal digits"])
-    return bytes.fromhex(text)
+    return identity
+
+
+def parse_identity(text: object) -> bytes | None:
+    """Return the identity that is stored as hexadecimal digits; None for anything else."""
+    return bytes.fromhex(text) if isinstance(text, str) and _IDENTITY.fullmatch(text) else None
+
+
+def stored_origins(connection: sqlite3.Connection) -> tuple[tuple[bytes, int], ...]:
+    """Return from which other databases one has messages, with the last sequence that each gave to one, ascending."""
+    row = connection.execute("SELECT CAST(value AS BLOB) FROM gossiplog_meta WHERE name = 'origins'").fetchone()
+    return () if row is None else parse_origins(row[0])
+
+
+def parse_origins(text: object) -> tuple[tuple[bytes, int], ...]:
+    """Return what is stored as origins; nothing for anything else, since a log may be read without them."""
+    try:
+        listed = json.loads(text) if isinstance(text, str | bytes) else None
+    except (ValueError, RecursionError):
+        return ()
+    origins: list[tuple[bytes, int]] = []
+    for each in listed if isinstance(listed, list) else ():
+        match each:
+            case [text, int(last)] if last > (origins[-1][1] if origins else 0):
+                if (identity := parse_identity(text)) is None:
+                    return ()
+                origins.append((identity, last))
+            case _:
+                return ()
+    return tuple(origins)
+
+
+def format_origins(origins: Collection[tuple[bytes, int]], identity: bytes, last: int) -> str:
+    """Return what to store as the origins of a log that has the first messages of another one, with their sequences.
+
+    Args:
+        origins: of the other one.
+        identity: of the other one.
+        last: the last sequence that they have in common.
+    """
+    listed: list[tuple[str, int]] = []
+    for each, end in (*origins, (identity, last)):
+        # Beyond these, the other one may have had messages that this one has not.
+        if min(end, last) > (listed[-1][1] if listed else 0):
+            listed.append((each.hex(), min(end, last)))
+    return json.dumps(listed)
 
 
 def read_text(connection: sqlite3.Connection, name: str) -> str | None:

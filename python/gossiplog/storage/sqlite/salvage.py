@@ -29,7 +29,7 @@ from gossiplog.storage.sqlite.replacement import put_in_place
 from gossiplog.storage.sqlite.tables import TABLES, TableStatement, integrity_problems
 
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-_META = frozenset({"schema", "topic", "applied", "indexed", *new_meta()})
+_META = frozenset({"schema", "topic", "applied", "indexed", "origins", *new_meta()})
 # A damaged schema is compared with the statements of a log's tables: so many characters may differ.
 _FLIPPED = 2
 # Bytes of a file in which these are looked for: names of tables in the first page, and of a setting in another.

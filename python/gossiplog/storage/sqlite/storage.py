@@ -53,7 +53,7 @@ from gossiplog.storage.sqlite.files import (
     text_path,
     wal_of,
 )
-from gossiplog.storage.sqlite.meta import stored_identity
+from gossiplog.storage.sqlite.meta import stored_identity, stored_origins
 from gossiplog.storage.sqlite.open_files import OpenFiles
 from gossiplog.storage.sqlite.opening import LOCK_TIMEOUT, Opening
 from gossiplog.storage.sqlite.set_aside import find_set_aside
@@ -131,6 +131,7 @@ class SQLiteStorage(Storage):
         # The same, where a commit that has returned is on disk.
         self._counted = self._count if synchronous in _DURABLE and not self.read_only else None
         self._identity = b""
+        self._origins: tuple[tuple[bytes, int], ...] = ()
         self._losses: list[str] = []
         self._lock = threading.RLock()
         self._guard = Guard()
@@ -162,6 +163,9 @@ class SQLiteStorage(Storage):
     @property
     def identity(self) -> bytes:
         return self._identity
+
+    def origin(self, sequence: int) -> bytes:
+        return next((identity for identity, last in self._origins if sequence <= last), self._identity)
 
     @property
     def schema(self) -> int:
@@ -263,7 +267,7 @@ class SQLiteStorage(Storage):
         if self._count is None or self._schema < SCHEMA:
             return
         try:
-            self._identity = stored_identity(connection)
+            self._identity, self._origins = stored_identity(connection), stored_origins(connection)
             last = SQLiteReader(connection).last_sequence()
         except (CorruptLog, sqlite3.DatabaseError):
             # Damage that keeps the two from being compared keeps nobody from reading on.
