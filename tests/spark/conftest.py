@@ -34,6 +34,18 @@ def make_log(tmp_path: Path) -> MakeLog:
 
 
 @pytest.fixture
+def two_orders(tmp_path: Path) -> tuple[Path, Path]:
+    """Two replicas: r, a, b of sequences 1 to 3, and r, x, b, a, with b of the same sequence after another message."""
+    r, a, x, b = (Signer(bytes([number]) * 32) for number in range(1, 5))
+    (root,) = r.sign_chain(TOPIC, [], [{"number": 1}])
+    a, x, b = (signer.sign_chain(TOPIC, [root.key], [{"number": 1}])[0] for signer in (a, x, b))
+    paths = tmp_path / "one.db", tmp_path / "other.db"
+    for path, messages in zip(paths, ((root, a, b), (root, x, b, a)), strict=True):
+        insert(path, TOPIC, messages)
+    return paths
+
+
+@pytest.fixture
 def several(shared_several: tuple[Path, list[int]], tmp_path: Path) -> tuple[Path, list[int]]:
     """The log of `shared_several`, which the test may change."""
     path, first = shared_several

@@ -36,6 +36,9 @@ def test_a_checkpoint_is_read(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.json").write_text(SOUND)
     found = StateFolder(str(tmp_path)).current()
     assert found == Checkpoint((Layer(f"state-1-{ZEROS}", 7),), "t", 1, None, "", 0, 5)
+    (tmp_path / "checkpoint.json").write_text(SOUND.replace('"rows": 5', '"rows": 5, "origin": "abcdefgh"'))
+    found = StateFolder(str(tmp_path)).current()
+    assert found == Checkpoint((Layer(f"state-1-{ZEROS}", 7),), "t", 1, None, "", 0, 5, "abcdefgh")
 
 
 def test_a_checkpoint_of_a_former_version_is_read(tmp_path: Path) -> None:
@@ -53,6 +56,7 @@ def test_a_checkpoint_of_a_former_version_is_read(tmp_path: Path) -> None:
         FORMER.replace('"format": 2', '"format": 3'),
         SOUND.replace('"rows": 7', '"rows": -7'),
         SOUND.replace('"rows": 5', '"rows": "5"'),
+        SOUND.replace('"rows": 5', '"rows": 5, "origin": 5'),
         SOUND.replace('"state": ', '"name": '),
         '{"format": 3, "layers": [], "topic": "t", "messages": 1, "last": null, "recipe": ""}',
         SOUND.replace("state-1-", "../state-1-"),

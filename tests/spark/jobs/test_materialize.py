@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -205,6 +206,35 @@ def test_a_state_is_continued_only_as_it_was_made(
     for other in (make_log("other.db", 3, author=2), make_log("short.db", 2), make_log("topic.db", 3, topic="b.c")):
         with pytest.raises(StorageError, match=f"the state was made of another log than {other}"):
             materialize(spark, str(other), folder, NUMBERS)
+
+
+def test_a_state_of_a_replica_with_the_same_last_message(
+    spark: SparkSession, two_orders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A counter would count one message twice, and another one never."""
+    path, replica = two_orders
+    folder, backup = str(tmp_path / "state"), tmp_path / "backup.db"
+    materialize(spark, str(path), folder, NUMBERS)
+    with pytest.raises(StorageError, match=f"the state was made of another log than {replica}, which is no backup"):
+        check_state(str(replica), folder)
+    with gossiplog.open(path) as log:
+        log.append({"number": 4}, signer=gossiplog.Signer(b"\1" * 32))
+        log.backup(backup)
+    assert materialize(spark, str(backup), folder, NUMBERS).new == 1
+    assert table(read_state(spark, folder, NUMBERS.fold), "count") == {TOPIC: 7}
+
+
+def test_a_state_of_a_former_version_has_no_origin(make_log: Callable[..., Path], tmp_path: Path) -> None:
+    path, folder = make_log(messages=3), tmp_path / "state"
+    folder.mkdir()
+    with gossiplog.open(path) as log:
+        last = list(log)[-1].id
+    former = {"format": 3, "layers": [{"state": f"state-3-{'0' * 32}", "rows": 1}], "topic": TOPIC, "messages": 3}
+    for origin, other in ((None, False), ("abcdefgh", True)):
+        text = json.dumps({**former, "last": last, "recipe": "", "origin": origin})
+        (folder / "checkpoint.json").write_text(text)
+        with pytest.raises(StorageError, match="another log") if other else nullcontext():
+            check_state(str(path), str(folder))
 
 
 def test_a_state_of_a_log_that_was_rebased(spark: SparkSession, make_log: Callable[..., Path], tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gossiplog
 from gossiplog.errors import StorageError
-from gossiplog.spark.source.offsets import Reached, StreamPosition, decode, digest
+from gossiplog.spark.source.offsets import Reached, StreamPosition, decode, digest, is_other_origin, origin
 from tests.strategies import repeatable
 
 NAMES = [
@@ -26,7 +27,11 @@ NAMES = [
 LOGS = st.dictionaries(
     st.sampled_from(NAMES),
     st.builds(
-        Reached, st.integers(1, 2**62), st.sampled_from([None, digest(b""), digest(b"value")]), st.integers(0, 3)
+        Reached,
+        st.integers(1, 2**62),
+        st.sampled_from([None, digest(b""), digest(b"value")]),
+        st.integers(0, 3),
+        st.sampled_from([None, "abcdefgh"]),
     ),
 )
 
@@ -45,9 +50,12 @@ def test_a_log_that_was_not_begun_has_no_entry() -> None:
     assert StreamPosition({"/a.db": Reached()}).encode() == {"messages": 0, "logs": {}}
 
 
-def test_ten_thousand_logs_take_less_than_half_a_megabyte() -> None:
-    logs = {f"/mnt/archive/hubs/hub-{number:05}.db": Reached(100_000 + number, digest(b"")) for number in range(10_000)}
-    assert len(json.dumps(StreamPosition(logs, "/mnt/archive/hubs/hub-05000.db").encode())) < 500_000
+def test_ten_thousand_logs_take_six_hundred_kilobytes() -> None:
+    logs = {
+        f"/mnt/archive/hubs/hub-{number:05}.db": Reached(100_000 + number, digest(b""), 0, "abcdefgh")
+        for number in range(10_000)
+    }
+    assert len(json.dumps(StreamPosition(logs, "/mnt/archive/hubs/hub-05000.db").encode())) < 600_000
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,21 @@ def test_ten_thousand_logs_take_less_than_half_a_megabyte() -> None:
 )
 def test_offsets_of_former_versions(written: Any, reached: Reached) -> None:
     assert decode({"/data/a.db": written}) == StreamPosition({"/data/a.db": reached})
+
+
+@pytest.mark.parametrize(
+    ("written", "reached"),
+    [([7, "ab"], Reached(7, "ab")), ([7, "ab", 2], Reached(7, "ab", 2)), ([7, None], Reached(7))],
+)
+def test_offsets_without_origins(written: list[Any], reached: Reached) -> None:
+    assert decode({"logs": {"/data/": {"a.db": written}}}) == StreamPosition({"/data/a.db": reached})
+
+
+def test_an_origin_is_compared_where_both_are_known() -> None:
+    origins = ("abcdefgh", "hgfedcba", None)
+    others = [(one, other) for one in origins for other in origins if is_other_origin(one, other)]
+    assert others == [("abcdefgh", "hgfedcba"), ("hgfedcba", "abcdefgh")]
+    assert origin(gossiplog.MemoryStorage(), 7) is None
 
 
 def test_digests_of_former_versions() -> None:
@@ -80,6 +103,8 @@ def test_digests_of_former_versions() -> None:
         {"logs": {"/data/": {"a.db": ["5"]}}},
         {"logs": {"/data/": {"a.db": [-1]}}},
         {"logs": {"/data/": {"a.db": [1, 2, 3, 4]}}},
+        {"logs": {"/data/": {"a.db": [1, "ab", 0, 4]}}},
+        {"logs": {"/data/": {"a.db": [1, "ab", 0, "cd", 5]}}},
         {"logs": {}, "turn": 5},
         {"/data/a.db": "5"},
         {"/data/a.db": {"sequence": 5}},

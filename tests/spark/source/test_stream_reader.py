@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import gossiplog
-from gossiplog import Signer
+from gossiplog import Signer, core
 from gossiplog.errors import CorruptLog, CursorOutdated, NotALog, OptionError, StorageError
 from gossiplog.spark import worker_errors
 from gossiplog.spark.source import stream_reader as module
@@ -33,6 +34,8 @@ from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, pruned, read_
 from gossiplog.spark.source.stream_reader import LogStreamReader, changes
 from gossiplog.storage.base import Storage
 from tests.spark import java
+from tests.spark.conftest import TOPIC
+from tests.spark.histories import insert
 from tests.strategies import repeatable
 
 MakeLog = Callable[..., Path]
@@ -571,7 +574,81 @@ def test_a_replica_in_the_place_of_a_log(make_log: MakeLog) -> None:
         reader(path).latestOffset(end, ReadAllAvailable())
 
 
-def test_a_backup_in_the_place_of_a_log(make_log: MakeLog, tmp_path: Path) -> None:
+def test_a_replica_with_the_same_last_message(two_orders: tuple[Path, Path]) -> None:
+    """One message came earlier there, and one comes later: it would be lost, and the other one read twice."""
+    path, replica = two_orders
+    stream = reader(path, ["id"])
+    end = stream.latestOffset({}, ReadAllAvailable())
+    (part,) = stream.partitions({}, end)
+    os.replace(replica, path)
+    with pytest.raises(StorageError, match="it is no backup of the log"):
+        list(stream.read(part))
+    for each in (stream, reader(path, ["id"])):
+        with pytest.raises(StorageError, match="it is no backup of the log"):
+            each.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(StorageError, match="it is no backup of the log"):
+            each.partitions({}, end)
+
+
+@pytest.mark.parametrize("reads", [4, 10])
+def test_backups_in_the_place_of_a_log(reads: int, make_log: MakeLog, tmp_path: Path) -> None:
+    """Each has an identity of its own, and says of which file it is one."""
+    path = make_log(messages=10)
+    ends = [reader(path, maxrows=str(reads)).latestOffset({}, ReadMaxRows(reads))]
+    for name in ("one.db", "two.db"):
+        with gossiplog.open(path) as log:
+            log.append_many(range(5), signer=SIGNER)
+            log.backup(tmp_path / name)
+    # As they are uploaded one after the other, and the last one is restored and written to.
+    os.replace(tmp_path / "one.db", path)
+    ends.append(reader(path).latestOffset(ends[-1], ReadAllAvailable()))
+    os.replace(tmp_path / "two.db", path)
+    ends.append(reader(path).latestOffset(ends[-1], ReadAllAvailable()))
+    add(path, 5)
+    ends.append(reader(path).latestOffset(ends[-1], ReadAllAvailable()))
+    assert [sequences(end)[str(path)] for end in ends] == [reads, 15, 20, 25]
+    assert [len(list(rows(reader(path), start, end))) for start, end in pairwise(ends)] == [15 - reads, 5, 5]
+
+
+def test_an_older_backup_that_was_written_to(make_log: MakeLog, tmp_path: Path) -> None:
+    """What came after the backup came in another order, but for the last message."""
+    path, backup = make_log(messages=10), tmp_path / "backup.db"
+    with gossiplog.open(path) as log:
+        log.backup(backup)
+        heads = [core.decode_id(id) for id in log.heads]
+        signers = [Signer(bytes([number]) * 32) for number in (4, 5, 6)]
+        a, b, c = (signer.sign_chain(log.topic, heads, [0])[0] for signer in signers)
+    insert(path, TOPIC, [a, b])
+    insert(backup, TOPIC, [c, b, a])
+    end = reader(path).latestOffset({}, ReadAllAvailable())
+    os.replace(backup, path)
+    with pytest.raises(StorageError, match="it is no backup of the log that was read"):
+        reader(path).latestOffset(end, ReadAllAvailable())
+
+
+def test_a_repaired_log_in_its_place(make_log: MakeLog, tmp_path: Path) -> None:
+    path = make_log(messages=10)
+    with gossiplog.open(path) as log:
+        log.backup(tmp_path / "backup.db")
+    end = reader(path).latestOffset({}, ReadAllAvailable())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE gossiplog_messages SET value = x'00' WHERE seq = 2")
+    gossiplog.repair(path, tmp_path / "backup.db")
+    add(path, 5)
+    assert sequences(reader(path).latestOffset(end, ReadAllAvailable())) == {str(path): 15}
+
+
+def test_an_offset_that_has_no_origin_gets_one(make_log: MakeLog) -> None:
+    path = make_log(messages=10)
+    stream = reader(path)
+    latest = stream.latestOffset({}, ReadAllAvailable())
+    former = StreamPosition({str(path): replace(decode(latest).logs[str(path)], origin=None)}).encode()
+    assert former != latest
+    assert stream.latestOffset(former, ReadAllAvailable()) == latest
+    assert stream.latestOffset(latest, ReadAllAvailable()) is latest
+
+
+def test_a_copy_of_a_file_in_the_place_of_a_log(make_log: MakeLog, tmp_path: Path) -> None:
     path = make_log(messages=10)
     end = reader(path).latestOffset({}, ReadAllAvailable())
     add(path, 5)

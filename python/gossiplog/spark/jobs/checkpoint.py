@@ -69,6 +69,8 @@ class Checkpoint:
         recipe: how they were folded: a state is continued only in the same way.
         generation: of the log.
         rows: how many the table has; None of a former version, which wrote none.
+        origin: from which the log has the messages that were folded; None where that is not known, and of a former
+            version.
     """
 
     layers: tuple[Layer, ...]
@@ -78,6 +80,7 @@ class Checkpoint:
     recipe: str
     generation: int = 0
     rows: int | None = None
+    origin: str | None = None
 
 
 class StateFolder:
@@ -235,10 +238,11 @@ def _parsed(content: bytes) -> Checkpoint | int | None:
             "recipe": str(recipe),
         }:
             layers = _layers(found)
-            # Former versions wrote neither.
-            generation, rows = found.get("generation", 0), found.get("rows")
-            if layers and isinstance(generation, int) and isinstance(rows, int | None):
-                return Checkpoint(layers, topic, messages, last, recipe, generation, rows)
+            # Former versions wrote none of these.
+            generation, rows, origin = found.get("generation", 0), found.get("rows"), found.get("origin")
+            is_sound = isinstance(generation, int) and isinstance(rows, int | None) and isinstance(origin, str | None)
+            if layers and is_sound:
+                return Checkpoint(layers, topic, messages, last, recipe, generation, rows, origin)
     return None
 
 

@@ -30,6 +30,7 @@ from gossiplog.spark.payload import parse_payload, spark_type
 from gossiplog.spark.source.data_source import read
 from gossiplog.spark.source.locations import identity
 from gossiplog.spark.source.marks import LogMark, check_mark, mark_of
+from gossiplog.spark.source.offsets import is_other_origin, origin
 from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import SCHEMA
 from gossiplog.spark.source.stream_reader import changes
@@ -237,7 +238,14 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         with opened(location) as (storage, _):
             check_mark(location, storage, position.mark)
         made = Checkpoint(
-            run.compact(layers), position.topic, count, position.last, recipe.describe(), position.mark.generation, rows
+            run.compact(layers),
+            position.topic,
+            count,
+            position.last,
+            recipe.describe(),
+            position.mark.generation,
+            rows,
+            position.origin,
         )
         place.publish(made)
         return MaterializeResult(count, new, rows, without_key)
@@ -265,11 +273,13 @@ class _Position:
         topic: of the log.
         last: the id of the last message in the order of arrival; None where there is none.
         mark: of the log.
+        origin: from which it has these messages; None where that is not known.
     """
 
     topic: str
     last: str | None
     mark: LogMark
+    origin: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +411,13 @@ def _position(location: str, former: Checkpoint | None) -> _Position:
         with storage.reader(single=True) as reader:
             if former is not None:
                 _check_former(location, reader, topic, mark.generation, former)
-            return _Position(topic, _id(reader, topic, mark.count), mark)
+                if is_other_origin(former.origin, origin(storage, former.messages)):
+                    raise StorageError(
+                        f"the state was made of another log than {location}, which is no backup of that one and may"
+                        " have other messages than it: put the former file back, or name another folder to"
+                        " begin anew"
+                    )
+            return _Position(topic, _id(reader, topic, mark.count), mark, origin(storage, mark.count))
 
 
 def _check_former(location: str, reader: Reader, topic: str, generation: int, former: Checkpoint) -> None:

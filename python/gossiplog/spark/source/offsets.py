@@ -13,17 +13,20 @@ from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from gossiplog.errors import StorageError
+from gossiplog.storage import Storage
 
 Offset: TypeAlias = dict[str, Any]
-"""As JSON: `{"messages": 10, "logs": {"/data/": {"a.db": [10, "…"]}}, "turn": "/data/a.db"}`.
+"""As JSON: `{"messages": 10, "logs": {"/data/": {"a.db": [10, "…", 0, "…"]}}, "turn": "/data/a.db"}`.
 
-`messages` is the sum of what was read. A log has its sequence, its digest, and its generation unless that is 0. `turn`
-is the log whose turn was the last one, where a micro-batch had no room for all of them. Former versions wrote the logs
-alone, by their whole identities: `{"/data/a.db": {"sequence": 10, "digest": "…", "generation": 0}}`, earlier without a
-generation, and first of all a plain integer, which is a sequence without a digest.
+`messages` is the sum of what was read. A log has its sequence, its digest, its generation and its origin; at the end,
+what is 0 or not known is left out, and former versions wrote no origin. `turn` is the log whose turn was the last one,
+where a micro-batch had no room for all of them. Earlier versions wrote the logs alone, by their whole identities:
+`{"/data/a.db": {"sequence": 10, "digest": "…", "generation": 0}}`, before that without a generation, and first of all a
+plain integer, which is a sequence without a digest.
 """
 
 _DIGEST_BYTES = 9
+_ORIGIN_BYTES = 6
 # Former versions wrote 16 bytes, as hexadecimal digits.
 _FORMER_DIGEST_BYTES = 16
 
@@ -36,11 +39,13 @@ class Reached:
         sequence: of the last message; 0 where none was read.
         digest: of that message; None where a former version did not write it.
         generation: of the log.
+        origin: from which the log has that message, and so the first ones up to it; None where that is not known.
     """
 
     sequence: int = 0
     digest: str | None = None
     generation: int = 0
+    origin: str | None = None
 
     def is_of(self, value: bytes) -> bool:
         """Return whether this is the digest of a message with this value; a missing one is of any."""
@@ -73,8 +78,10 @@ class StreamPosition:
         for log, reached in sorted(self.logs.items()):
             if reached.sequence:
                 name = log[(end := log.rfind("/") + 1) :]
-                generation = [reached.generation] if reached.generation else []
-                folders.setdefault(log[:end], {})[name] = [reached.sequence, reached.digest, *generation]
+                listed = [reached.sequence, reached.digest, reached.generation, reached.origin]
+                while not listed[-1]:
+                    listed.pop()
+                folders.setdefault(log[:end], {})[name] = listed
         offset: Offset = {"messages": sum(reached.sequence for reached in self.logs.values()), "logs": folders}
         return offset | {"turn": self.turn} if self.turn else offset
 
@@ -112,15 +119,36 @@ def digest(value: bytes) -> str:
     return base64.urlsafe_b64encode(blake2b(value, digest_size=_DIGEST_BYTES).digest()).decode()
 
 
+def origin(storage: Storage, sequence: int) -> str | None:
+    """Return what tells the log from which another one has its first messages from all logs but its backups.
+
+    Args:
+        storage: of the log, open.
+        sequence: of the last of these messages.
+
+    Returns:
+        The text; None where it is not known, as of a file that an earlier version wrote.
+    """
+    return base64.urlsafe_b64encode(storage.origin(sequence)[:_ORIGIN_BYTES]).decode() or None
+
+
+def is_other_origin(one: str | None, other: str | None) -> bool:
+    """Return whether the first messages of two logs are from different ones, as far as that is known."""
+    return one is not None and other is not None and one != other
+
+
 def _former(reached: Any) -> Reached:
     if isinstance(reached, int):
         return _checked(reached)
     return _checked(reached["sequence"], reached["digest"], reached.get("generation", 0))
 
 
-def _checked(sequence: object, digest: object = None, generation: object = 0) -> Reached:
-    if not isinstance(sequence, int) or not isinstance(generation, int) or not isinstance(digest, str | None):
-        raise TypeError(f"a log has {sequence!r}, {digest!r} and {generation!r}")
+def _checked(sequence: object, digest: object = None, generation: object = 0, origin: object = None) -> Reached:
+    found = (sequence, digest, generation, origin)
+    if not isinstance(sequence, int) or not isinstance(generation, int):
+        raise TypeError(f"a log has {found!r}")
+    if not isinstance(digest, str | None) or not isinstance(origin, str | None):
+        raise TypeError(f"a log has {found!r}")
     if sequence < 0:
         raise TypeError(f"a log has the sequence {sequence}")
-    return Reached(sequence, digest, generation)
+    return Reached(sequence, digest, generation, origin)

@@ -6,8 +6,9 @@ restart repeats a micro-batch exactly or goes on after it.
 
 It also holds a digest of the message with that sequence, which appends, backups and copies of the file leave as it is.
 Another log in the same place has another message there, and so has a replica, in which messages arrived in another
-order. The first message would not distinguish replicas. And it holds the log's generation, which distinguishes one that
-was rebased from another log.
+order, unless it is by chance the same one, after others. So it also holds the origin of that message: the file in which
+it got its sequence, which backups and repairs of that file name, and nothing else. And it holds the log's generation,
+which distinguishes one that was rebased from another log.
 
 The reader lives as long as the query, and remembers what it saw of each log: opening a log takes milliseconds, and a
 look at the times of its files some ten microseconds. A log whose files are as they were is not opened again.
@@ -34,14 +35,23 @@ from gossiplog.reprs import counted
 from gossiplog.spark.source.batches import BATCH, Columns, gathered
 from gossiplog.spark.source.locations import alternatives, distinct, identity, is_missing, shown
 from gossiplog.spark.source.locks import LockPatience
-from gossiplog.spark.source.offsets import NOTHING, Offset, Reached, StreamPosition, decode, digest
+from gossiplog.spark.source.offsets import (
+    NOTHING,
+    Offset,
+    Reached,
+    StreamPosition,
+    decode,
+    digest,
+    is_other_origin,
+    origin,
+)
 from gossiplog.spark.source.opening import opened
 from gossiplog.spark.source.options import SCHEMA, STREAM_OPTIONS, ReadOptions, read_options
 from gossiplog.spark.source.problems import problem_of
 from gossiplog.spark.source.reader import PARTITION_MESSAGES
 from gossiplog.spark.source.shares import StreamPartition, Stretch, partitions, shares, work
 from gossiplog.spark.tasks import parallelism
-from gossiplog.storage.base import Reader
+from gossiplog.storage.base import Reader, Storage
 from gossiplog.storage.location import is_url
 from gossiplog.storage.sqlite.files import file_of, is_settled, wal_of
 
@@ -133,11 +143,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             taken, turn = shares(pending, limit.max_rows, turn)
         reached = {log: self._reach(log, read[log] + number) for log, number in taken.items()}
-        # What former versions wrote without a digest gets one.
+        # What former versions wrote without a digest or an origin gets one.
         reached |= {
             log: self._reach(log, before.sequence)
             for log, before in position.logs.items()
-            if log in looks and log not in taken and before.sequence and before.digest is None
+            if log in looks and log not in taken and before.sequence and _lacks(before, looks[log].end)
         }
         if not reached:
             # As it is in the checkpoint: Spark compares the text.
@@ -201,7 +211,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     batch = self._columns.batch(stretch.name, topic, stored, reader, path=stretch.location)
                     # Its file may be another one's since the micro-batch was planned, and a log in Postgres may be
                     # rebased between two statements.
-                    if (difference := _difference(stretch.name, reader, stretch.end)) is not None:
+                    if (difference := _difference(stretch.name, storage, reader, stretch.end)) is not None:
                         raise difference
                 # Sequences have no gaps: as many as these, up to this one, are all.
                 if not page or page[-1][0] != after + len(page):
@@ -312,12 +322,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = f"{shown(location)}, which leads to {shown(log)}," if os.path.islink(location) else shown(log)
         other: StorageError | None = None
         try:
-            with self._reader(log, patience) as reader:
+            with self._opened(log, patience) as (storage, reader):
                 position = reader.position()
                 for each in begun:
-                    if (other := _difference(name, reader, each)) is not None:
+                    if (other := _difference(name, storage, reader, each)) is not None:
                         raise other
-                end = _reached(reader, position.count)
+                end = _reached(storage, reader, position.count)
         except StorageError as error:
             if is_missing(location):
                 if not begun or self._passes_over(location):
@@ -347,19 +357,24 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         look = self._looks[log]
         if look.end.sequence == sequence:
             return look.end
-        with self._reader(log) as reader:
-            reached = _reached(reader, sequence)
+        with self._opened(log) as (storage, reader):
+            reached = _reached(storage, reader, sequence)
         look.verified.add(reached)
         return reached
 
     @contextmanager
-    def _reader(self, log: str, patience: LockPatience | None = None) -> Iterator[Reader]:
+    def _opened(self, log: str, patience: LockPatience | None = None) -> Iterator[tuple[Storage, Reader]]:
         location = self._locations.get(log, log)
         with opened(location, self._options.topic, patience) as (storage, _), storage.reader(single=True) as reader:
-            yield reader
+            yield storage, reader
 
 
-def _reached(reader: Reader, sequence: int) -> Reached:
+def _lacks(before: Reached, end: Reached) -> bool:
+    """Return whether an offset of a former version has not all that is known of a log by now."""
+    return before.digest is None or (before.origin is None and end.origin is not None)
+
+
+def _reached(storage: Storage, reader: Reader, sequence: int) -> Reached:
     """Return what an offset holds of a log that was read up to a sequence.
 
     Raises:
@@ -367,10 +382,11 @@ def _reached(reader: Reader, sequence: int) -> Reached:
     """
     if sequence == 0:
         return NOTHING
-    return Reached(sequence, digest(_value(reader, sequence)), reader.position().generation)
+    found = digest(_value(reader, sequence))
+    return Reached(sequence, found, reader.position().generation, origin(storage, sequence))
 
 
-def _difference(log: str, reader: Reader, reached: Reached) -> StorageError | None:
+def _difference(log: str, storage: Storage, reader: Reader, reached: Reached) -> StorageError | None:
     """Return the error of a log that is another one than that of which an offset holds something.
 
     Raises:
@@ -384,6 +400,8 @@ def _difference(log: str, reader: Reader, reached: Reached) -> StorageError | No
         return _another(log, f"it has {counted(position.count, 'message')}, and {was_read} read")
     if not reached.is_of(_value(reader, reached.sequence)):
         return _another(log, f"the message of sequence {reached.sequence} is not the one that was read")
+    if is_other_origin(reached.origin, origin(storage, reached.sequence)):
+        return _another(log, "it is no backup of the log that was read, and may have other messages than it")
     return None
 
 
