@@ -124,7 +124,8 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "spark.source": (
         ("locks", "offsets", "remote", "staging"),
-        ("locations", "marks", "shares"),
+        ("locations", "shares"),
+        ("marks",),
         ("fleet", "options"),
         ("batches", "opening"),
         ("problems", "writer"),
