@@ -256,7 +256,8 @@ def driver_cells(row: Row) -> list[str]:
         f"{took.java_heap:,}",
         f"{took.java_rss:,}",
         f"{took.driver_rss:,}",
-        f"{took.executor_rss:,}",
+        # 0 where no process of an executor was seen.
+        f"{took.executor_rss:,}" if took.executor_rss else "",
         f"{tasks.count:,}",
         f"{tasks.largest_collect / 1e6:.2f}",
         f"{tasks.shuffled / 1e6:,.2f}",
