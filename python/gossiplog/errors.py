@@ -420,6 +420,7 @@ class CorruptLog(StorageError):
         >>> with sqlite3.connect("notes.db") as database:
         ...     cursor = database.execute("UPDATE gossiplog_messages SET value = x'00'")
         ...
+        >>> database.close()
         >>> try:
         ...     with gossiplog.open("notes.db") as log:
         ...         log.get(message.id)
@@ -461,6 +462,7 @@ class CorruptSource(CorruptLog):
         >>> with sqlite3.connect("notes.db") as database:
         ...     cursor = database.execute("UPDATE gossiplog_messages SET value = x'00'")
         ...
+        >>> database.close()
         >>> with gossiplog.open("copy.db", "org.example.notes") as copy:
         ...     try:
         ...         copy.pull("notes.db")
