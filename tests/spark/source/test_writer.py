@@ -188,7 +188,7 @@ def test_a_relative_folder_for_staging_is_the_drivers(
             VALUES,
             {"staging": "/nowhere"},
             StorageError,
-            r"staged in /nowhere \(No such file or directory\): name a folder",
+            r"staged in /nowhere \(No such file or directory\): set the option staging to a folder",
         ),
     ],
 )
