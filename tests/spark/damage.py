@@ -22,7 +22,7 @@ def change(path: Path, values: Mapping[bytes, bytes]) -> None:
 
 
 def lose_entry(path: Path, sequence: int) -> None:
-    """Remove a message from the tree and, unless it is the last one, its row too, behind the log's back."""
+    """Delete a message's leaf by SQL and, unless it is the last message, its row."""
     with sqlite3.connect(path) as database:
         database.execute("DELETE FROM gossiplog_leaves WHERE seq = ?", (sequence,))
         database.execute(

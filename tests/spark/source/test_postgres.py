@@ -211,7 +211,7 @@ def test_a_locked_log_of_many_is_waited_for_as_one_in_a_file_is(server: Server, 
     patience = LockPatience(0.25)
     with server.connect() as holder, holder.transaction():
         holder.execute(f"LOCK TABLE {PostgresURL.parse(full).schema}.gossiplog_meta IN ACCESS EXCLUSIVE MODE")
-        # A server waits without limit where it is told 0.
+        # For a server, a lock_timeout of 0 is no limit.
         for seconds in (patience, LockPatience(0.0)):
             began = time.monotonic()
             with pytest.raises(StorageError) as caught, opened(full, patience=seconds):

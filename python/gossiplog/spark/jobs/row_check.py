@@ -35,7 +35,7 @@ _PAGE = 1000
 def check_rows(storage: Storage, own: LogMetadata, part: LogPart) -> tuple[list[Problem], ChildCounts]:
     """Return what is wrong with the rows of a part, and how many rows of children there are.
 
-    The part that checks the file is told what else no message leads to, as well.
+    For the part that checks the file, also return the other rows that no message leads to.
 
     Args:
         storage: of the log.

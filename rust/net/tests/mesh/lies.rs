@@ -201,7 +201,7 @@ fn lies_about_others_are_dialled_within_bounds_and_displace_nobody() {
     while let Ok(ip) = dialled.recv_timeout(Duration::from_secs(1)) {
         *counts.entry(ip.octets()[1]).or_default() += 1;
     }
-    // So many at once, which come back in a minute, by the one that was told of them.
+    // One host dials at most 256 addresses at once, and as many again in each minute.
     let most = 256.0 * (1.0 + start.elapsed().as_secs_f64() / 60.0);
     let most = |network| if crowds.contains(network) { most as usize } else { 16 };
     assert!(counts.iter().all(|(network, count)| *count <= most(network)), "{counts:?}");
