@@ -26,6 +26,11 @@ PAYLOADS: list[Any] = [
 ]
 
 
+CONTENTS_TOPIC = "org.example.contents"
+# The first number of a chain, found by trying.
+FOUR_LEVELS_START = 890
+
+
 def numbers(count: int, replica: Replica) -> None:
     """A chain."""
     replica.append_numbers(0, count)
@@ -37,10 +42,19 @@ def kinds(codec: str, replica: Replica) -> None:
         replica.append(payload, codec=codec)
 
 
+def four_levels(replica: Replica) -> None:
+    """A chain whose tree has four levels, as a thousand messages mostly have; its last clock takes two bytes.
+
+    It has them under CONTENTS_TOPIC, signed by the first or second peer of a test or by its `signer`.
+    """
+    replica.append_numbers(FOUR_LEVELS_START, 128)
+    assert replica.state().root.level == 3
+
+
 def branches(replica: Replica) -> None:
     """Two branches, one of each codec, that meet; one more from the very first message; in the end two heads."""
     first = left = right = replica.append("first")
-    for number in range(40):
+    for number in range(15):
         left = replica.append({"left": number}, parents=[left])
         right = replica.append({"right": number}, parents=[right], codec="dag-json")
     both = replica.append("both", parents=[left, right])
@@ -58,8 +72,7 @@ CONTENTS: dict[str, Content] = {
     "1 message": partial(numbers, 1),
     "127 messages": partial(numbers, 127),
     "128 messages": partial(numbers, 128),
-    # So many make a tree of four levels.
-    "1000 messages": partial(numbers, 1000),
+    "four levels": four_levels,
     "branches": branches,
     "every kind in dag-cbor": partial(kinds, "dag-cbor"),
     "every kind in dag-json": partial(kinds, "dag-json"),

@@ -44,7 +44,7 @@ class OwnPeer(LogReplica):
         backend: "asyncio" or "trio".
         directory: of the log.
         broadcast: limits and delays of the broadcast machine.
-        abort_after: after how many milliseconds its sync server sends Abort; None leaves the default.
+        sync_server: limits of its sync server, which sends Abort at each.
         payload: checks payloads; None accepts all.
         router: of a peer of a mesh.
 
@@ -61,7 +61,7 @@ class OwnPeer(LogReplica):
         backend: str,
         directory: Path,
         broadcast: BroadcastConfig | None = None,
-        abort_after: int | None = None,
+        sync_server: SyncServerConfig | None = None,
         payload: Callable[[Any], object] | None = None,
         router: RouterName = "libp2p",
     ) -> None:
@@ -70,7 +70,7 @@ class OwnPeer(LogReplica):
         self.directory = directory
         self.events: list[events.Event] = []
         self._broadcast = broadcast
-        self._sync_server = None if abort_after is None else SyncServerConfig(time_limit=abort_after / 1000)
+        self._sync_server = sync_server
         self._changed = threading.Condition()
         self._sources: dict[str, str | None] = {}
         self._port = 0

@@ -18,12 +18,13 @@ from gossiplog.net.events import Disconnected, MessagesRefused, SyncEnded
 from gossiplog.net.replicator.sessions import PeerSession
 from gossiplog.protocol import wire
 from gossiplog.protocol.broadcast.config import BroadcastConfig
-from gossiplog.protocol.sync import server
+from gossiplog.protocol.sync import SyncServerConfig, server
 from tests.integration.conftest import Start
 from tests.integration.contents import (
     ALTERNATIVES,
     ALTERNATIVES_TOPIC,
     CONTENTS,
+    CONTENTS_TOPIC,
     LEGIBLE_ALTERNATIVES,
     Content,
     kinds,
@@ -41,18 +42,19 @@ OURS = [("trio", "javascript"), ("javascript", "trio"), ("asyncio", "asyncio"), 
 PAIRS = [*ORIGINALS, *OURS]
 pairs = pytest.mark.parametrize(("hub", "client"), PAIRS, indirect=True)
 
-# A page takes some 16 ms of processor for each message. So many are several requests, and three levels at least.
-IN_A_PAGE = {name: content for name, content in CONTENTS.items() if name != "1000 messages"} | {
-    "300 messages": partial(numbers, 300)
+# A page takes some 16 ms of processor for each message: there the clock that takes two bytes is that of "four levels".
+IN_A_PAGE = {name: content for name, content in CONTENTS.items() if name not in ("127 messages", "128 messages")} | {
+    "2 messages": partial(numbers, 2),
+    "40 messages": partial(numbers, 40),
 }
 
 contents = pytest.mark.parametrize(
-    ("hub", "client", "content"),
+    ("hub", "client", "content", "topic"),
     [
-        pytest.param(hub, client, content, id=f"{hub}-{client}-{name}")
+        pytest.param(hub, client, content, CONTENTS_TOPIC, id=f"{hub}-{client}-{name}")
         for hub, client in PAIRS
         for name, content in (IN_A_PAGE if client == "browser" else CONTENTS).items()
-        if name in ("127 messages", "branches") or (hub, client) in OURS
+        if name in ("127 messages", "40 messages", "branches") or (hub, client) in OURS
     ],
     indirect=["hub", "client"],
 )
@@ -108,13 +110,13 @@ def test_hub_gets_what_the_client_has(hub: Hub, client: Client, content: Content
 @pairs
 def test_written_apart(hub: Hub, client: Client) -> None:
     url = hub.listen()
-    numbers(100, hub)
+    numbers(40, hub)
     client.connect(url)
-    assert_equal_when_at_rest(hub, client, 100)
+    assert_equal_when_at_rest(hub, client, 40)
     client.disconnect(url)
     CONTENTS["branches"](client)
     kinds("dag-json", hub)
-    apart = hub.state().count + client.state().count - 100
+    apart = hub.state().count + client.state().count - 40
     client.connect(url)
     assert_equal_when_at_rest(hub, client, apart)
 
@@ -199,10 +201,10 @@ def test_alternative_encodings_arrive_live(hub: Hub, client: Client) -> None:
 @pytest.mark.parametrize(
     ("aborting", "client", "abort", "count"),
     [
-        ("javascript", "javascript", {"abort_at": 8}, 500),
-        ("javascript", "asyncio", {"abort_at": 3}, 2000),
-        ("trio", "javascript", {"abort_after": 200}, 500),
-        ("trio", "browser", {"abort_after": 500}, 200),
+        ("javascript", "javascript", {"abort_at": 3}, 160),
+        ("javascript", "asyncio", {"abort_at": 3}, 700),
+        ("trio", "javascript", {"sync_server": SyncServerConfig(requests=8)}, 160),
+        ("trio", "browser", {"sync_server": SyncServerConfig(time_limit=0.4)}, 120),
     ],
     indirect=["client"],
 )

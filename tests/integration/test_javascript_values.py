@@ -10,7 +10,7 @@ import pytest
 from gossiplog import Log, Signer
 from tests import vectors
 from tests.integration.conftest import Start
-from tests.integration.contents import ALTERNATIVES, ALTERNATIVES_TOPIC, CONTENTS, PAYLOADS, Content
+from tests.integration.contents import ALTERNATIVES, ALTERNATIVES_TOPIC, CONTENTS, CONTENTS_TOPIC, PAYLOADS, Content
 from tests.integration.javascript import JavaScriptError
 from tests.integration.replica import LogReplica
 
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.integration
 
 Opened = Callable[..., Log]
 
-contents = pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+contents = pytest.mark.parametrize(
+    ("content", "topic"), [(content, CONTENTS_TOPIC) for content in CONTENTS.values()], ids=CONTENTS
+)
 
 
 @contents
