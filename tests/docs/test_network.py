@@ -17,16 +17,29 @@ from tests.readme import DOCS, Shell, blocks, steps
 
 PAGE = DOCS / "network.md"
 TIMEOUT = 300
+FEW = 12
+"""Peers in place of the page's 16 or 32."""
 
 pytestmark = pytest.mark.integration
 
 
-def recorded(name: str, folder: Path) -> tuple[Sequence[dashboard_events.Event], dict[str, Any]]:
-    """Run the command of the page that makes a recording; return its events, and the state at its end."""
+def recorded(
+    name: str, folder: Path, smaller: Sequence[tuple[str, str]] = ()
+) -> tuple[Sequence[dashboard_events.Event], dict[str, Any]]:
+    """Run the command of the page that makes a recording; return its events, and the state at its end.
+
+    Args:
+        name: of the recording.
+        folder: for it.
+        smaller: what to replace in the command and in what it prints: connections grow as the square of the peers.
+    """
     (command,) = [block for block in blocks(PAGE) if f"--record {name}.jsonl" in block.text]
     with Shell(folder, TIMEOUT) as shell:
-        for line, expected in steps(command):
-            shell.run(line, expected)
+        for step in steps(command):
+            for old, new in smaller:
+                assert old in "".join(step)
+                step = (step[0].replace(old, new), step[1].replace(old, new))
+            shell.run(*step)
     events = list(recording.read(folder / f"{name}.jsonl"))
     state = NetworkState()
     for event in events:
@@ -75,28 +88,28 @@ def test_a_hub_whose_clients_append_all_the_time(tmp_path: Path) -> None:
 
 
 def test_peers_that_find_each_other(tmp_path: Path) -> None:
-    events, state = recorded("bootstrap", tmp_path)
-    assert kinds(state) == {"bootstrap": 1, "peer": 32}
+    # In two processes, as the page's 32 peers are.
+    smaller = [("--peers 32", f"--peers {FEW} --processes 2"), ('"peers":32', f'"peers":{FEW}')]
+    events, state = recorded("bootstrap", tmp_path, smaller)
+    assert kinds(state) == {"bootstrap": 1, "peer": FEW}
     (bootstrap,) = [name for name, peer in state["peers"].items() if peer["kind"] == "bootstrap"]
     # Not all at the end: a connection that is not needed is closed.
     links = {frozenset((event.peer, event.other)) for event in events if isinstance(event, dashboard_events.Connected)}
     others = Counter(name for link in links if bootstrap not in link for name in link)
-    assert len(others) == 32
+    assert len(others) == FEW
     assert min(others.values()) >= 3
     # They began with the bootstrap alone.
-    first = {}
-    for event in events:
-        if isinstance(event, dashboard_events.Connected) and event.peer == bootstrap:
-            first.setdefault(event.other, event.at)
-    assert len(first) == 32
+    connected = [event for event in events if isinstance(event, dashboard_events.Connected)]
+    assert len({event.other for event in connected if event.peer == bootstrap}) == FEW
 
 
 def test_messages_travel_by_gossip(tmp_path: Path) -> None:
-    events, state = recorded("gossip", tmp_path)
+    smaller = [("peers 16", f"peers {FEW}"), ('peers":16', f'peers":{FEW}'), ("20", "10")]
+    events, state = recorded("gossip", tmp_path, smaller)
     assert len(roots(state)) == 1
     delivered = [event for event in events if isinstance(event, dashboard_events.Delivered)]
-    assert len(delivered) == 20 * 15
-    assert Counter(event.by for event in delivered)["gossip"] > 20 * 15 / 2
+    assert len(delivered) == 10 * (FEW - 1)
+    assert Counter(event.by for event in delivered)["gossip"] > 10 * (FEW - 1) / 2
     assert all(event.latency is not None and event.latency < 60 for event in delivered)
     assert any(isinstance(event, dashboard_events.LinkChanged) and event.link == "mesh" for event in events)
 
