@@ -2,7 +2,8 @@
 
 Each test runs its seeds in its own process: other groups of tests use the other cores. Most networks have 12 peers. The
 machines of `tests/sim/broken.py`, each of which lacks a rule, are caught in 12 peers by as many seeds as in 30, which
-take two and a half times as long.
+take two and a half times as long. The first 20 of the seeds with 12 peers catch all of them, but for one that one seed
+in hundreds does.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ def failures(seeds: range, peers: int) -> list[str]:
     return [outcome.text for outcome in outcomes if isinstance(outcome, Failure)]
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + 80, 20))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + 40, 10))
 @pytest.mark.timeout(300)
 def test_networks_of_12_peers(first: int) -> None:
-    assert failures(range(first, first + 20), 12) == []
+    assert failures(range(first, first + 10), 12) == []
 
 
-@pytest.mark.parametrize("first", range(0, 20, 5))
+@pytest.mark.parametrize("first", range(0, 8, 2))
 @pytest.mark.timeout(300)
 def test_networks_of_30_peers(first: int) -> None:
-    assert failures(range(first, first + 5), 30) == []
+    assert failures(range(first, first + 2), 30) == []
 
 
 @pytest.mark.parametrize(
     ("seed", "peers"),
-    [pytest.param(0, 1000, id="a star"), pytest.param(1, 1000, id="hubs"), pytest.param(2, 300, id="a mesh")],
+    [pytest.param(2, 250, id="a star"), pytest.param(10, 250, id="hubs"), pytest.param(12, 300, id="a mesh")],
 )
 @pytest.mark.timeout(600)
 def test_large_networks(seed: int, peers: int) -> None:
-    """Of each shape that so many peers have."""
+    """Of each shape that more than 200 peers have, with crashes and with peers that break rules."""
     assert failures(range(seed, seed + 1), peers) == []
