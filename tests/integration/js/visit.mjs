@@ -1,7 +1,5 @@
 // A page of a server that a test runs, for the test to look at and to use, as a person does with mouse and keys.
 
-import { setTimeout } from "node:timers/promises";
-
 import { answer } from "./answer.mjs";
 
 const PATIENCE = 240_000; // milliseconds that something may take on a busy machine
@@ -32,14 +30,18 @@ export const visit = async (browser, { url, width, height, dark }, report) => {
     async evaluate({ expression }) {
       return (await page.evaluate(expression)) ?? null;
     },
-    // What an expression is once it is true.
+    // What an expression is once it is true. The page itself looks again and again: a look from here takes milliseconds of
+    // processor time, in three processes.
     async until({ expression }) {
       // Not Playwright's waitForFunction: it has the page evaluate a text, which the page's policy may forbid.
-      for (const end = Date.now() + PATIENCE; Date.now() < end; await setTimeout(POLLING)) {
-        const found = await page.evaluate(expression);
-        if (found) return found;
-      }
-      throw new Error(`not true: ${expression}`);
+      const found = await page.evaluate(`(async () => {
+        for (const end = Date.now() + ${PATIENCE}; Date.now() < end; await new Promise((go) => setTimeout(go, ${POLLING}))) {
+          const found = (${expression});
+          if (found) return found;
+        }
+      })()`);
+      if (found === undefined) throw new Error(`not true: ${expression}`);
+      return found;
     },
     // Click a place on the page; with a key held where one is given.
     async click_at({ x, y, key }) {
