@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use arrow_array::builder::{GenericByteBuilder, ListBuilder};
 use arrow_array::types::{BinaryType, ByteArrayType, Utf8Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, RecordBatchOptions};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use arrow_select::concat::concat_batches;
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, ListArray, RecordBatch, RecordBatchOptions, make_array};
+use arrow_data::ArrayData;
+use arrow_data::transform::MutableArrayData;
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 
 use super::{MISSING_VALUE, arrow, bytes, fits, rows};
 use crate::error::Error;
@@ -159,16 +160,27 @@ fn in_shares<T: Sync>(
     schema: &SchemaRef,
     part: impl Fn(&[T]) -> Result<Vec<ArrayRef>, Error> + Sync + Send,
 ) -> Result<RecordBatch, Error> {
-    let one = |share: &[T]| {
+    let batch = |rows: usize, columns: Vec<ArrayRef>| {
         // There may be no columns.
-        let rows = RecordBatchOptions::new().with_row_count(Some(share.len()));
-        RecordBatch::try_new_with_options(Arc::clone(schema), part(share)?, &rows).map_err(arrow)
+        let rows = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &rows).map_err(arrow)
     };
-    let batches = parallel::shares(items, one).into_iter().collect::<Result<Vec<_>, Error>>()?;
-    match <[RecordBatch; 1]>::try_from(batches) {
-        Ok([whole]) => Ok(whole),
-        Err(batches) => concat_batches(schema, &batches).map_err(arrow),
+    let mut parts = parallel::shares(items, part).into_iter().collect::<Result<Vec<_>, Error>>()?;
+    if parts.len() == 1 {
+        return batch(items.len(), parts.remove(0));
     }
+    let joined = |column: usize| join(&parts.iter().map(|arrays| arrays[column].to_data()).collect::<Vec<_>>());
+    batch(items.len(), (0..schema.fields().len()).map(joined).collect::<Result<_, _>>().map_err(arrow)?)
+}
+
+/// One array with the rows of these, which have one type. Not of arrow-select: compiling it takes half as long as compiling this crate.
+fn join(arrays: &[ArrayData]) -> Result<ArrayRef, ArrowError> {
+    let rows = arrays.iter().map(ArrayData::len).sum();
+    let mut whole = MutableArrayData::new(arrays.iter().collect(), false, rows);
+    for (index, array) in arrays.iter().enumerate() {
+        whole.try_extend(index, 0, array.len())?;
+    }
+    Ok(make_array(whole.freeze()))
 }
 
 fn arrays(rows: &[Row<'_>], columns: &[Column]) -> Result<Vec<ArrayRef>, Error> {
