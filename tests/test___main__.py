@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import gossiplog
+from tests.processes import printed_by_another_process
 
 PACKAGE = Path(__file__).parent.parent / "python" / "gossiplog"
 SCRIPT = Path(sys.executable).parent / "gossiplog"
@@ -47,6 +48,18 @@ def with_core(tmp_path: Path) -> Callable[..., dict[str, str]]:
 
 def run(command: Sequence[str | Path], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_what_is_imported_is_not_looked_through_for_garbage() -> None:
+    program = """if True:
+        import contextlib, gc, io, sys
+        from gossiplog.__main__ import main
+        sys.argv = ["gossiplog", "completion", "bash"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert main() == 0
+        print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+    """
+    assert printed_by_another_process(program) == "True True"
 
 
 @pytest.mark.parametrize("program", [(SCRIPT,), (sys.executable, "-m", "gossiplog")], ids=["script", "module"])

@@ -14,6 +14,7 @@ Ctrl-C, SIGHUP and SIGTERM all close connections and remove temporary files.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -149,6 +150,9 @@ def _run(given: Sequence[str], shown: Callable[[str], str]) -> int:
     try:
         # Not `app()`: it prints errors and exits in its own way.
         command = _command(given[0] if given else "")
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
         with command.make_context("gossiplog", [*given] or ["--help"]) as context:
             command.invoke(context)
         sys.stdout.flush()
