@@ -26,4 +26,6 @@ def _is_archive_of_package(entry: Path, path: list[str]) -> bool:
     if entry.suffix != ".zip" or entry.parts[-3:-1] != _LIBRARY:
         return False
     package = entry.parents[2]
-    return package.name == "pyspark" and str(package.parent) in path
+    # Spark and Python may name the folder differently, where a link leads to it.
+    place = package.parent.resolve()
+    return package.name == "pyspark" and any(Path(other).resolve() == place for other in path)

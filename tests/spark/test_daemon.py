@@ -38,6 +38,15 @@ def test_archives_of_the_package_come_last(path: list[str], expected: list[str])
     assert compiled_first(path) == expected
 
 
+def test_a_link_to_the_package_names_the_same(tmp_path: Path) -> None:
+    """As `.venv` may be one: Spark has the archives by that name, and Python the package by the folder's own."""
+    link = tmp_path / "packages"
+    link.symlink_to(SITE)
+    linked = [archive.replace(SITE, str(link)) for archive in ARCHIVES]
+    assert compiled_first([*linked, "/mine", SITE]) == ["/mine", SITE, *linked]
+    assert compiled_first([*ARCHIVES, str(link)]) == [str(link), *ARCHIVES]
+
+
 def test_workers_begin_with_what_their_tasks_need(spark: SparkSession) -> None:
     """They have it from the daemon, so that it was imported once, and pyspark from the package's compiled files."""
 
