@@ -28,18 +28,12 @@ _START_SECONDS = 600
 _FOLDERS = os.pathsep.join([str(ROOT / "python"), str(ROOT)])
 
 
-def environment() -> dict[str, str]:
-    """Return the variables of a driver's process."""
-    return {
-        "JDK_JAVA_OPTIONS": java.OPTIONS,
-        "SPARK_SUBMIT_OPTS": java.archived(),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": _FOLDERS,
-    }
+def java_variables() -> dict[str, str]:
+    """Return the variables of a process that starts Spark."""
+    return {"JDK_JAVA_OPTIONS": java.OPTIONS, "SPARK_SUBMIT_OPTS": java.archived()}
 
 
-def settings() -> dict[str, str]:
-    """Return the settings of a session."""
+def _settings() -> dict[str, str]:
     return FEW_ROWS | {
         "spark.executorEnv.PYTHONPATH": _FOLDERS,
         "spark.executor.extraJavaOptions": java.archived(),
@@ -56,8 +50,8 @@ def remove_work(application: str) -> None:
 @contextmanager
 def cluster() -> Iterator[SparkSession]:
     """Provide a block with a session. The environment of this process is not restored."""
-    os.environ |= environment()
-    running = session(MASTER, conf=settings())
+    os.environ |= java_variables() | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": _FOLDERS}
+    running = session(MASTER, conf=_settings())
     application = running.sparkContext.applicationId
     try:
         yield running

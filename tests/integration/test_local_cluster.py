@@ -1,6 +1,7 @@
 """Jobs on executors in processes of their own (`local-cluster`): they share nothing but files with the driver.
 
-One session runs all jobs, in the program below.
+One session runs all jobs, in the program below. Spark carries the Python environment to the executors, as
+docs/pipeline.md has it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +19,36 @@ import pytest
 
 import gossiplog
 from gossiplog import Signer
-from tests.integration.local_cluster import MASTER, environment, remove_work, settings
+from tests.integration.local_cluster import MASTER, java_variables, remove_work
+from tests.spark import java
 from tests.spark.s3_server import ENVIRONMENT, serving
+from tests.spark.shared import FEW_ROWS, ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 TOPIC = "org.example.hubs"
 
 PROGRAM = """
-import json, os, sys
+import io, json, os, sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
+from unittest.mock import patch
+from pyspark.sql import SparkSession
 from gossiplog import spark
+from gossiplog.cli.main import main
 from gossiplog.spark.jobs.analyze_fleet import fleet_tables
 from tests.integration.spark_jobs import follow
 from tests.spark.killing import killing
 
 
-def parents(batches):
+def pythons(batches):
     import os
+    import sys
     import pyarrow as pa
     for batch in batches:
-        yield pa.record_batch({"parent": pa.array([os.getppid()] * len(batch), pa.int64())})
+        rows = [{"parent": os.getppid(), "prefix": sys.prefix}] * len(batch)
+        yield pa.RecordBatch.from_pylist(rows, pa.schema([("parent", pa.int64()), ("prefix", pa.string())]))
 
 
 def checked_fleet(running):
@@ -47,11 +58,17 @@ def checked_fleet(running):
 
 
 if __name__ == "__main__":
-    url, master, conf = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-    running = spark.session(master, conf=conf)
-    Path("application").write_text(running.sparkContext.applicationId)
-    found = {}
-    found["daemons"] = running.range(0, 8, 1, 8).mapInArrow(parents, "parent long").distinct().count()
+    url, options = sys.argv[1], sys.argv[2:]
+    found, printed = {}, io.TextIOWrapper(io.BytesIO())
+    # The command starts the session, and would stop it.
+    with patch.object(SparkSession, "stop"), redirect_stdout(printed):
+        found["code"] = main(["pipeline", "verify", "hubs/north/a.db", "--json", *options])
+    found["command"] = [json.loads(line) for line in printed.buffer.getvalue().splitlines()]
+    running = SparkSession.active()
+    found["application"] = running.sparkContext.applicationId
+    Path("application").write_text(found["application"])
+    workers = running.range(0, 8, 1, 8).mapInArrow(pythons, "parent long, prefix string").distinct()
+    found["workers"] = [[row.parent, row.prefix] for row in workers.collect()]
     columns = "log,clock,author,size"
     logs = spark.read(running, "hubs", recursiveFileLookup="true", pathGlobFilter="*.db", columns=columns)
     found["read"] = [asdict(row) for row in spark.summarize(logs)]
@@ -116,24 +133,59 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Any:
+def environment(folder: Path) -> Path:
+    """The archive of an environment that is found by its relative path alone. Its packages are those of this one: they
+    need not be installed for the test."""
+    place = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+    (packages,) = place.glob("lib/python3.*/site-packages")
+    # Executors import functions of the tests by name.
+    (packages / "these.pth").write_text(f"{ROOT / 'python'}\n{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    archive = folder / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        packed.add(place, ".")
+    return archive
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path, environment: Path) -> Any:
     """What the program prints."""
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    variables = os.environ | ENVIRONMENT | environment()
+    inherited = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    # No package is found there, so executors need the environment; without it each process of Python compiles PySpark.
+    variables = inherited | ENVIRONMENT | java_variables() | {"PYTHONPATH": str(java.CONF)}
+    conf = FEW_ROWS | {
+        "spark.archives": f"{environment}#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+        "spark.executor.extraJavaOptions": java.archived(),
+    }
+    options = ["--master", MASTER, *(word for name, value in conf.items() for word in ("--conf", f"{name}={value}"))]
+    with gossiplog.open(folder / "hubs" / "north" / "a.db", read_only=True) as log:
+        root = log.root.hash.hex()
     with serving() as bucket:
         for hub in ("north", "south"):
             bucket.objects[f"{hub}/a.db"] = (folder / "hubs" / hub / "a.db").read_bytes()
-        command = [sys.executable, str(program), bucket.url("*/a.db"), MASTER, json.dumps(settings())]
+        command = ["environment/bin/python", str(program), bucket.url("*/a.db"), *options]
         done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
     if (application := folder / "application").exists():
         remove_work(application.read_text())
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout) | {"root": root}
 
 
 def test_tasks_run_in_both_executors(found: dict[str, Any]) -> None:
-    assert found["daemons"] == 2
+    assert len(found["workers"]) == 2
+
+
+def test_the_environment_is_shipped(found: dict[str, Any]) -> None:
+    """Both executors run the Python that was carried to them, with which the command's job does what it is to do."""
+    (report,) = found["command"]
+    assert found["code"] == 0
+    assert (report["messages"], report["defects"], report["root"]) == (307, 0, found["root"])
+    places = [Path(prefix) for _, prefix in found["workers"]]
+    assert {place.parts[-3] for place in places} == {found["application"]}
+    assert {place.parts[-2:] for place in places} == {(number, "environment") for number in ("0", "1")}
 
 
 def test_read(found: dict[str, Any], folder: Path) -> None:
@@ -145,8 +197,8 @@ def test_read(found: dict[str, Any], folder: Path) -> None:
 
 
 def test_verify(found: dict[str, Any]) -> None:
-    messages, _, defects = found["verify"]
-    assert (messages, defects) == (307, {})
+    messages, root, defects = found["verify"]
+    assert (messages, root, defects) == (307, found["root"], {})
 
 
 def test_verify_a_fleet(found: dict[str, Any]) -> None:
