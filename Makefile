@@ -132,7 +132,7 @@ lint-python: lint-generated
 # compiled anew, and the extension with it, each time that maturin follows clippy.
 lint-rust:
 	cargo fmt --check
-	MAKEFLAGS= PYO3_CONFIG_FILE=$(abspath $(firstword $(wildcard target/maturin/pyo3-config-*.txt))) cargo clippy --workspace --all-targets -- -D warnings
+	MAKEFLAGS= $(addprefix PYO3_CONFIG_FILE=,$(abspath $(firstword $(wildcard target/maturin/pyo3-config-*.txt)))) cargo clippy --workspace --all-targets -- -D warnings
 
 lint-generated:
 	@mkdir -p .venv/generated && $(call protoc,.venv/generated)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.spark import java
+from tests.integration.local_cluster import java_variables
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 @pytest.fixture(scope="module")
 def variables() -> dict[str, str]:
     """The environment of a program that starts Spark."""
-    return os.environ | {"JDK_JAVA_OPTIONS": java.OPTIONS, "SPARK_SUBMIT_OPTS": java.archived()}
+    return os.environ | java_variables()
 
 
 PROGRAM = """

@@ -173,7 +173,7 @@ fn in_shares<T: Sync>(
     batch(items.len(), (0..schema.fields().len()).map(joined).collect::<Result<_, _>>().map_err(arrow)?)
 }
 
-/// One array with the rows of these, which have one type. Not of arrow-select: compiling it takes half as long as compiling this crate.
+/// One array with the rows of these, which have one type. arrow-select has it, too, and takes a third as long to compile as this crate.
 fn join(arrays: &[ArrayData]) -> Result<ArrayRef, ArrowError> {
     let rows = arrays.iter().map(ArrayData::len).sum();
     let mut whole = MutableArrayData::new(arrays.iter().collect(), false, rows);
