@@ -1,7 +1,6 @@
 # The habits of this repository. `make` alone prints them.
 
-PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
-	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+PYTHON ?= $(shell .ci/choose-python)
 BIN := .venv/bin
 EXTENSION := python/gossiplog/_core.abi3.so
 # Stamp of the development build, which the demo and the tests use; benchmarks use .venv/.core-release.
@@ -159,9 +158,10 @@ system:
 
 # Its last file: a venv that was interrupted is made anew.
 $(BIN)/pip:
-	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is missing; name one with: make PYTHON=/path/to/python' >&2; exit 1; }
-	@$(PYTHON) -m venv --clear .venv || \
-		{ echo '$(PYTHON) cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)' >&2; exit 1; }
+	@python='$(PYTHON)'; \
+	test -n "$$python" || { echo 'Python 3.11 or newer is missing; name one with: make PYTHON=/path/to/python' >&2; exit 1; }; \
+	"$$python" -m venv --clear .venv || \
+		{ echo "$$python cannot make a virtual environment (on Debian or Ubuntu, as root: apt-get install python3-venv)" >&2; exit 1; }
 
 .venv/.maturin: requirements.txt pyproject.toml | $(BIN)/pip
 	@$(BIN)/python -m pip install $(PIP_OPTIONS) --constraint requirements.txt maturin
