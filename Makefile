@@ -128,10 +128,11 @@ lint-python: lint-generated
 	$(BIN)/stubtest --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowed --ignore-positional-only gossiplog._core
 
 # Without what make says of its jobs, by which cargo would take fewer cores. With maturin's settings of pyo3, which would be
-# compiled anew, and the extension with it, each time that maturin follows clippy.
+# compiled anew. Not `--all-targets`: the library of the bindings has one name, whoever compiles it; their benchmarks have its sources.
 lint-rust:
 	cargo fmt --check
-	MAKEFLAGS= $(addprefix PYO3_CONFIG_FILE=,$(abspath $(firstword $(wildcard target/maturin/pyo3-config-*.txt)))) cargo clippy --workspace --all-targets -- -D warnings
+	MAKEFLAGS= RUSTC_WORKSPACE_WRAPPER='$(abspath .ci/lint-crate)' \
+		$(addprefix PYO3_CONFIG_FILE=,$(abspath $(firstword $(wildcard target/maturin/pyo3-config-*.txt)))) cargo build --workspace --bins --tests --benches
 
 lint-generated:
 	@mkdir -p .venv/generated && $(call protoc,.venv/generated)
