@@ -25,7 +25,7 @@ ROOT = README.parent
 HERE = Path(__file__).parent
 PROGRAMS = sorted((HERE / "programs").glob("*.py"))
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-TIMEOUT = 120
+TIMEOUT = 300  # seconds: a checker takes its time where others work, too
 # Strict mode says of the libraries' untyped values what a reader of a page need not care for.
 SETTINGS = {
     "strict": ["programs"],
