@@ -10,7 +10,7 @@ import pytest
 
 from benches.episub import TABLES, Run, lines_of, wrong
 from benches.pages import head
-from tests.readme import DOCS, blocks, fits, run_command, steps
+from tests.readme import DOCS, blocks, fits, run_here, steps
 
 PAGE = DOCS / "episub.md"
 TIMEOUT = 120  # seconds
@@ -21,7 +21,7 @@ def test_the_session(tmp_path: Path) -> None:
     (session,) = blocks(PAGE)
     assert session.language == "console"
     for command, expected in steps(session):
-        printed = run_command(command, tmp_path, TIMEOUT)
+        printed = run_here(command, tmp_path, TIMEOUT)
         assert fits(expected, printed), printed
 
 
@@ -29,7 +29,7 @@ def test_the_session(tmp_path: Path) -> None:
 def test_the_plots_are_those_of_the_session(tmp_path: Path) -> None:
     (session,) = blocks(PAGE)
     ((command, _),) = steps(session)
-    run_command(f"{command} --plots plots", tmp_path, TIMEOUT)
+    run_here(f"{command} --plots plots", tmp_path, TIMEOUT)
     plots = re.findall(r"!\[.*\]\(episub/(.*)\)", PAGE.read_text(encoding="utf-8"))
     assert len(plots) == 3
     for plot in plots:

@@ -11,7 +11,7 @@ import pytest
 
 from benches import attack_tables, simulator_tables
 from gossiplog.sim.routers.named import Named
-from tests.readme import DOCS, Block, blocks, fits, run_command, run_program, steps
+from tests.readme import DOCS, Block, blocks, fits, run_here, run_program, steps
 from tests.simulations import RUNS, counts
 
 PAGE = DOCS / "simulator.md"
@@ -30,7 +30,7 @@ def test_there_is_nothing_else_than_what_is_tested() -> None:
 def test_the_plots_are_those_of_the_command(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (command,) = re.findall(r"`(gossiplog simulate .*) --plots docs/simulator`", text)
-    run_command(f"{command} --plots plots", tmp_path, TIMEOUT)
+    run_here(f"{command} --plots plots", tmp_path, TIMEOUT)
     plots = re.findall(r"!\[.*\]\(simulator/(.*)\)", text)
     assert len(plots) == 3
     for plot in plots:
@@ -50,7 +50,7 @@ def test_session(block: Block, tmp_path: Path) -> None:
     (runs,) = (block for block in BLOCKS if block.language == "toml")
     (tmp_path / "mine.toml").write_text(runs.text, encoding="utf-8")
     for command, expected in steps(block):
-        printed = run_command(command, tmp_path, TIMEOUT)
+        printed = run_here(command, tmp_path, TIMEOUT)
         assert fits(expected, printed), f"{command}\n{printed}"
 
 
