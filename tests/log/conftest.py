@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import gossiplog
 from gossiplog import MemoryStorage
 from tests.conftest import POSTGRES
 from tests.log.histories import SIGNERS, NewLog
-from tests.strategies import TOPIC
+from tests.strategies import TOPIC, repeatable
 
 
 @pytest.fixture(params=["memory", "sqlite", POSTGRES])
@@ -31,3 +31,13 @@ def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewLog]:
             return tmp_path / f"{count}.db" if new_url is None else new_url()
 
         yield lambda: stack.enter_context(gossiplog.open(location(), TOPIC, signer=SIGNERS[0]))
+
+
+@pytest.fixture
+def property_of(request: pytest.FixtureRequest) -> Callable[[int], Any]:
+    """Settings of a property over so many examples, which makes its own logs: a quarter of them over Postgres.
+
+    An example takes ten times as long there, and what its schema leaves in the catalogs slows the next ones down.
+    """
+    over_postgres = request.node.callspec.params["new_log"] == "postgres"
+    return lambda examples: repeatable(examples // 4 if over_postgres else examples)

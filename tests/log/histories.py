@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from gossiplog import Log, Signer, core
 from gossiplog.core import SignedMessage
-from tests.strategies import TOPIC, alternative, longer_author, repeatable
+from tests.strategies import TOPIC, alternative, longer_author
 
 NewLog: TypeAlias = Callable[[], Log]
 """Opens a new log: the fixture `new_log`."""
@@ -93,11 +92,6 @@ def arrivals(draw: st.DrawFn, messages: Sequence[SignedMessage]) -> list[SignedM
         there.add(message.id)
         ordered.append(message)
     return ordered
-
-
-def property_of(examples: int) -> Callable[[Any], Any]:
-    """Settings of a property that makes its own logs in one fixture."""
-    return settings(repeatable(examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def fill(log: Log, history: History) -> None:

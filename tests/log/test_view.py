@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,7 +14,7 @@ import gossiplog
 from gossiplog import Log, Signer
 from gossiplog.errors import CursorOutdated, DecodeError, LogClosed, LogReplaced, LogWentBack, UnknownMessage
 from gossiplog.log.view import LogView
-from tests.log.histories import SIGNERS, History, NewLog, fill, histories, property_of, signed
+from tests.log.histories import SIGNERS, History, NewLog, fill, histories, signed
 
 
 def check(seen: LogView, expected: set[str], history: History) -> None:
@@ -54,18 +55,21 @@ def check(seen: LogView, expected: set[str], history: History) -> None:
 
 
 @pytest.mark.slow
-@given(histories(), st.data())
-@property_of(40)
-def test_views_are_as_the_model_says(new_log: NewLog, history: History, data: st.DataObject) -> None:
-    ids = [message.id for message in history.messages]
-    count = data.draw(st.integers(0, len(ids)), "cursor")
-    chosen = data.draw(st.lists(st.sampled_from(ids), max_size=4), "messages")
-    with new_log() as log:
-        fill(log, history)
-        check(log.at(log.heads), {*ids}, history)
-        check(log.at(count), {*ids[:count]}, history)
-        check(log.at(chosen), {*chosen}.union(*(history.past[id] for id in chosen)), history)
-        check(log.at(ids[-1]), {ids[-1], *history.past[ids[-1]]}, history)
+def test_views_are_as_the_model_says(new_log: NewLog, property_of: Callable[[int], Any]) -> None:
+    @property_of(40)
+    @given(histories(), st.data())
+    def viewed(history: History, data: st.DataObject) -> None:
+        ids = [message.id for message in history.messages]
+        count = data.draw(st.integers(0, len(ids)), "cursor")
+        chosen = data.draw(st.lists(st.sampled_from(ids), max_size=4), "messages")
+        with new_log() as log:
+            fill(log, history)
+            check(log.at(log.heads), {*ids}, history)
+            check(log.at(count), {*ids[:count]}, history)
+            check(log.at(chosen), {*chosen}.union(*(history.past[id] for id in chosen)), history)
+            check(log.at(ids[-1]), {ids[-1], *history.past[ids[-1]]}, history)
+
+    viewed()
 
 
 def test_a_view_does_not_change_with_the_log(new_log: NewLog, other_signer: Signer) -> None:

@@ -12,25 +12,29 @@ from hypothesis import given
 import gossiplog
 from gossiplog import SignedMessage
 from gossiplog.log import past, walks
-from tests.log.histories import SIGNERS, History, NewLog, fill, grown, histories, property_of, signed
+from tests.log.histories import SIGNERS, History, NewLog, fill, grown, histories, signed
 from tests.strategies import TOPIC
 
 
 @pytest.mark.slow
-@given(histories())
-@property_of(30)
-def test_walks_are_as_the_model_says(new_log: NewLog, history: History) -> None:
-    with new_log() as log:
-        fill(log, history)
-        ids = sorted(history.past)
-        for id, ancestors in history.past.items():
-            assert [message.id for message in log.ancestors(id)] == sorted(ancestors, reverse=True)
-            assert [message.id for message in log.descendants(id)] == [one for one in ids if id in history.past[one]]
-        for signer in SIGNERS:
-            mine = [message for message in log if message.author == signer.did]
-            assert [*log.messages(author=signer.did)] == mine
-            assert [*log.messages(author=signer.did, reverse=True, limit=2)] == mine[:-3:-1]
-            assert [*log.messages(author=signer.did, after=ids[0])] == [one for one in mine if one.id != ids[0]]
+def test_walks_are_as_the_model_says(new_log: NewLog, property_of: Callable[[int], Any]) -> None:
+    @property_of(30)
+    @given(histories())
+    def walked(history: History) -> None:
+        with new_log() as log:
+            fill(log, history)
+            ids = sorted(history.past)
+            for id, ancestors in history.past.items():
+                assert [message.id for message in log.ancestors(id)] == sorted(ancestors, reverse=True)
+                descendants = [one for one in ids if id in history.past[one]]
+                assert [message.id for message in log.descendants(id)] == descendants
+            for signer in SIGNERS:
+                mine = [message for message in log if message.author == signer.did]
+                assert [*log.messages(author=signer.did)] == mine
+                assert [*log.messages(author=signer.did, reverse=True, limit=2)] == mine[:-3:-1]
+                assert [*log.messages(author=signer.did, after=ids[0])] == [one for one in mine if one.id != ids[0]]
+
+    walked()
 
 
 @pytest.mark.parametrize("chains", [1, 3, 20])
