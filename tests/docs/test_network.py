@@ -19,6 +19,8 @@ PAGE = DOCS / "network.md"
 TIMEOUT = 300
 FEW = 12
 """Peers in place of the page's 16 or 32."""
+FEW_MESSAGES = 10
+"""Messages in place of the page's 20."""
 
 pytestmark = pytest.mark.integration
 
@@ -98,18 +100,23 @@ def test_peers_that_find_each_other(tmp_path: Path) -> None:
     others = Counter(name for link in links if bootstrap not in link for name in link)
     assert len(others) == FEW
     assert min(others.values()) >= 3
-    # They began with the bootstrap alone.
+    # Each was connected to the bootstrap.
     connected = [event for event in events if isinstance(event, dashboard_events.Connected)]
     assert len({event.other for event in connected if event.peer == bootstrap}) == FEW
 
 
 def test_messages_travel_by_gossip(tmp_path: Path) -> None:
-    smaller = [("peers 16", f"peers {FEW}"), ('peers":16', f'peers":{FEW}'), ("20", "10")]
+    smaller = [
+        ("--peers 16", f"--peers {FEW}"),
+        ('"complete_peers":16', f'"complete_peers":{FEW}'),
+        ("--messages 20", f"--messages {FEW_MESSAGES}"),
+        ('"messages":20', f'"messages":{FEW_MESSAGES}'),
+    ]
     events, state = recorded("gossip", tmp_path, smaller)
     assert len(roots(state)) == 1
     delivered = [event for event in events if isinstance(event, dashboard_events.Delivered)]
-    assert len(delivered) == 10 * (FEW - 1)
-    assert Counter(event.by for event in delivered)["gossip"] > 10 * (FEW - 1) / 2
+    assert len(delivered) == FEW_MESSAGES * (FEW - 1)
+    assert Counter(event.by for event in delivered)["gossip"] > len(delivered) / 2
     assert all(event.latency is not None and event.latency < 60 for event in delivered)
     assert any(isinstance(event, dashboard_events.LinkChanged) and event.link == "mesh" for event in events)
 
