@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,6 @@ def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewLog]:
 
 
 @pytest.fixture
-def property_of(request: pytest.FixtureRequest) -> Callable[[int], Any]:
-    """Settings of a property over so many examples, which makes its own logs: a quarter of them over Postgres.
-
-    An example takes ten times as long there, and what its schema leaves in the catalogs slows the next ones down.
-    """
-    over_postgres = request.node.callspec.params["new_log"] == "postgres"
-    return lambda examples: repeatable(examples // 4 if over_postgres else examples)
+def examples(request: pytest.FixtureRequest) -> Callable[[int], Any]:
+    """Settings of a property over so many examples, each of which makes logs by `new_log`."""
+    return partial(repeatable, storage=request.node.callspec.params["new_log"])

@@ -55,8 +55,8 @@ def check(seen: LogView, expected: set[str], history: History) -> None:
 
 
 @pytest.mark.slow
-def test_views_are_as_the_model_says(new_log: NewLog, property_of: Callable[[int], Any]) -> None:
-    @property_of(40)
+def test_views_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any]) -> None:
+    @examples(40)
     @given(histories(), st.data())
     def viewed(history: History, data: st.DataObject) -> None:
         ids = [message.id for message in history.messages]

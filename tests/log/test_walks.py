@@ -17,8 +17,8 @@ from tests.strategies import TOPIC
 
 
 @pytest.mark.slow
-def test_walks_are_as_the_model_says(new_log: NewLog, property_of: Callable[[int], Any]) -> None:
-    @property_of(30)
+def test_walks_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any]) -> None:
+    @examples(30)
     @given(histories())
     def walked(history: History) -> None:
         with new_log() as log:

@@ -50,8 +50,8 @@ def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Pl
 
 @pytest.fixture
 def examples(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """Settings of a property that makes its own logs: one of Postgres takes half a second of processor time."""
-    return repeatable(15 if request.node.callspec.params["new_place"] == "postgres" else 60)
+    """Settings of a property that makes its own logs."""
+    return repeatable(60, storage=request.node.callspec.params["new_place"])
 
 
 def replica(place: Place, order: list[SignedMessage], cuts: list[int]) -> None:
