@@ -38,9 +38,14 @@ def test_networks_of_30_peers(first: int) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "peers"),
-    [pytest.param(2, 250, id="a star"), pytest.param(10, 250, id="hubs"), pytest.param(12, 300, id="a mesh")],
+    [
+        pytest.param(2, 250, id="a star"),
+        pytest.param(10, 250, id="hubs"),
+        pytest.param(12, 300, id="a mesh"),
+        pytest.param(0, 1000, id="1000 peers"),
+    ],
 )
 @pytest.mark.timeout(600)
 def test_large_networks(seed: int, peers: int) -> None:
-    """Of each shape that more than 200 peers have, with crashes and with peers that break rules."""
+    """Of each shape that more than 200 peers have, with crashes and with peers that break rules; and a large star."""
     assert failures(range(seed, seed + 1), peers) == []
