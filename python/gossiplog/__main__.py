@@ -64,7 +64,7 @@ def _run() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _end)
     # What is imported stays until the end, and looking through it takes a tenth of a command's start or more.
-    # `gossiplog.cli.main` has garbage collected once it has the command.
+    # `gossiplog.cli.main` switches collection on again once it has loaded the command.
     gc.disable()
     try:
         importlib.import_module("gossiplog.core")

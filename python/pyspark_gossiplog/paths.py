@@ -27,5 +27,5 @@ def _is_archive_of_package(entry: Path, path: list[str]) -> bool:
         return False
     package = entry.parents[2]
     # Spark and Python may name the folder differently, where a link leads to it.
-    place = package.parent.resolve()
-    return package.name == "pyspark" and any(Path(other).resolve() == place for other in path)
+    site_packages = package.parent.resolve()
+    return package.name == "pyspark" and any(Path(folder).resolve() == site_packages for folder in path)

@@ -44,7 +44,7 @@ class OwnPeer(LogReplica):
         backend: "asyncio" or "trio".
         directory: of the log.
         broadcast: limits and delays of the broadcast machine.
-        sync_server: limits of its sync server, which sends Abort at each.
+        sync_server: limits of its sync server.
         payload: checks payloads; None accepts all.
         router: of a peer of a mesh.
 

@@ -42,7 +42,8 @@ OURS = [("trio", "javascript"), ("javascript", "trio"), ("asyncio", "asyncio"), 
 PAIRS = [*ORIGINALS, *OURS]
 pairs = pytest.mark.parametrize(("hub", "client"), PAIRS, indirect=True)
 
-# A page takes some 16 ms of processor for each message: there the clock that takes two bytes is that of "four levels".
+# A page takes some 16 ms of processor for each message. "four levels" stands there for the messages around the 128th as
+# well: its last clock takes two bytes, too.
 IN_A_PAGE = {name: content for name, content in CONTENTS.items() if name not in ("127 messages", "128 messages")} | {
     "2 messages": partial(numbers, 2),
     "40 messages": partial(numbers, 40),

@@ -150,7 +150,7 @@ def _run(given: Sequence[str], shown: Callable[[str], str]) -> int:
     try:
         # Not `app()`: it prints errors and exits in its own way.
         command = _command(given[0] if given else "")
-        # The program has imported without: see `gossiplog.__main__`.
+        # `gossiplog.__main__` has switched collection off while commands are loaded.
         if not gc.isenabled():
             gc.freeze()
             gc.enable()

@@ -162,19 +162,20 @@ fn in_shares<T: Sync>(
 ) -> Result<RecordBatch, Error> {
     let batch = |rows: usize, columns: Vec<ArrayRef>| {
         // There may be no columns.
-        let rows = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &rows).map_err(arrow)
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(arrow)
     };
     let mut parts = parallel::shares(items, part).into_iter().collect::<Result<Vec<_>, Error>>()?;
     if parts.len() == 1 {
         return batch(items.len(), parts.remove(0));
     }
-    let joined = |column: usize| join(&parts.iter().map(|arrays| arrays[column].to_data()).collect::<Vec<_>>());
+    let joined = |column: usize| concatenated(&parts.iter().map(|arrays| arrays[column].to_data()).collect::<Vec<_>>());
     batch(items.len(), (0..schema.fields().len()).map(joined).collect::<Result<_, _>>().map_err(arrow)?)
 }
 
-/// One array with the rows of these, which have one type. arrow-select has it, too, and takes a third as long to compile as this crate.
-fn join(arrays: &[ArrayData]) -> Result<ArrayRef, ArrowError> {
+/// One array with the rows of these, which have one type. arrow-select has the same, and compiles for a third of the time that this crate
+/// takes.
+fn concatenated(arrays: &[ArrayData]) -> Result<ArrayRef, ArrowError> {
     let rows = arrays.iter().map(ArrayData::len).sum();
     let mut whole = MutableArrayData::new(arrays.iter().collect(), false, rows);
     for (index, array) in arrays.iter().enumerate() {
