@@ -19,7 +19,8 @@ from gossiplog.reference.values import format_number, normalise, normalise_float
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))((?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)", re.ASCII)
-_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"')
+# No group is possessive: before Python 3.11.5 those match what they should not (python/cpython#106052).
+_STRING: Final = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*"')
 _WORDS: Final = {"null": None, "true": True, "false": False}
 #: An integer of more digits is out of range.
 _MAX_DIGITS: Final = 21
