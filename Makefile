@@ -70,7 +70,7 @@ demo: ## import this repository's history into a log, part three peers, sync the
 	@$(MAKE) --no-print-directory --silent .venv/.installed
 	@if [ -t 1 ]; then $(BIN)/gossiplog demo; else FORCE_COLOR=1 COLUMNS=120 $(BIN)/gossiplog demo; fi
 
-check: setup ## the quick loop: the fast tests, in a minute
+check: setup ## the quick loop: the fast tests
 	@echo 'compiling the Rust tests, which takes minutes the first time…'
 	@cargo test --quiet --no-run
 	@# Nothing of tests/integration would run: leaving it out saves a tenth of the time that collecting takes.

@@ -37,10 +37,10 @@ def test_clippy_looks_at_every_crate() -> None:
     packages = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)["packages"]
     assert len(packages) > 3
     for package in packages:
+        manifest = tomllib.loads(Path(package["manifest_path"]).read_text(encoding="utf-8"))
         for target in package["targets"]:
-            manifest = tomllib.loads(Path(package["manifest_path"]).read_text(encoding="utf-8"))
             assert target["test"] or manifest["lib"]["bench"], target["name"]
-    # So no line of it is for other uses alone.
+    # Clippy sees the bindings only with `cfg(test)`.
     assert not [path for path in (ROOT / "rust/python").rglob("*.rs") if "cfg(not(test))" in path.read_text("utf-8")]
 
 
@@ -49,7 +49,7 @@ def lint(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def arguments(folder: Path, name: str, body: str, *others: str) -> list[str]:
-    """What cargo gives the compiler, of a crate of one function."""
+    """Return the arguments that cargo gives the compiler, for a crate of one function."""
     source = folder / f"{name}.rs"
     source.write_text(f"pub fn same(a: u8) -> u8 {{ {body} }}\n")
     output = ["--emit=dep-info,metadata,link", "-C", "extra-filename=-1", "--out-dir", str(folder)]

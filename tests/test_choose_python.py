@@ -12,7 +12,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent.parent / ".ci/choose-python"
 CHOICES = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_VERSION")
-# What an interpreter does before it runs what it is told to.
+# Code that a stand-in interpreter runs first, as its sitecustomize.
 SLOW = "sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '--enable-shared'"
 FAST = "sys.base_prefix = '/opt'; sysconfig.get_config_var = lambda name: '--enable-optimizations'"
 DEBIAN = "sys.base_prefix = '/usr'; sysconfig.get_config_var = lambda name: None"
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 
 
 def chosen(folder: Path, interpreters: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """What is printed where these are the candidates."""
+    """Return what the script prints, given these interpreters as candidates, by name and code."""
     for name, before in interpreters.items():
         (folder / name).mkdir()
         (folder / name / "sitecustomize.py").write_text(f"import sys, sysconfig; {before}\n")
