@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,12 @@ _numbers = st.integers(0, 3000)
 
 def entries(numbers: Sequence[int]) -> list[tuple[bytes, bytes]]:
     return [(hashlib.sha256(number.to_bytes(4)).digest()[: number % 19 + 2], b"value") for number in numbers]
+
+
+@cache
+def some_tree() -> Any:
+    """A tree of several levels, which tests only read."""
+    return reference.Tree().insert(entries(range(300)))
 
 
 @repeatable(30)
@@ -96,7 +103,7 @@ def test_trees_over_stored_rows(rust: ModuleType, first: list[int], more: list[i
 @given(data=st.data())
 @pytest.mark.integration
 def test_answers_that_break_the_rules_of_the_tree_are_refused_alike(rust: ModuleType, data: st.DataObject) -> None:
-    tree = reference.Tree().insert(entries(range(300)))
+    tree = some_tree()
     level = data.draw(st.integers(1, tree.root.level))
     parent = data.draw(st.sampled_from(tree.nodes(level)))
     end = tree.next_key(level, parent.key)
