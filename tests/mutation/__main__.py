@@ -42,14 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         listed = catalogue.read()
-        for mutant in listed:
+        mutants = [mutant for mutant in listed if not mutant.equivalent and options.only in str(mutant)]
+        if options.sample is not None:
+            mutants = sample(mutants, options.sample)
+        # Of those that are not run, the tests see that they fit.
+        for mutant in mutants:
             mutant.apply(catalogue.source_of(mutant))
     except CatalogueError as error:
         print(error, file=sys.stderr)
         return 1
-    mutants = [mutant for mutant in listed if not mutant.equivalent and options.only in str(mutant)]
-    if options.sample is not None:
-        mutants = sample(mutants, options.sample)
     out = sys.stdout
     console = Console(file=out)
     outcomes: list[Outcome] = []
