@@ -40,10 +40,9 @@ EXACT = ["publish", "deliver", "connect"]
 CLOSE = [*EXACT, "graft", "!!publish"]
 
 
-def deviations(name: str, seeds: int) -> dict[str, float]:
-    """How far the medians of some seeds are from the published figures, as a share of them."""
-    run = RUNS[name]
-    rows = compare(list(counts(run, range(seeds))), run.published)
+def deviations(name: str) -> dict[str, float]:
+    """How far the medians of twenty seeds are from the published figures, as a share of them."""
+    rows = compare(counts(name), RUNS[name].published)
     return {row.name: row.deviation for row in rows if row.deviation is not None}
 
 
@@ -66,57 +65,55 @@ def test_the_six_published_runs(name: str) -> None:
     assert lag is None or lag.published == run.published
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("run-1", 20), ("run-2", 5)])
+@pytest.mark.parametrize("name", ["run-1", "run-2"])
 @pytest.mark.integration
-def test_small_runs_are_reproduced(name: str, seeds: int) -> None:
+def test_small_runs_are_reproduced(name: str) -> None:
     """Seed 002, 17 and 18."""
-    check(deviations(name, seeds), [*CLOSE, "ihave"])
+    check(deviations(name), [*CLOSE, "ihave"])
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("name", "seeds"), [("run-4", 3), ("run-5", 1)])
-def test_large_runs_are_reproduced(name: str, seeds: int) -> None:
+@pytest.mark.parametrize("name", ["run-4", "run-5"])
+def test_large_runs_are_reproduced(name: str) -> None:
     """Seed 002, 17 and 18."""
-    check(deviations(name, seeds), [*CLOSE, "ihave"])
+    check(deviations(name), [*CLOSE, "ihave"])
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["run-3", "run-6"])
 def test_runs_that_lagged_are_reproduced_with_lag(name: str) -> None:
     """Seed 002, 17 and 19."""
-    found = deviations(name, 1)
+    found = deviations(name)
     check(found, CLOSE)
     assert found["ihave"] < -0.4
-    check(deviations(f"{name}-lag", 1), [*CLOSE, "ihave"])
+    check(deviations(f"{name}-lag"), [*CLOSE, "ihave"])
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["run-4"])
 def test_late_heartbeats_ask_for_less(name: str) -> None:
     """Seed 002, 20."""
-    assert deviations(name, 3)["iwant"] > 0
-    late = deviations(f"{name}-late", 3)
+    assert deviations(name)["iwant"] > 0
+    late = deviations(f"{name}-late")
     assert late["iwant"] < 0
     check(late, [*CLOSE, "ihave"])
 
 
 @pytest.mark.integration
 def test_links_are_pruned_in_lumps() -> None:
-    """Seed 002, 20."""
-    plan = RUNS["run-1"].plan
-    prunes = []
-    for seed in range(20):
+    """Seed 002, 20: with those seeds that prune links at all, of which there are few."""
+    pruned = {seed: found["prune"] for seed, found in enumerate(counts("run-1")) if found["prune"]}
+    assert 0 < len(pruned) < 10
+    for seed, count in pruned.items():
         lines: list[str] = []
-        simulate(KINDS["simsub"](), Named("", plan=plan).with_seed(seed).plan, trace=lines.append)
+        simulate(KINDS["simsub"](), RUNS["run-1"].with_seed(seed).plan, trace=lines.append)
         beats: dict[tuple[str, str], int] = {}
         for line in lines:
             time, node, *_, packet = line.split()
             if packet == "Prune()":
                 beats[time, node] = beats.get((time, node), 0) + 1
-        assert all(count >= 7 for count in beats.values())
-        prunes.append(sum(beats.values()))
-    assert prunes.count(0) > 10
-    assert max(prunes) >= 7
+        assert all(pruned_at_once >= 7 for pruned_at_once in beats.values())
+        assert sum(beats.values()) == count
 
 
 def test_all_runs_run() -> None:
@@ -129,9 +126,9 @@ def test_all_runs_run() -> None:
 @pytest.mark.integration
 def test_episub_makes_hardly_any_copies_where_gossipsub_makes_five() -> None:
     """Seed 004, 45: the run of the comparison, with fewer nodes."""
-    plan = replace(RUNS["episub"].plan, nodes=100, messages=250, connect_delay=30.0)
+    plan = replace(RUNS["episub"].plan, nodes=60, messages=180, connect_delay=30.0)
     summaries = {router: simulate(KINDS[router](), plan, trace=None).summary() for router in ("episub", "gossipsub")}
-    assert all(summary.deliver == 100 * 250 for summary in summaries.values())
+    assert all(summary.deliver == 60 * 180 for summary in summaries.values())
     copies = {router: summary.duplicates / summary.deliver for router, summary in summaries.items()}
     assert copies["episub"] < 0.2
     assert 4.5 < copies["gossipsub"] < 6
@@ -142,12 +139,12 @@ def test_episub_makes_hardly_any_copies_where_gossipsub_makes_five() -> None:
 def test_some_nodes_fail_in_the_run_that_says_so() -> None:
     """Seed 004, 45: every message reaches all others within 5 s."""
     run = RUNS["episub-failure"].plan
-    simulation = simulate(KINDS["episub"](), replace(run, nodes=100, messages=400), trace=None)
+    simulation = simulate(KINDS["episub"](), replace(run, nodes=60, messages=320), trace=None)
     rows = simulation.tally.deliveries
     up = [router is not None for router in simulation.routers]
-    assert sum(up) == 90
+    assert sum(up) == 54
     came = sum(up[node] and number >= 250 for number, node in zip(rows.message, rows.node, strict=True))
-    assert came == 90 * 150
+    assert came == 54 * 70
     assert max(latency for node, latency in zip(rows.node, rows.latency, strict=True) if up[node]) < 5.0
 
 
