@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 REPORTED = 10
 # Cases of one test that `make check` runs.
-QUICK_CASES = 4
+QUICK_CASES = 3
 
 SHARED = ("browser", "javascript", "spark")
 SIMULATED = ("tests/docs/test_simulator", "tests/sim/routers/test_named")

@@ -50,6 +50,7 @@ def run(command: Sequence[str | Path], environment: dict[str, str]) -> subproces
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_not_looked_through_for_garbage() -> None:
     program = """if True:
         import contextlib, gc, io, sys
@@ -69,6 +70,7 @@ def test_a_missing_core_is_one_line(program: Sequence[str | Path], without_core:
     assert done.stderr.startswith(f"gossiplog: {MISSING}")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_commands_are_loaded_ends_quietly(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "gossiplog", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "gossiplog" / "cli" / "main.py").write_text("raise KeyboardInterrupt")

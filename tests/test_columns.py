@@ -88,6 +88,7 @@ def test_the_messages_of_canvas_js() -> None:
     assert columns.verify(keys, pa.array(values), MESSAGES["topic"]).column("error").null_count == len(values)
 
 
+@pytest.mark.slow
 @repeatable(150)
 @given(values=st.lists(st.one_of(damaged(VERDICT_VALUES[:40]), st.binary(max_size=24)), min_size=1, max_size=6))
 def test_damaged_values_are_judged_as_the_cores_do(values: list[bytes]) -> None:
@@ -119,6 +120,7 @@ def test_all_encodings_of_a_message_have_equal_columns(codec: str) -> None:
     assert [[row[name] for name in signed] for row in rows] == [[rows[0][name] for name in signed]] * len(values)
 
 
+@pytest.mark.slow
 @repeatable(40)
 @given(
     shape=shapes(),

@@ -23,6 +23,7 @@ from tests.fuzzing.messages import Payload
 from tests.strategies import TOPIC, Shape, damaged, repeatable, shapes, signed
 
 
+@pytest.mark.slow
 @repeatable(500)
 @given(value=damaged(VERDICT_VALUES))
 def test_damaged_verdicts_are_judged_alike(rust: ModuleType, value: bytes) -> None:
@@ -35,6 +36,7 @@ def test_damaged_messages_are_judged_alike(rust: ModuleType, value: bytes) -> No
     assert judged(rust, value, MESSAGES["topic"]) == judged(reference, value, MESSAGES["topic"])
 
 
+@pytest.mark.slow
 @repeatable(120)
 @given(payload=strategies.wild_cbor, codec=st.sampled_from(["dag-cbor", "dag-json"]))
 def test_unusual_payloads_are_judged_alike(rust: ModuleType, payload: bytes, codec: str) -> None:
@@ -71,6 +73,7 @@ IN_A_LINK = bytes.fromhex(
 )
 
 
+@pytest.mark.slow
 @repeatable(300)
 @given(data=strategies.prototype_maps, codec=st.sampled_from(["dag-cbor", "dag-json"]))
 @example(data=IN_A_LINK, codec="dag-json")
@@ -169,6 +172,7 @@ def test_what_maps_pass_for_is_bounded_where_they_are_stored_but_not_signed(core
         assert is_read(b"\xa5" + null + entries + empty)
 
 
+@pytest.mark.slow
 @repeatable(60)
 @given(
     data=st.data(),

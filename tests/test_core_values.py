@@ -76,6 +76,7 @@ def test_a_link_that_its_text_does_not_say_is_what_the_text_says(core: ModuleTyp
         core.sign(TOPIC, 1, [], [core.CID(link)], bytes(32), "dag-json")
 
 
+@pytest.mark.slow
 @SLOW_WITH_REFERENCE
 def test_text_that_is_too_long_for_a_link_is_text(core: ModuleType) -> None:
     text = base58_encode(b"\x12" + write_uvarint(16436) + bytes(16436))
@@ -93,6 +94,7 @@ def test_a_link_too_long_for_base58_is_refused_by_name(core: ModuleType) -> None
         core.verify(value.replace(b"hdag-cbor", b"hdag-json"), TOPIC)
 
 
+@pytest.mark.slow
 @repeatable(400)
 @given(value=strategies.values)
 @example(value={"/": {"bytes": None}})
@@ -111,6 +113,7 @@ def test_values_are_encoded_alike_and_come_back(rust: ModuleType, value: Any) ->
             )
 
 
+@pytest.mark.slow
 @repeatable(800)
 @given(data=st.one_of(strategies.wild_cbor, st.binary(max_size=24), damaged(VERDICT_VALUES)))
 def test_any_bytes_are_decoded_alike(rust: ModuleType, data: bytes) -> None:
@@ -128,6 +131,7 @@ _JSON = [
 ]
 
 
+@pytest.mark.slow
 @repeatable(600)
 @given(
     data=st.one_of(

@@ -188,6 +188,7 @@ def package_exceptions() -> dict[str, set[str]]:
     return {name: classes[name] for name in found - {"Exception"}}
 
 
+@pytest.mark.slow
 def test_names_and_bases_of_errors() -> None:
     """The rule at the head of `gossiplog.errors`."""
     classes = package_exceptions()

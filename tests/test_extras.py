@@ -89,6 +89,7 @@ def uses() -> Iterator[tuple[str, str]]:
                 yield path.relative_to(PACKAGE).as_posix(), BROUGHT_ALONG.get(module, module)
 
 
+@pytest.mark.slow
 def test_sources_import_what_their_part_of_the_package_brings() -> None:
     used: dict[str, set[str]] = {}
     wrong = []
@@ -148,6 +149,7 @@ def printed(program: str, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_log_needs_no_web_server(tmp_path: Path) -> None:
     program = """
 signer = gossiplog.Signer.generate()
@@ -174,6 +176,7 @@ anyio.run(main)
     assert printed(program, tmp_path) == ["1 {'text': 'one'} [1]", "1", "2"]
 
 
+@pytest.mark.slow
 def test_names_that_need_more_name_the_command(tmp_path: Path) -> None:
     program = """
 for name in sorted(gossiplog.__all__):

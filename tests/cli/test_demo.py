@@ -8,6 +8,7 @@ from gossiplog.cli.demo import made_up_history
 from tests.cli.support import Program, Repository
 
 
+@pytest.mark.slow
 def test_the_history_of_a_repository(program: Program, branching: Repository) -> None:
     steps = program("demo", branching.path).records
     assert [step["step"] for step in steps] == ["import", *["sync"] * 2, *["append"] * 3, *["sync"] * 5, "compare"]

@@ -69,6 +69,7 @@ def test_an_empty_file(program: Program, path: Path, home: Path) -> None:
     assert program("sync", home / "empty.db", path, "--topic", "org.example.test").record["messages"] == 20
 
 
+@pytest.mark.slow
 def test_a_header_that_keeps_a_log_from_being_written(program: Program, path: Path) -> None:
     """Before, all was fine, and appends failed."""
     with path.open("r+b") as file:
@@ -180,6 +181,7 @@ def test_no_log(program: Program) -> None:
     assert program("doctor", "none.db").err == "gossiplog: there is no log none.db\n"
 
 
+@pytest.mark.slow
 def test_a_table_of_the_application_that_is_missing(program: Program, path: Path) -> None:
     """All was fine."""
 
@@ -250,6 +252,7 @@ def test_a_database_without_a_log_is_not_to_be_repaired(program: Program, home: 
     assert (run, "repair" in finding, "holds no log" in finding) == ("", False, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--quick",)])
 def test_a_count_that_tells_nothing(program: Program, path: Path, home: Path, options: tuple[str, ...]) -> None:
     """A restored backup beside the count of the former file, and a count that rotted, passed in silence."""
@@ -294,6 +297,7 @@ def test_leftovers_of_a_log_whose_name_is_a_pattern(program: Program, home: Path
     )
 
 
+@pytest.mark.slow
 def test_a_write_ahead_log_of_another_log(program: Program, home: Path) -> None:
     path, wal = home / "log.db", home / "log.db-wal"
     with gossiplog.open(path, "org.example.test", signer=Signer(bytes(32))) as log:
@@ -313,6 +317,7 @@ def test_a_write_ahead_log_of_another_log(program: Program, home: Path) -> None:
     assert found(program, path, 0)["messages"][1] == "3 messages, all sound"
 
 
+@pytest.mark.slow
 def test_a_database_in_the_place_of_the_one_that_the_write_ahead_log_belongs_to(program: Program, home: Path) -> None:
     path, wal = home / "log.db", home / "log.db-wal"
     with gossiplog.open(home / "made.db", "org.example.test", signer=Signer(bytes(32))) as log:

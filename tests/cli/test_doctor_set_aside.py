@@ -27,6 +27,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, dict[str, byte
     return files_of_a_log(tmp_path_factory.mktemp("files"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["a backup", "an older copy", "the file itself", "a link to the file"])
 def test_a_write_ahead_log_that_was_set_aside_is_a_way_back(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
@@ -125,6 +126,7 @@ def test_a_log_that_is_all_in_its_write_ahead_log_is_recovered_without_its_file(
     assert program("verify", "new.db").record["messages"] == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["an older copy", "a backup"])
 def test_what_only_the_write_ahead_log_has_is_not_given_up(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
@@ -257,6 +259,7 @@ def test_a_log_that_is_made_beside_what_was_set_aside_of_a_former_one(program: P
     assert program("append", "new.db", "1").err.count("former") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", ["gone", "of another file"])
 def test_what_is_not_read_of_a_write_ahead_log_is_named_where_no_count_tells(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, count: str
@@ -293,6 +296,7 @@ def test_what_is_not_read_of_a_write_ahead_log_is_named_where_no_count_tells(
     assert program("append", path, "2").err == ""
 
 
+@pytest.mark.slow
 def test_a_log_that_was_replaced_and_saved_is_put_back(program: Program, path: Path, home: Path) -> None:
     other = home / "other.db"
     with gossiplog.open(path, read_only=True) as log:

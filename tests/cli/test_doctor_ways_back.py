@@ -27,6 +27,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, dict[str, byte
     return files_of_a_log(tmp_path_factory.mktemp("files"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_it_says_to_run_is_the_way_back(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
@@ -49,6 +50,7 @@ def test_what_it_says_to_run_is_the_way_back(
 WITHOUT_REPLICA = re.compile("Without a (?:replica|source), |Only if [a-z ]+: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [damage for damage in DAMAGE if damage[:2] not in ("0 ", "1 ", "51")])
 def test_without_a_replica_as_many_messages_are_left_as_was_said(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
@@ -82,6 +84,7 @@ def test_without_a_replica_as_many_messages_are_left_as_was_said(
 
 
 # Of an empty file the error says first how a log is made.
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [damage for damage in DAMAGE if damage != "0 bytes left, no count"])
 def test_what_errors_say_to_run_is_the_way_back(
     program: Program, files: dict[bool, dict[str, bytes]], home: Path, damage: str
@@ -96,6 +99,7 @@ def test_what_errors_say_to_run_is_the_way_back(
     assert program("verify", path).record["messages"] >= 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

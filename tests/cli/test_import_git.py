@@ -220,6 +220,7 @@ def test_what_is_no_repository(program: Program, log: Path, home: Path) -> None:
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_several_batches(program: Program, log: Path, repository: Repository) -> None:
     last: list[str] = []
     for number in range(70):

@@ -183,6 +183,7 @@ def test_recover(program: Program, log: Path, home: Path) -> None:
     assert program("recover", "no.db", "other.db").err == "gossiplog: there is no log no.db\n"
 
 
+@pytest.mark.slow
 def test_recover_counts_descendants_apart(program: Program, log: Path) -> None:
     for number in range(30):
         program("append", log, str(number))
@@ -207,6 +208,7 @@ def test_recover_reads_what_sqlite_cannot(program: Program, log: Path, home: Pat
     assert program("verify", "new.db").record["messages"] == 500
 
 
+@pytest.mark.slow
 def test_the_ways_back_are_no_circle(program: Program, log: Path, home: Path) -> None:
     """Both errors named the other command, and `recover` left an empty log."""
     program("append", log, *map(str, range(500)))

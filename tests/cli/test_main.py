@@ -134,6 +134,7 @@ def test_wrong_calls(program: Program, arguments: Sequence[str], reason: str) ->
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_json_is_utf_8_in_any_locale(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program("append", log, '"grün"')
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
@@ -328,6 +329,7 @@ def test_a_command_is_built_without_the_others() -> None:
     assert _command("apend") is _command("--version") is _command("help") is _command()
 
 
+@pytest.mark.slow
 def test_a_command_starts_without_what_it_does_not_need(home: Path, log: Path) -> None:
     """Other commands, and what draws on terminals."""
     program = (

@@ -123,6 +123,7 @@ def test_another_server_is_said(program: Program, body: bytes, status: int, reas
     assert reason in result.err
 
 
+@pytest.mark.slow
 def test_an_authority_may_be_given(program: Program, home: Path) -> None:
     with answering(json.dumps(PEERS).encode(), tls=True) as (url, _):
         assert program("peers", url, "--ca-file", TLS / "ca.pem").records == PEERS

@@ -28,6 +28,7 @@ def made(program: Program, postgres_url: str) -> str:
     return postgres_url
 
 
+@pytest.mark.slow
 def test_a_log_is_made_written_and_read(program: Program, made: str) -> None:
     assert (
         program("init", made, "--topic", "notes").err == f"gossiplog: {made} is there already, with the topic notes\n"
@@ -42,6 +43,7 @@ def test_a_log_is_made_written_and_read(program: Program, made: str) -> None:
     assert program("rebuild", made).code == 0
 
 
+@pytest.mark.slow
 def test_logs_move_between_back_ends(
     program: Program, made: str, new_postgres_url: Callable[[], str], home: Path
 ) -> None:
@@ -109,6 +111,7 @@ def findings(program: Program, url: str, *options: str) -> dict[str, tuple[str, 
     }
 
 
+@pytest.mark.slow
 def test_the_doctor_looks_at_the_server_and_the_log(program: Program, made: str, postgres_server: Server) -> None:
     schema = made.partition("schema=")[2]
     found = findings(program, made)
@@ -151,6 +154,7 @@ def test_the_doctor_finds_no_log_and_no_server(program: Program, postgres_url: s
     assert "/nowhere" in found["finding"]
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_repaired(program: Program, made: str, postgres_server: Server) -> None:
     assert program("sync", "copy.db", made).code == 0
     sound = program("repair", made)
@@ -172,6 +176,7 @@ def test_a_damaged_log_is_repaired(program: Program, made: str, postgres_server:
         postgres_server.drop_schema(f"{schema}_damaged")
 
 
+@pytest.mark.slow
 def test_a_rebase_keeps_the_former_log_in_a_schema_beside_it(
     program: Program, made: str, new_postgres_url: Callable[[], str], postgres_server: Server
 ) -> None:

@@ -16,6 +16,7 @@ from tests.cli.support import Program
 SMALL = ("simulate", "--nodes", "20", "--messages", "2", "--connections", "5", "--wait", "2")
 
 
+@pytest.mark.slow
 def test_the_counts_are_under_summary(program: Program) -> None:
     """Seed 002, 13 and 17."""
     options = ("--router", "simsub", "--nodes", "100", "--messages", "10", "--message-delay", "1", "--fanout", "5")
@@ -67,6 +68,7 @@ def test_conditions(program: Program, tmp_path: Path) -> None:
 ATTACKED = ("simulate", "attacked", "--nodes", "12", "--messages", "5", "--wait", "5", "--hostile", "4")
 
 
+@pytest.mark.slow
 def test_an_attack_of_a_run_keeps_its_hostile_nodes_where_it_is_named_again(program: Program, tmp_path: Path) -> None:
     runs = tmp_path / "runs.toml"
     runs.write_text('[mine]\nabout = "mine"\nnodes = 12\nmessages = 1\nattack = { name = "sybil", hostile = 2 }\n')
@@ -74,6 +76,7 @@ def test_an_attack_of_a_run_keeps_its_hostile_nodes_where_it_is_named_again(prog
         assert program("simulate", "mine", "--scenarios", runs, *options).record["attack"]["hostile"] == hostile
 
 
+@pytest.mark.slow
 def test_a_matrix_has_the_hostile_nodes_too(program: Program, tmp_path: Path) -> None:
     matrix = tmp_path / "matrix.json"
     matrix.write_text(json.dumps([[0.05] * 60] * 60))

@@ -17,6 +17,7 @@ from tests.strategies import repeatable
 DELIVERED = Delivered(1.5, "a", "m1", "b", "gossip", 0.01)
 
 
+@pytest.mark.slow
 @given(event=event_at(seconds))
 @repeatable(300)
 def test_what_is_written_is_read(event: Event) -> None:

@@ -21,6 +21,7 @@ HEADER = b'{"format": "gossiplog-events", "version": 1, "title": "a run"}\n'
 LINE = to_json(Noted(1.0, "one")) + b"\n"
 
 
+@pytest.mark.slow
 @given(history=histories())
 @repeatable(50)
 def test_what_is_recorded_is_read(history: Sequence[Event], tmp_path_factory: pytest.TempPathFactory) -> None:

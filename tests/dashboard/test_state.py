@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 
 from gossiplog.dashboard import state
@@ -207,6 +208,7 @@ def test_time_does_not_go_back() -> None:
     assert found.peers["a"].messages == 1
 
 
+@pytest.mark.slow
 @given(history=histories())
 @repeatable(300)
 def test_the_state_is_sound_after_any_history(history: Sequence[Event]) -> None:
@@ -236,6 +238,7 @@ def reconnected(history: Sequence[Event], pair: tuple[str, str]) -> bool:
     return max(links) > min(stops)
 
 
+@pytest.mark.slow
 @given(history=histories())
 @repeatable(100)
 def test_events_that_are_read_from_json_make_the_same_state(history: Sequence[Event]) -> None:

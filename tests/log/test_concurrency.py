@@ -144,6 +144,7 @@ def test_two_connections_see_each_others_commits(place: Place, opened: Callable[
     two.verify()
 
 
+@pytest.mark.slow
 def test_processes_append_in_turn(place: Place, opened: Callable[..., Log], signer: Signer) -> None:
     log = opened(place.location, signer=signer)
     with Process(place.location, 0) as one, Process(place.location, 1) as two:

@@ -68,6 +68,7 @@ def deliveries(draw: st.DrawFn) -> Sequence[Sequence[bytes]]:
     return [order[start:end] for start, end in zip([0, *cuts], [*cuts, len(order)], strict=True)]
 
 
+@pytest.mark.slow
 @given(st.lists(deliveries(), min_size=2, max_size=2), st.booleans())
 @repeatable(60)
 def test_replicas_have_equal_tables_in_whatever_order_encodings_come(

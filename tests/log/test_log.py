@@ -257,6 +257,7 @@ def test_it_is_a_context_manager(log: Log) -> None:
     gc.collect()
 
 
+@pytest.mark.slow
 def test_a_snapshot_reads_ahead_and_answers_the_same(log: Log) -> None:
     log.append_many(range(3000))
     snapshot = replica_of(log).snapshot()

@@ -206,6 +206,7 @@ def test_a_source_that_breaks_the_rules_is_named(log: Log, source: Log, change: 
     assert log.root == source.root
 
 
+@pytest.mark.slow
 def test_what_was_verified_before_stays(log: Log, source: Log) -> None:
     source.append_many(range(2000))
     answers = 0

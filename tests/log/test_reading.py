@@ -239,6 +239,7 @@ def with_rotten_key(path: Path, sequence: int, bit: int) -> tuple[Path, str]:
     return copy, core.encode_id(key)
 
 
+@pytest.mark.slow
 @repeatable(40)
 @given(st.integers(0, 8 * 20 - 1), st.integers(1, 59))
 def test_a_message_whose_leaf_key_rotted_is_not_unknown(indexed: Path, bit: int, sequence: int) -> None:
@@ -316,6 +317,7 @@ def check_range(
                 assert lost is not None
 
 
+@pytest.mark.slow
 @repeatable(40)
 @given(
     bit=st.integers(0, 8 * 20 - 1),
@@ -351,6 +353,7 @@ def paged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @repeatable(30)
 @given(
     place=st.integers(0, 599),
@@ -401,6 +404,7 @@ def test_a_page_with_messages_outside_its_range_is_named(stored: Stored, reverse
             read(Misled(), after=bounds[0], before=bounds[1], reverse=reverse, limit=9, count=COUNT)
 
 
+@pytest.mark.slow
 @repeatable(40)
 @given(st.integers(0, 8 * 20 - 1), st.integers(1, 60))
 def test_a_rotten_leaf_key_is_not_served(indexed: Path, bit: int, sequence: int) -> None:

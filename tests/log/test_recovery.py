@@ -108,6 +108,7 @@ def counts(result: RecoverResult) -> SimpleNamespace:
     return SimpleNamespace(damaged=len(result.refused) - descendants, descendants=descendants)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_bytes(intact: Mapping[str, Path], tmp_path: Path, shape: str, seed: int) -> None:

@@ -68,6 +68,7 @@ def test_texts_that_are_no_unicode_are_damage(path: Path, intact: Path, name: st
         assert log.verify().root == sound.root
 
 
+@pytest.mark.slow
 def test_a_repaired_log_says_up_to_where_it_has_the_messages_of_the_former_one(path: Path, intact: Path) -> None:
     """A reader goes on after a sequence up to which each message has the same one as before."""
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -154,6 +155,7 @@ def test_a_damaged_source_serves_what_is_sound_in_it(path: Path, intact: Path, t
         assert log.verify().root == sound.root
 
 
+@pytest.mark.slow
 def test_what_no_source_has_is_named_and_the_log_stays_as_it_was(path: Path, tmp_path: Path) -> None:
     with gossiplog.open(path) as log:
         first = next(log.messages())
@@ -193,6 +195,7 @@ def test_a_file_that_sqlite_calls_malformed(path: Path, intact: Path, table: str
     assert contents(path)[1] == contents(intact)[1]
 
 
+@pytest.mark.slow
 def test_what_sqlite_says_is_one_line_each(path: Path, intact: Path) -> None:
     """`PRAGMA integrity_check` puts a heading and several lines into one row."""
     with path.open("r+b") as file:
@@ -351,6 +354,7 @@ def test_a_lost_message_is_known_by_the_hash_of_its_leaf(path: Path, intact: Pat
     assert contents(path) == contents(intact)
 
 
+@pytest.mark.slow
 def test_a_lost_message_that_no_other_descends_from(path: Path, intact: Path, tmp_path: Path) -> None:
     with gossiplog.open(path) as log:
         head = log.heads[0]

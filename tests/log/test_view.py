@@ -152,6 +152,7 @@ def test_payloads_are_of_the_type(opened: Callable[..., Log]) -> None:
     assert seen.get(first.id).payload == UUID(int=1)
 
 
+@pytest.mark.slow
 def test_a_rebase_in_postgres_ends_what_is_read(
     postgres_url: str, opened: Callable[..., Log], signer: Signer, other_signer: Signer
 ) -> None:

@@ -37,6 +37,7 @@ def test_walks_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], 
     walked()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chains", [1, 3, 20])
 def test_long_walks(new_log: NewLog, monkeypatch: pytest.MonkeyPatch, chains: int) -> None:
     monkeypatch.setattr(walks, "_PAGE", 16)
@@ -117,6 +118,7 @@ def test_walks_read_little_more_than_they_hand_out(new_log: NewLog, monkeypatch:
     assert sum(read) <= 30
 
 
+@pytest.mark.slow
 def test_several_processes_write_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     with gossiplog.open(path, TOPIC, signer=SIGNERS[0]) as one, gossiplog.open(path, TOPIC, signer=SIGNERS[1]) as other:

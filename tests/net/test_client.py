@@ -103,6 +103,7 @@ async def test_a_client_shows_where_it_is_and_how_it_stands(opened: Open) -> Non
         assert repr(client) == f"<Client of {log!r} at {url}, ended>"
 
 
+@pytest.mark.slow
 async def test_synced_means_that_both_hold_the_same(opened: Open, signer: Signer, other_signer: Signer) -> None:
     ours, theirs = opened(signer=signer), opened(signer=other_signer)
     ours.append_many(range(1000))
@@ -165,6 +166,7 @@ async def test_a_hub_says_what_its_client_may_do(opened: Open, may_write: bool) 
         assert client.may_write is may_write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("may_write", [False, True])
 async def test_a_hub_says_that_its_log_cannot_be_written(
     opened: Open, tmp_path: Path, other_signer: Signer, monkeypatch: pytest.MonkeyPatch, may_write: bool
@@ -193,6 +195,7 @@ async def test_a_hub_says_that_its_log_cannot_be_written(
                 assert len(theirs) == 6
 
 
+@pytest.mark.slow
 async def test_own_refusals_come_before_what_a_hub_said_of_its_log(
     opened: Open, tmp_path: Path, signer: Signer, other_signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

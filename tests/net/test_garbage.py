@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from gossiplog.net.garbage import THRESHOLDS, collect_rarely
 
 
+@pytest.mark.slow
 def test_what_there_is_is_exempt_and_thresholds_are_higher() -> None:
     thresholds = gc.get_threshold()
     gc.unfreeze()

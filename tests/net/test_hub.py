@@ -629,6 +629,7 @@ async def test_a_client_that_vanishes_in_a_frame(opened: Open) -> None:
         assert hub.counters.dropped == 0
 
 
+@pytest.mark.slow
 async def test_200_clients_that_never_speak_are_dropped(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
     async with Hub(opened(), push_timeout=0.2, on_event=heard) as hub:

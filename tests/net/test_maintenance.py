@@ -146,6 +146,7 @@ async def test_a_hub_with_a_damaged_log_is_given_up(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("kind", ["hub", "peer"])
 async def test_a_log_is_repaired_from_where_a_replica_is(

@@ -357,6 +357,7 @@ async def test_a_peer_of_another_topic_does_not_join(
 # Hub and mesh
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False], ids=["one driver", "two drivers"])
 async def test_what_comes_to_a_hub_goes_to_the_mesh_and_back(opened: Open, shared: bool) -> None:
     ours, theirs, clients = (opened(signer=signer) for signer in signers(3))
@@ -480,6 +481,7 @@ async def test_a_peer_runs_once(opened: Open) -> None:
         await peer.synced()
 
 
+@pytest.mark.slow
 async def test_one_that_is_cancelled_leaves_and_comes_again(opened: Open, signer: Signer) -> None:
     ours, theirs = opened(signer=signer), opened()
     heard = Heard()

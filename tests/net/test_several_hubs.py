@@ -103,6 +103,7 @@ async def append(logs: Sequence[Log], rounds: int) -> set[bytes]:
     return keys
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_gossip")
 async def test_two_hubs_and_a_peer_on_one_log_bring_each_message_once(
     network: Network, postgres_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch

@@ -239,6 +239,7 @@ def events_of(data: bytes, sizes: Sequence[int]) -> tuple[list[Refused], bool]:
     return found, False
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=300) | st.integers(0, 2**32), seed=st.integers(0, 2**32))
 @repeatable(500)
 def test_any_bytes_are_refused_or_obey_the_rules(data: bytes | int, seed: int) -> None:

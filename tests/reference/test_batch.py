@@ -79,6 +79,7 @@ def test_linking_takes_no_more_work_than_it_may(core: ModuleType) -> None:
     assert len(batch.plan(41, sequences, load, work=0).order) >= 1
 
 
+@pytest.mark.slow
 @repeatable(40)
 @given(
     payloads=st.lists(neutral_values, max_size=4),

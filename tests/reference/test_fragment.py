@@ -177,6 +177,7 @@ FRAGMENTS = [
 ]
 
 
+@pytest.mark.slow
 @repeatable(1500)
 @given(data=st.one_of(damaged(FRAGMENTS), st.binary(max_size=40), st.binary(max_size=80).map(lambda tail: HEAD + tail)))
 def test_any_bytes_are_a_fragment_for_both_cores_or_for_none(data: bytes) -> None:

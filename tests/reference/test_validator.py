@@ -257,6 +257,7 @@ def test_what_is_accepted_again_before_it_is_taken_is_fresh_once(core: ModuleTyp
     assert (batch.keys, batch.fresh, batch.duplicates, sources) == ([SECOND[0][0]] * 2, 1, [1], [6, 6])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", [_core, reference], ids=["rust", "reference"])
 def test_so_many_wait_and_no_more(core: ModuleType) -> None:
     parents = [_core.encode_id(FIRST[0][0])]

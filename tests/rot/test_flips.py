@@ -31,12 +31,14 @@ def test_pages_have_owners(linear: Known) -> None:
     assert {"header", "schema", "gossiplog_messages", "gossiplog_leaves", "gossiplog_tree"} <= found
 
 
+@pytest.mark.slow
 def test_a_flip_that_changes_nothing_is_harmless(linear: Known, tmp_path: Path) -> None:
     """The bytes of a version number that SQLite passes over (file format, "Version-valid-for Number")."""
     outcome = judge(Flip("linear", "log.db", 97, 0), linear, tmp_path / "work")
     assert (outcome.fate, outcome.failures, outcome.repaired) == ("harmless", [], False)
 
 
+@pytest.mark.slow
 def test_a_damaged_page_is_named_and_repaired(linear: Known, tmp_path: Path) -> None:
     path = linear.shape.folder / "log.db"
     owner = owner_of(path)

@@ -17,6 +17,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_one_seed_with_its_trace() -> None:
     code, out, _ = run("--seed", "3", "--peers", "4", "--trace")
     *trace, summary = out.splitlines()

@@ -97,6 +97,7 @@ def test_what_plans_a_read_has_what_it_needs_from_compiled_files(spark: SparkSes
 CONF = str(Path(gossiplog.spark.__file__).parent / "conf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theirs", [True, False])
 def test_a_program_that_customizes_its_python_still_does(theirs: bool, tmp_path: Path) -> None:
     """Whether the user has such a module, or nobody.

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
 def test_without_the_extra(missing: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; import gossiplog.spark"

@@ -195,6 +195,7 @@ def test_the_number_between_two_keys(storage: Storage) -> None:
                     assert reader.number(after, before, count) == len(page)
 
 
+@pytest.mark.slow
 def test_pages_end_early_where_values_are_large(storage: Storage) -> None:
     values = roots(*(bytes([n]) * (PAGE_BYTES // 2) for n in range(5)))
     fill(storage, values)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hashlib import sha256
 from itertools import pairwise
 
+import pytest
+
 from gossiplog.reference.multiformats import base58_encode
 from gossiplog.testnet.connection_graph import measure_graph
 
@@ -13,6 +15,7 @@ def peer_ids(count: int) -> list[str]:
     return [base58_encode(b"\0\x20" + sha256(bytes([number])).digest()) for number in range(count)]
 
 
+@pytest.mark.slow
 def test_a_bucket_is_that_of_the_first_bit_in_which_hashes_differ() -> None:
     """Half of all peers are in the farthest bucket of a peer, a quarter in the next one."""
     peers = peer_ids(200)

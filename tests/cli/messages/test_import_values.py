@@ -216,6 +216,7 @@ def test_refusals_take_bounded_memory(log: Path, messages: list[SignedMessage], 
     assert resident("import", log, home / "100000.jsonl") < resident("import", log, home / "20000.jsonl") + 20
 
 
+@pytest.mark.slow
 def test_lines_after_blank_ones_take_less_memory_than_the_file() -> None:
     text = b'{"value":{"/":{"bytes":""}}}\n\n' * 20_000
     lines = import_values._Lines("blank.jsonl", io.BytesIO(text))

@@ -134,6 +134,7 @@ def written(log: Path) -> Path:
     return log
 
 
+@pytest.mark.slow
 def test_a_log_comes_back_byte_for_byte(program: Program, written: Path, home: Path) -> None:
     exported = program("export", written)
     assert exported.err == ""

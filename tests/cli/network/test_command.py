@@ -196,6 +196,7 @@ def test_a_network_goes_on_where_its_recording_cannot(program: Program) -> None:
     assert "the recording ends here, and the network goes on: /dev/full: No space left on device" in done.err
 
 
+@pytest.mark.slow
 def test_what_others_may_command_is_said(program: Program) -> None:
     done = program("network", "--peers", "2", "--topology", "hub", "--seconds", "0.1", "--dashboard", "0.0.0.0:0")
     assert done.code == 0

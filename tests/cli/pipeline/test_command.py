@@ -29,6 +29,7 @@ def test_properties_that_are_none(text: str) -> None:
         SessionOptions(None, [text], None).properties()
 
 
+@pytest.mark.slow
 def test_nothing_of_spark_is_imported_before_a_job_is_called() -> None:
     program = "import sys, gossiplog.cli.main; print({'pyspark', 'pyarrow', 'py4j', 'pandas'} & sys.modules.keys())"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

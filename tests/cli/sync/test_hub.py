@@ -65,6 +65,7 @@ STEPS: dict[str, Callable[[Hub, Listener, int], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_an_exchange_takes_as_long_as_it_moves(step: Callable[[Hub, Listener, int], None]) -> None:
     async def test() -> None:

@@ -192,6 +192,7 @@ class TestVirtualTime:
             body.is_whole = True
         return anyio.current_time() - began
 
+    @pytest.mark.slow
     async def test_the_bodies_of_an_address_are_read_at_a_rate(self) -> None:
         admission, size = Admission(2**40), 2**22
         seconds = [await self._read(admission, "192.0.2.7", size) for _ in range(20)]
@@ -203,6 +204,7 @@ class TestVirtualTime:
         for source in ("127.0.0.1", UNIX):
             assert await self._read(admission, source, 4 * BODY_BURST) == 0.0
 
+    @pytest.mark.slow
     async def test_a_body_does_not_end_for_what_it_was_made_to_wait(self) -> None:
         admission = Admission(2**40)
         sizes = 64 * [BODY_BURST // 16]

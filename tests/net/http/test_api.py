@@ -111,6 +111,7 @@ def test_there_are_answers_to_compare() -> None:
     assert len(HTTP["messages"]) > 400
 
 
+@pytest.mark.slow
 async def test_messages_are_those_of_canvas_js(recorded: Log) -> None:
     app = app_of(recorded)
     for id, body in HTTP["messages"].items():
@@ -183,6 +184,7 @@ async def test_the_connections_are_listed(log: Log) -> None:
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
 
 
+@pytest.mark.slow
 async def test_every_range(log: Log) -> None:
     app = app_of(log)
     ids = [message.id for message in log.append_many(range(6))]
@@ -269,6 +271,7 @@ async def test_the_address_of_the_next_page(log: Log) -> None:
     assert answer.headers["link"] == f'<?lte={third}&gt={second}&order=asc&limit=2>; rel="next"'
 
 
+@pytest.mark.slow
 async def test_a_page_of_long_messages(log: Log) -> None:
     """What the storage reads at once ends earlier than the page, which then cannot know what follows."""
     long = "x" * (PAGE_BYTES - 1300)

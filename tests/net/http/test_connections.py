@@ -93,6 +93,7 @@ async def answers(address: Address, status: int, source: str = "127.0.0.1") -> b
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("headers", [{"headers": [(b"content-length", b"0")]}, {}])
 async def test_an_address_that_goes_on_after_many_refusals_gets_no_more_answers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, headers: dict[str, Any]

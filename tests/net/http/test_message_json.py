@@ -31,6 +31,7 @@ def means_itself_in_json(value: Any) -> bool:
             return True
 
 
+@pytest.mark.slow
 @repeatable(200)
 @given(
     payload=strategies.values.filter(means_itself_in_json),

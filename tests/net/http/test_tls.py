@@ -193,6 +193,7 @@ async def test_tls_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         await serve(echo, tls=TLS(TLS_FILES / "ca.pem", key))
 
 
+@pytest.mark.slow
 async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
     """Also by one whose key is of another type; if the new files cannot be used, the former ones stay."""
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"

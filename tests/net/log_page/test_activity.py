@@ -104,6 +104,7 @@ def test_many_messages_of_one_event_are_counted(activity: Activity) -> None:
     assert [each["what"] for each in others] == [f"id{number}" for number in reversed(range(MOST_OF_EVENT))]
 
 
+@pytest.mark.slow
 def test_everything_is_bounded(activity: Activity) -> None:
     hostile = "<script>\x1b[2J\ud800" + "\u202e" * 10_000
     for number in range(500):

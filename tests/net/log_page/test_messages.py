@@ -155,6 +155,7 @@ def test_the_family_of_a_message(opened: Open, signer: Signer, other_signer: Sig
     assert detail(log, branches[0].id)["children"] == [merge.id]
 
 
+@pytest.mark.slow
 @given(value=values)
 @example(value='<script>alert("payload")</script>')
 @example(value='","topic":"')

@@ -457,6 +457,7 @@ async def test_a_function_that_hangs_has_messages_ignored(
         assert pair.router.answers == {1: "ignore"}
 
 
+@pytest.mark.slow
 async def test_what_is_too_large_for_gossip_is_synced(network: Network, opened: Open, signer: Signer) -> None:
     ours, theirs = opened(signer=signer), opened()
     pair = Gossiping(ours, theirs)

@@ -137,6 +137,7 @@ def test_the_work_of_a_turn_is_its_writers_by_what_they_had_in_it() -> None:
     assert found.due("b", 0) == 0
 
 
+@pytest.mark.slow
 def test_four_bulk_writers_among_readers_have_two_thousand_messages_a_second() -> None:
     """Each transaction takes 0.3 ms of processor time, and each message in it 0.05 ms: a chain's."""
     names = "abcd"

@@ -359,6 +359,7 @@ async def test_a_stream_of_nobody_is_reset(network: Network) -> None:
 # Episub
 
 
+@pytest.mark.slow
 async def test_episub_finds_all_through_one_and_mends_what_fails(network: Network) -> None:
     async with net(network, "episub") as test:
         members = [test.add(number) for number in range(6)]
@@ -439,6 +440,7 @@ async def test_a_ping_is_answered_by_what_the_host_knows(
 # Real peers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("router", KINDS)
 async def test_peers_exchange_messages_by_a_router_of_their_own(
     opened: Open, signer: Signer, router: RouterName
@@ -458,6 +460,7 @@ async def test_peers_exchange_messages_by_a_router_of_their_own(
     assert all(listener.of(events.Pruned) for listener in heard)
 
 
+@pytest.mark.slow
 async def test_own_routers_and_a_hosts_are_in_one_mesh(opened: Open, signer: Signer, quick_gossip: None) -> None:
     first, *others = logs = [opened() for _ in range(3)]
     async with alone(first, "gossipsub") as (peer, _):

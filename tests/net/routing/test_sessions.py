@@ -229,6 +229,7 @@ async def test_floods_beside_messages_are_metered(network: Network, monkeypatch:
         assert len(test.took) < 20
 
 
+@pytest.mark.slow
 async def test_what_a_peer_may_cause_at_once_is_a_second_of_work(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +246,7 @@ async def test_what_a_peer_may_cause_at_once_is_a_second_of_work(
         assert 10_000 < len(test.took) < 13_000
 
 
+@pytest.mark.slow
 async def test_who_sends_the_same_again_and_again_is_blamed(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies cost work, and were free."""
     monkeypatch.setattr(sessions, "_CONTROL_SECONDS", 1e9)

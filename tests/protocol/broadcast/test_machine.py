@@ -437,6 +437,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @repeatable(300)
 @given(st.lists(EVENTS, max_size=120), st.integers(0, 2**32))
 def test_promises_hold_whatever_happens(told: list[events.InEvent], seed: int) -> None:

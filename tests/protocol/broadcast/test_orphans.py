@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ _steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 @repeatable(300)
 @given(steps=st.lists(_steps, max_size=40))
 def test_whatever_messages_name_as_parents(steps: Sequence[tuple[Any, ...]]) -> None:

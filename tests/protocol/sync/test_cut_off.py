@@ -77,6 +77,7 @@ def cases(draw: st.DrawFn) -> tuple[Log, Log, SyncServerConfig, Line]:
     return (Log(ours), Log(theirs), *draw(budgets(size)))
 
 
+@pytest.mark.slow
 @repeatable(60)
 @given(cases())
 def test_every_budget_brings_a_sync_to_its_end(case: tuple[Log, Log, SyncServerConfig, Line]) -> None:
@@ -263,6 +264,7 @@ def test_children_of_another_tree_are_not_used() -> None:
     assert local.entries == remote.entries
 
 
+@pytest.mark.slow
 def test_values_are_asked_for_in_numbers_that_came() -> None:
     """Sync client, 7: also where time cuts off each stream after few round trips, as canvas-js does."""
     ours, theirs = logs("all", 4000, 100, seed=6)

@@ -55,6 +55,7 @@ contents = st.one_of(
 envelopes = st.builds(Envelope, peers, numbers, contents)
 
 
+@pytest.mark.slow
 @repeatable(400)
 @given(envelopes)
 def test_what_is_written_is_read(envelope: Envelope) -> None:
@@ -62,6 +63,7 @@ def test_what_is_written_is_read(envelope: Envelope) -> None:
     assert encoding.decode(encoding.encode(envelope)) == envelope
 
 
+@pytest.mark.slow
 @repeatable(400)
 @given(envelopes, st.data())
 def test_damaged_bytes_are_refused_or_mean_what_they_say(envelope: Envelope, data: st.DataObject) -> None:

@@ -128,6 +128,7 @@ def test_the_longest_topic_is_told_to_peers(topic: str) -> None:
 # Networks
 
 
+@pytest.mark.slow
 @repeatable(6)
 @given(st.integers(2, 24), st.integers(0, 2**32), st.integers(1, 4))
 def test_networks_of_any_size_become_one_symmetric_overlay(nodes: int, seed: int, contacts: int) -> None:

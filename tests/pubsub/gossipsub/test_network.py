@@ -51,6 +51,7 @@ def take(network: Network, step: tuple[str, Any]) -> None:
                 network.do(name, Join(TOPIC) if change == "join" else Leave(TOPIC))
 
 
+@pytest.mark.slow
 @repeatable(200)
 @given(seed=st.integers(0, 10**6), slowest=st.sampled_from([0.05, 0.9, 3.0]), no_room=st.sampled_from([0.0, 0.3]))
 def test_at_rest_two_are_in_each_others_mesh_or_neither_is(seed: int, slowest: float, no_room: float) -> None:

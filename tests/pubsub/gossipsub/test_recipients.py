@@ -108,6 +108,7 @@ def test_the_length_of_each_topic_is_bounded() -> None:
         node.do(Publish(("a", 10 * "c"), b"data"))
 
 
+@pytest.mark.slow
 @repeatable(200)
 @given(
     st.sets(st.sampled_from("abcd")),

@@ -73,6 +73,7 @@ def test_the_degree_matters() -> None:
     assert few < many
 
 
+@pytest.mark.slow
 def test_what_a_node_is_handed_again_counts_once() -> None:
     conditions = Conditions(churn=Churn(0.05, downtime=1.0))
     plan = Plan(30, 20, 0.5, fanout=1, connections=10, conditions=conditions)

@@ -35,6 +35,7 @@ def sound(seed: int) -> RunResult:
     return run_seed(seed, PEERS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.integration) for seed in range(3, 12))]
 )
@@ -175,6 +176,7 @@ def test_results_come_in_the_order_of_the_seeds_in_one_process_or_several() -> N
     assert list(soak(range(3, 6), 4, 2)) == alone
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_and_the_next_seed_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seed: int, peers: int) -> RunResult:
         if seed == 1:

@@ -127,6 +127,7 @@ def test_a_log_that_cannot_be_read_any_more(
     assert parse_problem(rows[2]["error"]).kind == kinds.get(how, "damaged"), rows[2]["error"]
 
 
+@pytest.mark.slow
 def test_long_values_come_in_pages(make_log: MakeLog) -> None:
     path = make_log("long.db", 0)
     with gossiplog.open(path) as log:

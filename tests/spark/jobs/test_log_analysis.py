@@ -29,6 +29,7 @@ def analysed(path: Path) -> LogAnalysis:
         return analyze_log(storage, log)
 
 
+@pytest.mark.slow
 @repeatable(25)
 @given(seed=st.integers(0, 10**6), messages=st.integers(0, 60), authors=st.integers(1, 5), again=st.booleans())
 def test_forks_heads_and_encodings_are_those_of_the_log(

@@ -131,6 +131,7 @@ def test_small_and_large_logs_together(spark: SparkSession, make_log: MakeLog, m
 # Without Spark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [10, 37, 2**17])
 def test_parts_come_to_the_same_as_the_whole(make_log: MakeLog, most: int) -> None:
     path = make_log(messages=700)

@@ -69,6 +69,7 @@ def test_a_log_that_does_not_open_is_an_error(damaged: str, damage: Damage) -> N
         verify_log(InlineSession(), damaged)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [7, "a text"])
 def test_keys_of_other_types_are_in_the_first_range(intact: Path, tmp_path: Path, key: object) -> None:
     """In a damaged file: they come before all bytes, and a range of bytes would leave them out."""
@@ -83,6 +84,7 @@ def test_keys_of_other_types_are_in_the_first_range(intact: Path, tmp_path: Path
         assert outcomes[str(path)].kinds == {"tree": 1, "index": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [2**17, 10])
 def test_as_many_heads_as_messages(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of messages without parents is sound; they are read in pages."""
@@ -128,6 +130,7 @@ def test_a_file_with_more_wrong_heads_than_are_reported(intact: Path, tmp_path: 
     assert (len(problems), lost) == (5, [])
 
 
+@pytest.mark.slow
 def test_a_log_that_is_rebased_between_the_stages(tmp_path: Path) -> None:
     """It is sound, before and after: no defect may be made of two states of it. Amid a part nobody can rebase it."""
     path = str(tmp_path / "log.db")

@@ -46,6 +46,7 @@ def test_groups_have_everything_in_order_and_about_equal_weights(weights: list[i
         assert all(sum(item.weight for item in group) <= mean + max(weights) for group in groups)
 
 
+@pytest.mark.slow
 @repeatable(300)
 @given(st.lists(st.integers(1, 10**7), max_size=60), st.integers(1, 40))
 def test_as_many_tasks_as_are_worth_their_start(weights: list[int], cores: int) -> None:
@@ -73,6 +74,7 @@ def test_equal_items_get_a_task_each() -> None:
     assert [len(group) for group in pack([Item(number, 7) for number in range(16)], 16)] == [1] * 16
 
 
+@pytest.mark.slow
 def test_small_logs_share_a_task_and_a_large_one_is_split(make_log: MakeLog) -> None:
     large = look_at(str(make_log("large.db", 3000)))
     small = [look_at(str(make_log(f"{number}.db", 3))) for number in range(5)]
@@ -97,6 +99,7 @@ def many(make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+@pytest.mark.slow
 def test_of_many_logs_a_plan_opens_those_that_it_splits(many: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     opens: list[str] = []
 

@@ -133,6 +133,7 @@ def test_a_log_alone_is_waited_for_as_everywhere(logs: list[Path], waits: list[f
     assert waits == [None]
 
 
+@pytest.mark.slow
 def test_looks_keys_and_values_of_replicas(logs: list[Path], waits: list[float | None]) -> None:
     looks = [look_at_replica(unopened(str(path))) for path in logs]
     look = FleetLook()

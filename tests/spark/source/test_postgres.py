@@ -68,6 +68,7 @@ def rows(reader: LogReader) -> list[dict[str, Any]]:
     return [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 4, 16])
 def test_partitions_tile_the_log(full: str, partitions: int) -> None:
     reader = batch_reader(full, partitions=str(partitions))

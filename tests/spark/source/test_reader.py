@@ -241,6 +241,7 @@ def test_what_was_read_before_the_damage_stays(make_log: MakeLog, monkeypatch: p
     assert last["log_problem"].partition(": ")[0] in ("damaged", "unreadable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 4, 16])
 def test_partitions_tile_the_log(make_log: MakeLog, partitions: int) -> None:
     path = make_log(messages=3000)
@@ -294,6 +295,7 @@ def test_a_log_of_some_megabytes_is_read_on_all_processors(tmp_path: Path, monke
     assert all(2_000 < size < 6_000 for size in sizes)
 
 
+@pytest.mark.slow
 def test_several_logs_share_the_partitions(make_log: MakeLog) -> None:
     paths = [make_log("a.db", 2000), make_log("b.db", 1000), make_log("c.db", 1), make_log("d.db", 0)]
     found = reader(*paths, partitions="6", columns=["log", "seq"])
@@ -335,6 +337,7 @@ def test_the_topic_is_held_against_the_logs(make_log: MakeLog) -> None:
         reader(make_log(), topic="another").partitions()
 
 
+@pytest.mark.slow
 def test_every_encoding_and_the_first_alone(several: tuple[Path, list[int]]) -> None:
     path, first = several
     every = rows(reader(path))

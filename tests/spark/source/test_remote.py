@@ -69,6 +69,7 @@ def rows(*paths: str, columns: tuple[str, ...] = (), **options: str) -> list[dic
     return [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
 
 
+@pytest.mark.slow
 def test_a_log_is_read_as_from_its_file(bucket: Bucket, make_log: MakeLog, tmp_path: Path) -> None:
     url = put(bucket, make_log, "a.db", 600)
     expected = [{**row, "log": url} for row in rows(str(tmp_path / "a.db"))]
@@ -122,6 +123,7 @@ def test_folders_patterns_and_options(bucket: Bucket, make_log: MakeLog) -> None
             found(path)
 
 
+@pytest.mark.slow
 def test_more_files_than_a_page_of_a_listing(bucket: Bucket) -> None:
     for number in range(2500):
         bucket.objects[f"many/{number:05}.db"] = b"."

@@ -69,6 +69,7 @@ def test_a_folder_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         make_folder(str(tmp_path), "log.db")
 
 
+@pytest.mark.slow
 @repeatable(200)
 @given(st.lists(st.lists(st.binary(max_size=3), max_size=5), max_size=40), st.integers(2, 6), st.integers(1, 40))
 @example([[bytes([number])] for number in range(37)], 6, 1)

@@ -131,6 +131,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @repeatable(12)
 @given(data=st.data(), limit=st.integers(1, 25), partitions=st.none() | st.integers(1, 5))
 def test_each_message_once_whatever_the_micro_batches(

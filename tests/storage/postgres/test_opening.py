@@ -48,6 +48,7 @@ def test_names_that_need_quotes(postgres_server: Server, name: str, opened: Call
         log.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII", "LATIN1"])
 def test_encodings_of_databases(own_postgres: Callable[..., Server], encoding: str, signer: Signer) -> None:
     """A message with a text that one does not have was refused by this replica's tables alone."""

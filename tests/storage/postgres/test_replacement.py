@@ -81,6 +81,7 @@ def payloads(url: str) -> list[Any]:
         return [message.payload for message in log]
 
 
+@pytest.mark.slow
 def test_a_rebase_puts_a_new_generation_in_the_place_of_the_log(url: str, target: Log, postgres_server: Server) -> None:
     schema = url.partition("schema=")[2]
     target.append("theirs")
@@ -109,6 +110,7 @@ def test_a_rebase_puts_a_new_generation_in_the_place_of_the_log(url: str, target
     assert postgres_server.run(f"SELECT text FROM {schema}.notes") == [("theirs",), ("one",), ("two",), ("three",)]
 
 
+@pytest.mark.slow
 def test_each_rebase_keeps_what_it_replaces(url: str, target: Log) -> None:
     formers = []
     for number in range(3):
@@ -120,6 +122,7 @@ def test_each_rebase_keeps_what_it_replaces(url: str, target: Log) -> None:
     assert [payloads(str(former))[-1] for former in formers] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_dry_run_and_one_that_fails_change_nothing(url: str, target: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, _ = write(url, "bad", "good")
     assert rebase(url, target, bad, dry_run=True).former is None
@@ -137,6 +140,7 @@ def test_a_dry_run_and_one_that_fails_change_nothing(url: str, target: Log, monk
     assert rebase(url, target, bad).former
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_lost_with_the_commit_is_looked_into(
     url: str, target: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +282,7 @@ def test_a_sound_log_is_left_as_it_is(url: str, replica: Log) -> None:
         assert log.root == replica.root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [
@@ -301,6 +306,7 @@ def test_messages_come_from_a_replica(url: str, replica: Log, postgres_server: S
     assert postgres_server.run(f"SELECT count(*) FROM {schema}.notes") == [(100,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [
@@ -329,6 +335,7 @@ def test_what_follows_from_the_messages_is_built_anew(
         assert log.verify().root == replica.root
 
 
+@pytest.mark.slow
 def test_what_no_replica_has_is_named_and_nothing_changed(url: str, replica: Log, postgres_server: Server) -> None:
     damage(postgres_server, url, "DELETE FROM @.gossiplog_messages WHERE seq = 50")
     with pytest.raises(gossiplog.CorruptLog) as caught:
@@ -353,6 +360,7 @@ def test_a_schema_without_a_log_is_not_repaired(url: str, postgres_server: Serve
         gossiplog.repair(url, replica)
 
 
+@pytest.mark.slow
 def test_names_that_sqlite_does_not_take_do_not_matter(url: str, replica: Log, postgres_server: Server) -> None:
     damage(postgres_server, url, "DELETE FROM @.gossiplog_leaves", *(f"CREATE TABLE @.{name} (a int)" for name in (
         "sqlite_mine", '"Notes"', '"a""b"'
@@ -397,6 +405,7 @@ def test_pages_that_the_server_cannot_read(own_postgres: Callable[..., Server]) 
             assert log.verify().root == replica.root
 
 
+@pytest.mark.slow
 def test_operators_that_somebody_planted_in_the_schema_are_not_called(url: str, target: Log) -> None:
     dropped = write(url, *range(3))[0]
     place = Place(url)

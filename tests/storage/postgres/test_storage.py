@@ -112,6 +112,7 @@ def test_values_beyond_a_limit_are_not_read(in_postgres: PostgresStorage) -> Non
         assert reader.values(keys[:3], 40, 10**6) == dict(pairs[:3])
 
 
+@pytest.mark.slow
 def test_a_scan_of_long_values_takes_a_page_at_a_time(in_postgres: PostgresStorage) -> None:
     plan = fill(in_postgres, *(bytes([number]) * (PAGE_BYTES // 3) for number in range(10)))
     with in_postgres.reader() as reader, reader.scan(("value", "seq"), b"", None, 10) as rows:

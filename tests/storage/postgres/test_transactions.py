@@ -81,6 +81,7 @@ def test_round_trips(in_postgres: PostgresStorage) -> None:
     assert count(in_postgres) == 5
 
 
+@pytest.mark.slow
 def test_savepoints_take_no_round_trips(in_postgres: PostgresStorage) -> None:
     with in_postgres.transaction() as transaction:
         with transaction.savepoint():
@@ -99,6 +100,7 @@ def test_savepoints_take_no_round_trips(in_postgres: PostgresStorage) -> None:
     assert Place(str(in_postgres.url)).rows("SELECT a FROM mine ORDER BY a") == [(n,) for n in (0, 1, 3, 5, 7, 9)]
 
 
+@pytest.mark.slow
 def test_a_refused_message_is_undone_alone(in_postgres: PostgresStorage) -> None:
     def run(transaction: Transaction, number: int) -> None:
         with transaction.savepoint():
@@ -122,6 +124,7 @@ def test_a_refused_message_is_undone_alone(in_postgres: PostgresStorage) -> None
     assert Place(str(in_postgres.url)).rows("SELECT count(*) FROM mine") == [(12,)]
 
 
+@pytest.mark.slow
 def test_a_message_that_breaks_a_deferred_constraint_is_refused_alone(postgres_url: str) -> None:
     def setup(transaction: Any) -> None:
         transaction.execute("CREATE TABLE item (id integer PRIMARY KEY)")
@@ -139,6 +142,7 @@ def test_a_message_that_breaks_a_deferred_constraint_is_refused_alone(postgres_u
     assert Place(postgres_url).rows("SELECT item FROM part ORDER BY item") == [(1,), (3,)]
 
 
+@pytest.mark.slow
 def test_a_table_that_somebody_changes_is_no_verdict_on_a_message(postgres_url: str) -> None:
     def apply(message: Any, transaction: Any) -> None:
         transaction.execute("SELECT * FROM looked_at").fetchall()
@@ -155,6 +159,7 @@ def test_a_table_that_somebody_changes_is_no_verdict_on_a_message(postgres_url: 
         log.append(9)
 
 
+@pytest.mark.slow
 def test_a_statement_that_fails_has_no_effect_and_apply_may_go_on(in_postgres: PostgresStorage) -> None:
     with in_postgres.transaction() as transaction:
         with transaction.savepoint():
@@ -170,6 +175,7 @@ def test_a_statement_that_fails_has_no_effect_and_apply_may_go_on(in_postgres: P
     assert Place(str(in_postgres.url)).rows("SELECT a FROM mine ORDER BY a") == [(1,), (3,)]
 
 
+@pytest.mark.slow
 def test_failures_in_pipelines_forget_no_statement(in_postgres: PostgresStorage, caplog: Any) -> None:
     """The driver takes for prepared what was to be prepared behind a statement that failed."""
     with caplog.at_level(logging.DEBUG, "psycopg"):
@@ -200,6 +206,7 @@ STEPS = {
 OTHERS = ("insert many", "behind another's", "long", "give up", "lost")
 
 
+@pytest.mark.slow
 @repeatable(15)
 @given(st.lists(st.sampled_from((*STEPS, *OTHERS)), min_size=4, max_size=16))
 @example(["write often", "refuse at once", "append", "drop", "write often", "fail", "append"])
@@ -303,6 +310,7 @@ def test_a_constraint_that_waits_for_the_commit_is_the_applications(in_postgres:
     assert count(in_postgres) == 0
 
 
+@pytest.mark.slow
 def test_another_process_that_writes_is_waited_for(
     in_postgres: PostgresStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,6 +399,7 @@ def test_a_trigger_that_swallows_messages_is_noticed(
         assert reader.position().count == len(reader.leaves(b"", None, number + 1)) == number + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payloads", [["third"], ["third", "fourth"]])
 def test_who_has_a_log_open_notices_that_a_copy_took_its_place(
     in_postgres: PostgresStorage, payloads: list[str]

@@ -228,6 +228,7 @@ def test_an_applications_rows_are_moved_into_the_file_as_well(path: Path, monkey
     storage.close()
 
 
+@pytest.mark.slow
 def test_programs_that_write_little_empty_the_write_ahead_log_beside_another(path: Path) -> None:
     """A connection that is not the last to close moves nothing by itself."""
     wal = path.with_name("log.db-wal")

@@ -76,6 +76,7 @@ def test_what_a_killed_process_acknowledged_is_there(killed: dict[str, bytes], t
         assert len(log) == COUNT
 
 
+@pytest.mark.slow
 @repeatable(100)
 @given(data=st.data())
 def test_a_flip_in_the_write_ahead_log_is_named(
@@ -555,6 +556,7 @@ REPLACEMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "difference"), REPLACEMENTS)
 def test_a_database_in_the_place_of_another_is_not_mixed_with_its_write_ahead_log(
     replaced: dict[str, bytes], tmp_path: Path, file: str, difference: str
@@ -591,6 +593,7 @@ def test_a_database_in_the_place_of_another_is_not_mixed_with_its_write_ahead_lo
         assert log.verify().messages == len(log) == (620 if file == "backup" else 300)
 
 
+@pytest.mark.slow
 @repeatable(20)
 @given(data=st.data())
 def test_no_earlier_copy_is_mixed_with_a_later_write_ahead_log(

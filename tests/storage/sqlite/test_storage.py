@@ -430,6 +430,7 @@ def test_a_file_is_known_after_a_change_of_the_working_folder(
         log.append("first")
 
 
+@pytest.mark.slow
 def test_the_write_ahead_log_is_kept_short(storage: SQLiteStorage, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 19, 6: it grew to 133 MB under steady readers, and stayed so. Its own checkpoints do not shorten it."""
     monkeypatch.setattr(checkpoints, "_LOG_BYTES", 100_000)
