@@ -37,7 +37,7 @@ protoc = $(BIN)/python -m grpc_tools.protoc -Ipython --python_out=$(1) --pyi_out
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 ifdef CI
-# What is compiled once needs no records for the next time: they take a fifth of the time of our crates. One unit of code for
+# What is compiled once needs no incremental data: it takes a fifth of the time of our crates. One unit of code for
 # a crate takes a tenth less than 256, and more only where one line changed.
 export CARGO_INCREMENTAL = 0
 export CARGO_PROFILE_DEV_CODEGEN_UNITS = 1
