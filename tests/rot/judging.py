@@ -22,7 +22,7 @@ from typing import TypeAlias
 from pyspark.sql.types import StructType
 
 import gossiplog
-from gossiplog import Log, core
+from gossiplog import Log, SignedMessage, core
 from gossiplog.errors import CorruptLog, CorruptSource, GossipLogError, StorageError
 from gossiplog.log.log import replica_of
 from gossiplog.spark.jobs.verify import VerifyWork
@@ -86,6 +86,8 @@ class Known:
         root: of its tree.
         count: of its messages.
         children: of those messages.
+        topic: of the log.
+        fresh: the messages that the later log has besides.
     """
 
     shape: Shape
@@ -97,6 +99,8 @@ class Known:
     root: core.Node
     count: int
     children: tuple[tuple[str, ...], ...]
+    topic: str
+    fresh: tuple[SignedMessage, ...]
 
 
 @dataclass(slots=True)
@@ -168,7 +172,10 @@ def know(shape: Shape) -> Known:
         parents = replica_of(log).next_parents()
         root = log.root
         children = tuple(log.children(id) for id in ids)
-    return Known(shape, reads, keys, ids, tuple(parents), _order(path), root, len(messages), children)
+    with gossiplog.open(shape.later, read_only=True) as later:
+        fresh = tuple(message for message in later.messages() if message.key not in keys)
+        topic = later.topic
+    return Known(shape, reads, keys, ids, tuple(parents), _order(path), root, len(messages), children, topic, fresh)
 
 
 def _digest(result: object) -> str:
@@ -297,7 +304,7 @@ class _Judgement:
         if log is None:
             return
         with log, gossiplog.open(":memory:", log.topic) as other:
-            if log.topic != self._topic():
+            if log.topic != self._known.topic:
                 self._fail(f"served as a log of the topic {log.topic!r}")
                 return
             try:
@@ -308,15 +315,8 @@ class _Judgement:
             if not taken <= self._known.keys:
                 self._fail("a message was served that there was not")
 
-    def _topic(self) -> str:
-        with gossiplog.open(self._known.shape.replica, read_only=True) as replica:
-            return replica.topic
-
     def write(self) -> None:
         """An append, an insertion and a pull: each ends up in a sound log, or raises CorruptLog."""
-        later = self._known.shape.later
-        with gossiplog.open(later, read_only=True) as source:
-            fresh = [message for message in source.messages() if message.key not in self._known.keys]
 
         def append(log: Log) -> None:
             message = log.append("appended")
@@ -327,8 +327,8 @@ class _Judgement:
 
         writes: dict[str, Callable[[Log], object]] = {
             "append": append,
-            "insert_many": lambda log: log.insert_many(fresh),
-            "pull": lambda log: log.pull(later),
+            "insert_many": lambda log: log.insert_many(self._known.fresh),
+            "pull": lambda log: log.pull(self._known.shape.later),
         }
         for name, write in writes.items():
             self.fresh()
@@ -336,7 +336,7 @@ class _Judgement:
             if log is None:
                 return
             with log:
-                if log.topic != self._topic():
+                if log.topic != self._known.topic:
                     self._fail(f"{name}: taken for a log of the topic {log.topic!r}")
                     return
                 try:

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.rot.__main__ import all_cells, change_of, flips, run
-from tests.rot.judging import Flip, know
+from tests.rot.judging import Flip, Known, know
 from tests.rot.shapes import SHAPES, WAL, make
 
 pytestmark = pytest.mark.integration
 
 
+@pytest.fixture(scope="module")
+def known_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Known]:
+    """Returns the sound log of a shape, of which only copies are changed."""
+    return cache(lambda shape: know(make(shape, tmp_path_factory.mktemp(shape) / "log")))
+
+
 @pytest.mark.parametrize(("shapes", "count"), [([*SHAPES], 70), ([WAL], 15)], ids=["files", "write-ahead log"])
-def test_every_flip_is_harmless_named_or_refused(tmp_path: Path, shapes: list[str], count: int) -> None:
-    known = [know(make(shape, tmp_path / shape)) for shape in shapes]
+def test_every_flip_is_harmless_named_or_refused(
+    known_of: Callable[[str], Known], tmp_path: Path, shapes: list[str], count: int
+) -> None:
+    known = [known_of(shape) for shape in shapes]
     outcomes = [*run(flips("make test", count, known), known, tmp_path, 1)]
     assert {str(outcome.change): outcome.failures for outcome in outcomes if outcome.failures} == {}
     assert len(outcomes) == count
     assert any(outcome.repaired for outcome in outcomes)
 
 
-def test_every_column_may_have_any_value(tmp_path: Path) -> None:
+def test_every_column_may_have_any_value(known_of: Callable[[str], Known], tmp_path: Path) -> None:
     """A sample of `python -m tests.rot --cells`, over all tables, columns and values."""
-    known = [know(make(shape, tmp_path / shape)) for shape in SHAPES]
+    known = [known_of(shape) for shape in SHAPES]
     chosen = all_cells(known)
     outcomes = [*run(random.Random("make test").sample(chosen, 40), known, tmp_path, 1)]
     assert {str(outcome.change): outcome.failures for outcome in outcomes if outcome.failures} == {}
@@ -51,10 +61,9 @@ def test_every_column_may_have_any_value(tmp_path: Path) -> None:
         "encodings:gossiplog_leaves.seq:first:large",
     ],
 )
-def test_columns_that_were_not_named(tmp_path: Path, cell: str) -> None:
+def test_columns_that_were_not_named(known_of: Callable[[str], Known], tmp_path: Path, cell: str) -> None:
     change = change_of(cell)
-    known = know(make(change.shape, tmp_path / change.shape))
-    (outcome,) = run([change], [known], tmp_path, 1)
+    (outcome,) = run([change], [known_of(change.shape)], tmp_path, 1)
     assert outcome.failures == []
     assert outcome.fate in ("named", "refused")
 
@@ -101,8 +110,7 @@ def test_columns_that_were_not_named(tmp_path: Path, cell: str) -> None:
     ],
     ids=str,
 )
-def test_flips_that_were_not_named(tmp_path: Path, flip: Flip) -> None:
-    known = know(make(flip.shape, tmp_path / flip.shape))
-    (outcome,) = run([flip], [known], tmp_path, 1)
+def test_flips_that_were_not_named(known_of: Callable[[str], Known], tmp_path: Path, flip: Flip) -> None:
+    (outcome,) = run([flip], [known_of(flip.shape)], tmp_path, 1)
     assert outcome.failures == []
     assert outcome.fate in ("named", "refused")
