@@ -29,7 +29,7 @@ from gossiplog.log.log import replica_of
 from gossiplog.log.pulling import _FRUITLESS_STREAMS, _Work, pull
 from gossiplog.log.state import Snapshot
 from gossiplog.protocol import wire
-from gossiplog.protocol.sync import Server, SyncServerConfig
+from gossiplog.protocol.sync import Server, SyncServerConfig, client
 from gossiplog.sim.whole.hostile import Forged
 from gossiplog.storage.base import SCHEMA
 from gossiplog.storage.sqlite.upgrades import OLDEST
@@ -237,8 +237,12 @@ def test_a_source_that_holds_an_invalid_message_is_named(log: Log, source: Log) 
 
 
 @pytest.mark.integration
-def test_a_failure_ends_the_pull_while_other_batches_are_under_way(log: Log, source: Log) -> None:
-    messages = source.append_many(range(13_000))
+def test_a_failure_ends_the_pull_while_other_batches_are_under_way(
+    log: Log, source: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Four batches.
+    monkeypatch.setattr(client, "_BATCH_MESSAGES", 64)
+    messages = source.append_many(range(250))
     entries = dict([*((message.key, message.value) for message in messages), forge_signature(messages[34])])
     with pytest.raises(ProtocolError, match="invalid message"):
         pull(replica_of(log), lambda: Server(Forged(entries), now=time.monotonic()))
