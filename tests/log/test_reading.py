@@ -67,7 +67,7 @@ def stored() -> Stored:
     return Stored()
 
 
-def check_nothing_is_built_upon(stored: Stored, bit: int) -> None:
+def check_nothing_is_built_upon(stored: Stored, bit: int, which: slice = slice(None)) -> None:
     last = stored.messages[-1]
     with stored.flipped(COUNT, bit), gossiplog.open(stored.storage, signer=SIGNER) as log:
         uses: list[Callable[[], object]] = [
@@ -78,7 +78,7 @@ def check_nothing_is_built_upon(stored: Stored, bit: int) -> None:
             *(lambda: next(log.subscribe(after=COUNT - 1)), lambda: replica_of(log).arrivals(COUNT - 1, 1)),
             lambda: replica_of(log).page(None, None, reverse=True, limit=9, most_bytes=10**6),
         ]
-        for use in uses:
+        for use in uses[which]:
             with pytest.raises(CorruptLog, match=last.id):
                 use()
         assert len(log) == COUNT
@@ -95,8 +95,9 @@ def test_a_flip_in_the_newest_value_is_never_built_upon(bit: int) -> None:
 
 @pytest.mark.integration
 def test_no_flip_in_the_newest_value_is_built_upon(stored: Stored) -> None:
+    """Each use meets several bits of each byte."""
     for bit in range(8 * len(stored.messages[-1].value)):
-        check_nothing_is_built_upon(stored, bit)
+        check_nothing_is_built_upon(stored, bit, slice(bit % 3, None, 3))
 
 
 @pytest.fixture
