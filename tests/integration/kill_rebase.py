@@ -2,11 +2,11 @@
 
     python kill_rebase.py FOLDER
 
-A step is what Python's audit hooks report of files (opened, linked, renamed, removed, their modes), each fsync, and
-each transaction of a log. A fork rebases a copy of one log, and is killed before its step 1, 2, 3, ... until it comes
-to its end. After each kill another fork opens the log, verifies it, and rebases it. This process runs no batch of the
-core itself: its threads would be missing in the forks. Prints JSON: kills, and how many left the former and the new
-log.
+A step is what Python's audit hooks report of files (opened, linked, renamed, removed, their modes) and do not report
+twice in a row, each fsync, and each transaction of a log. A fork rebases a copy of one log, and is killed before its
+step 1, 2, 3, ... until it comes to its end. After each kill another fork opens the log, verifies it, and rebases it.
+This process runs no batch of the core itself: its threads would be missing in the forks. Prints JSON: kills, and how
+many left the former and the new log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Steps:
 
     def __init__(self, last: int) -> None:
         self.left = last
-        self._is_counting = True
+        self._former: object = None
         sys.addaudithook(self._hear)
         fsync, transaction = os.fsync, SQLiteStorage.transaction
 
@@ -56,11 +56,14 @@ class Steps:
         SQLiteStorage.transaction = counted_transaction  # type: ignore[method-assign]
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in _STEPS:
+        # What is opened again at once finds the same files.
+        if event in _STEPS and (event, arguments) != self._former:
             self.step()
+            self._former = event, arguments
 
     def step(self) -> None:
         """Note that a step is about to be taken."""
+        self._former = None
         self.left -= 1
         if not self.left:
             os.kill(os.getpid(), signal.SIGKILL)

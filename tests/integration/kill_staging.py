@@ -3,10 +3,10 @@
     python -m tests.integration.kill_staging FOLDER
 
 Spark is not there: its tasks are called by this process, and the driver's part is the one that ships. The steps are
-those of kill_rebase.py in the job's own folder. A fork is killed before its step 1, 1 + n, 1 + 2n, ... After each kill
-another fork looks at what is there, runs the same again, and compares the log with one that was made without a kill.
-Prints JSON: for each job, kills, and how many of them left no log, a part of it (which append alone may), and the
-whole.
+those of kill_rebase.py in the job's own folder. A fork is killed before some of them, in even distances. After each
+kill another fork looks at what is there, runs the same again, and compares the log with one that was made without a
+kill. Prints JSON: for each job, kills, and how many of them left no log, a part of it (which append alone may), and
+the whole.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def kill(folder: Path, name: str, run: Callable[[Path, Any], None], messages: An
         raise SystemExit(f"{name} does not come to its end")
     steps = int((folder / "steps").read_text(encoding="ascii"))
     found = {"steps": steps, "kills": 0, "none": 0, "part": 0, "whole": 0}
-    for step in range(1, steps + 1, max(1, steps // _KILLS)):
+    for step in sorted({1 + number * steps // _KILLS for number in range(_KILLS)}):
         place = folder / f"step-{step}"
         place.mkdir()
 

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize(("kind", "wanted"), [("append", 30), ("insert_many", 15), ("pull", 15)])
+@pytest.mark.parametrize(("kind", "wanted"), [("append", 12), ("insert_many", 6), ("pull", 6)])
 def test_kills_within_open_transactions(
     kind: str, wanted: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
