@@ -92,8 +92,9 @@ def test_what_errors_say_to_run_is_the_way_back(
     path, new = damaged(files, home, damage), home / "new.db"
     err = program("verify", path).err
     for _ in range(4):
-        if err:
-            err = run_as_printed(program, first_command(err.removeprefix("gossiplog: ")), home / "whole.db")
+        if not err:
+            break
+        err = run_as_printed(program, first_command(err.removeprefix("gossiplog: ")), home / "whole.db")
         path = new if new.exists() else path
         err = err or program("verify", path).err
     assert program("verify", path).record["messages"] >= 300
