@@ -94,8 +94,8 @@ LAYERS: Mapping[str, Sequence[Sequence[str]]] = {
     "net.http": (
         ("addresses", "browser_paths", "message_json", "static_files", "tls"),
         ("access", "admission", "connections", "event_stream"),
-        ("answers", "listener", "metrics", "uvicorn_internals"),
-        ("api",),
+        ("answers", "listener", "metrics"),
+        ("api", "uvicorn_internals"),
         ("access_log", "application", "server"),
         ("__init__",),
     ),

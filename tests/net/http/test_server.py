@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
@@ -19,7 +22,7 @@ from gossiplog import Hub, Log
 from gossiplog.net.http import connections, uvicorn_internals
 from gossiplog.net.http.access import Access
 from gossiplog.net.http.addresses import USUAL_CONNECTIONS
-from gossiplog.net.http.listener import Address
+from gossiplog.net.http.listener import Address, Listener
 from gossiplog.net.http.server import serve
 from gossiplog.net.transport.limits import Limits
 from tests.net.http.clients import HANDSHAKE, PATIENCE, request, websocket
@@ -192,7 +195,27 @@ async def test_it_ends_at_once_where_no_request_is_under_way(monkeypatch: pytest
         before = len(pauses)
     await stream.aclose()
     assert {*pauses[:before]} == {1}
-    assert pauses[before:] == [0.001]
+    # Two turns for what was just accepted, and a moment.
+    assert pauses[before:] == [0, 0, 0.001]
+
+
+async def test_connections_that_come_as_it_ends_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """asyncio accepts one in a turn, and hands it to the server two turns later."""
+    accept = Listener.accept
+    async with anyio.create_task_group() as tasks:
+        address = await tasks.start(serve, echo)
+
+        def accept_at_the_end(listener: Listener) -> tuple[socket.socket, Any]:
+            tasks.cancel_scope.cancel()
+            return accept(listener)
+
+        monkeypatch.setattr(Listener, "accept", accept_at_the_end)
+        # The system connects them before they are accepted.
+        clients = [socket.create_connection((address.host, address.port), PATIENCE) for _ in range(5)]
+        await anyio.sleep_forever()
+    for client in clients:
+        with client, suppress(ConnectionResetError):
+            assert await anyio.to_thread.run_sync(client.recv, 1) == b""
 
 
 async def test_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

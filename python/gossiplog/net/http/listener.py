@@ -123,6 +123,7 @@ class Listener(socket.socket):
     _limited_log: RateLimitedLog | None = None
     _table: ConnectionTable | None = None
     _is_secure = False
+    _is_accepting = True
     # Set where it is reached: `accept` of this socket runs on the event loop alone.
     _spare: int | None = None
 
@@ -145,7 +146,13 @@ class Listener(socket.socket):
         if self._spare is None:
             self._open_spare()
 
+    def stop_accepting(self) -> None:
+        """Leave connections that come to the system, which refuses them once the socket is closed."""
+        self._is_accepting = False
+
     def accept(self) -> tuple[socket.socket, Any]:
+        if not self._is_accepting:
+            raise BlockingIOError
         try:
             connection, address = super().accept()
         except OSError as error:

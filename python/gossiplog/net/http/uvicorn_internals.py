@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Iterable, Sequence
 from email.utils import formatdate
@@ -29,6 +28,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 
 from gossiplog.net.http.connections import ConnectionTable, ReadTimeout
+from gossiplog.net.http.listener import Listener
 from gossiplog.net.rate_limited_log import VIOLATION_KEY, RateLimitedLog, client_name
 from gossiplog.net.transport.pacing import BODY_PART_BYTES, PART_BYTES, Paced
 
@@ -49,6 +49,9 @@ of its handshake, for all that were accepted together: with 8, what others sent 
 _CANCELLATION_SECONDS = 0.5
 # Between looks whether all connections have ended: most do at once.
 _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.001, 0.1
+# asyncio makes a connection in a task of its own, and tells its protocol in the turn after. It would leave one that it
+# makes once the server is closed open, and nobody would know of it.
+_TURNS_TO_CONNECTION = 2
 # How old the date in an answer may be.
 _DATE_SECONDS = 1
 # https://www.rfc-editor.org/rfc/rfc6455#section-7.4.1
@@ -112,7 +115,7 @@ class Server:
         self._config = config
         self._state = ServerState()
 
-    async def run(self, listener: socket.socket) -> None:
+    async def run(self, listener: Listener) -> None:
         """Serve until it is cancelled, then end within GRACE_SECONDS and a second."""
         config = self._config
         config.load()
@@ -129,8 +132,11 @@ class Server:
                 self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
                 await asyncio.sleep(_DATE_SECONDS)
         finally:
-            server.close()
+            listener.stop_accepting()
             with anyio.CancelScope(shield=True):
+                for _ in range(_TURNS_TO_CONNECTION):
+                    await asyncio.sleep(0)
+                server.close()
                 await self._end_connections()
 
     async def _end_connections(self) -> None:
