@@ -26,6 +26,7 @@ from gossiplog.spark.folders import write_parquet
 from gossiplog.spark.jobs import analyze_fleet, components, report
 from gossiplog.spark.jobs.verify import FleetVerifyResult, VerifyResult
 from tests.spark.conftest import TOPIC, make_replicas
+from tests.spark.in_tasks import last_and_count
 
 OUTPUT = "output"
 """The name of the folder or of the log that a job makes."""
@@ -181,7 +182,7 @@ def _append(session: SparkSession, folder: Path) -> Any:
 
 def _materialize(session: SparkSession, folder: Path) -> Any:
     """A state that is made, and continued: the messages that come last belong between former ones."""
-    recipe = spark.Recipe(spark.FunctionFold(_last_and_count), key="author")
+    recipe = spark.Recipe(spark.FunctionFold(last_and_count), key="author")
     growing = folder / "logs" / "growing.db"
     for replica in ("three", "one"):
         with gossiplog.open(growing, TOPIC) as log:
@@ -189,10 +190,6 @@ def _materialize(session: SparkSession, folder: Path) -> Any:
         spark.materialize(session, str(growing), str(folder / OUTPUT), recipe)
     state = spark.read_state(session, str(folder / OUTPUT), recipe.fold)
     return sorted([row.key, row.value] for row in state.collect())
-
-
-def _last_and_count(state: Any, message: Any) -> Any:
-    return {"count": (state["count"] if state else 0) + 1, "last": message.id}
 
 
 def _stream_out(session: SparkSession, folder: Path) -> Any:

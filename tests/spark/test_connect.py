@@ -19,11 +19,11 @@ from pyspark.sql.connect.session import SparkSession as RemoteSession
 import gossiplog
 from gossiplog import Signer, spark
 from gossiplog.errors import NotALog, OptionError, SparkError, StorageError
-from gossiplog.message import SignedMessage
 from gossiplog.spark import worker_errors
 from gossiplog.spark.session import running, session
 from gossiplog.spark.tasks import cancel, followed, over_connect, parallelism, spread
 from tests.spark.conftest import TOPIC, MakeLog
+from tests.spark.in_tasks import double, largest
 
 SHAPE = "number long"
 
@@ -162,11 +162,6 @@ def test_analyze_a_fleet(connected: SparkSession, make_log: MakeLog) -> None:
     assert (Path.cwd() / "analysis" / "analysis.json").exists()
 
 
-def largest(state: int | None, message: SignedMessage) -> int:
-    number: int = message.payload["number"]
-    return max(state or 0, number)
-
-
 def test_materialize(connected: SparkSession, make_log: MakeLog) -> None:
     path = make_log("a.db", 30)
     folds: tuple[spark.Fold, ...] = (spark.LastWriter(), spark.FunctionFold(largest))
@@ -228,10 +223,6 @@ def test_progress_and_the_end(connected: SparkSession, tmp_path: Path) -> None:
         assert not thread.is_alive()
         assert len(ended) == 1
         assert look() == (0, 0)
-
-
-def double(number: int) -> int:
-    return 2 * number
 
 
 def test_parts_are_spread_in_their_order(connected: SparkSession) -> None:

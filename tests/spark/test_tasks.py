@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 import gossiplog
 from gossiplog.spark.tasks import followed, parallelism, placed, spread, spread_groups
+from tests.spark.in_tasks import double
 
 
 def test_the_tasks_of_jobs_that_run(spark: SparkSession, tmp_path: Path) -> None:
@@ -38,10 +39,6 @@ def test_the_tasks_of_jobs_that_run(spark: SparkSession, tmp_path: Path) -> None
         assert counted.result() == 10
         while look() != (0, 0):
             time.sleep(0.05)
-
-
-def double(number: int) -> int:
-    return 2 * number
 
 
 def test_parts_are_spread_in_their_order(spark: SparkSession) -> None:

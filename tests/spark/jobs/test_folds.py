@@ -23,6 +23,7 @@ from gossiplog.spark.jobs.folds import Counter, ElementSet, Fold, FunctionFold, 
 from gossiplog.spark.jobs.materialize import Recipe, fold_messages
 from tests.spark.conftest import TOPIC
 from tests.spark.histories import braided, insert, shuffled
+from tests.spark.in_tasks import set_of_two, trail
 from tests.spark.shared import frame_of_rows
 from tests.strategies import alternative, longer_author
 
@@ -39,18 +40,13 @@ SHAPE = "key string, value bigint, out boolean, n bigint"
 State: TypeAlias = dict[str, Any]
 
 
-def trail(state: list[int] | None, message: SignedMessage) -> list[int]:
-    """Depends on the order of all messages, and is not to be continued from any but the last."""
-    return [*(state or []), message.payload["n"] * (len(state or []) + 1)][-5:]
-
-
 def test_an_object_without_a_name_cannot_be_continued() -> None:
     fold = FunctionFold(partial(trail))
     with pytest.raises(
         OptionError, match=r"the fold functools\.partial\(.* has no name .*: give a function that calls"
     ):
         Recipe(fold, "key").describe()
-    assert FunctionFold(trail).name == "tests.spark.jobs.test_folds:trail"
+    assert FunctionFold(trail).name == "tests.spark.in_tasks:trail"
 
 
 async def later(state: Any, message: SignedMessage) -> Any:
@@ -167,11 +163,6 @@ def test_what_cannot_be_folded(spark: SparkSession, made: Callable[[], Recipe], 
     messages = spark.createDataFrame([], SCHEMA)
     with pytest.raises(OptionError, match=complaint):
         fold_messages(messages, made())
-
-
-def set_of_two(state: Any, message: SignedMessage) -> set[int]:
-    """Return what dag-json cannot encode."""
-    return {1, 2}
 
 
 def test_the_error_of_a_state_that_cannot_be_kept_comes_from_its_worker(spark: SparkSession) -> None:

@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import gossiplog
 from gossiplog.errors import CursorOutdated, OptionError, SparkError, StorageError
-from gossiplog.message import SignedMessage
 from gossiplog.spark.folders import locked
 from gossiplog.spark.jobs.checkpoint import StateFolder
 from gossiplog.spark.jobs.folds import Counter, ElementSet, FunctionFold, LastWriter
@@ -30,6 +29,7 @@ from gossiplog.spark.jobs.materialize import (
 from gossiplog.spark.source.data_source import read
 from tests.spark.conftest import TOPIC
 from tests.spark.histories import braided, insert, shuffled, with_alternatives
+from tests.spark.in_tasks import clocks_seen
 from tests.spark.jobs.test_folds import FOLDS, recipe, replayed, table
 from tests.spark.source.test_reader import change
 
@@ -92,10 +92,6 @@ def test_a_state_of_a_former_version_is_continued(spark: SparkSession, tmp_path:
             expected = replayed(log, fold)
         assert (done.messages, done.rows) == (end, len(expected))
         assert table(read_state(spark, str(folder), recipe(fold).fold), fold) == expected
-
-
-def clocks_seen(state: list[int] | None, message: SignedMessage) -> list[int]:
-    return [*(state or []), message.clock]
 
 
 def test_a_late_message_has_only_what_follows_an_earlier_state_read_again(
