@@ -13,6 +13,7 @@ import pytest
 
 from gossiplog import SignedMessage, Signer, core
 from gossiplog.errors import KeyFileError
+from gossiplog.spark.jobs import sign
 from gossiplog.spark.jobs.sign import MERGED_HEADS, KeyStore, Merging, Signing
 
 
@@ -117,7 +118,15 @@ def test_an_event_follows_its_authors_last_and_those_that_it_names(keys: KeyStor
     assert sorted(core.verify(row["value"], TOPIC).payload["text"] for row in rows if row["head"]) == ["a3", "b2", "c1"]
 
 
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of what is signed, and of what goes back, at once."""
+    for name in ("_CHUNK", "_SIGNED_AT_ONCE", "_BATCH_ROWS"):
+        monkeypatch.setattr(sign, name, getattr(sign, name) // 10)
+
+
 @pytest.mark.integration
+@pytest.mark.usefixtures("_small")
 def test_batches_and_tasks_do_not_matter(keys: KeyStore) -> None:
     chance = random.Random(4)
     events = [
@@ -125,30 +134,31 @@ def test_batches_and_tasks_do_not_matter(keys: KeyStore) -> None:
             number % 7,
             "ann" if number % 7 < 5 else "ben",
             None,
-            f"{number:05}",
+            f"{number:04}",
             *(
-                {f"{chance.randrange(number % 7, number, 7):05}" for _ in range(chance.randrange(3))}
+                {f"{chance.randrange(number % 7, number, 7):04}" for _ in range(chance.randrange(3))}
                 if number >= 7
                 else ()
             ),
         )
-        for number in range(20_000)
+        for number in range(2000)
     ]
-    whole = {row["event"]: row["value"] for row in signed(events, keys, size=20_000)}
-    assert len(whole) == 20_000
+    whole = {row["event"]: row["value"] for row in signed(events, keys, size=2000)}
+    assert len(whole) == 2000
     # Components of a few batches, and batches of a few components.
-    for size in (1000, 7919):
+    for size in (100, 791):
         assert {row["event"]: row["value"] for row in signed(events, keys, size)} == whole
     apart = [row for component in range(7) for row in signed([one for one in events if one[0] == component], keys)]
     assert {row["event"]: row["value"] for row in apart} == whole
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("_small")
 def test_a_component_that_is_larger_than_a_chunk(keys: KeyStore) -> None:
-    sizes = {1: 10, 2: 10_000, 3: 20_000, 4: 1, 5: 9000}
+    sizes = {1: 10, 2: 1000, 3: 2000, 4: 1, 5: 900}
     numbered = [(one, number) for one, size in sizes.items() for number in range(size)]
     events = [event(one, "ann" if one % 2 else "ben", number, f"{one}-{number}") for one, number in numbered]
-    rows = signed(events, keys, size=1000)
+    rows = signed(events, keys, size=100)
     assert len(rows) == sum(sizes.values())
     assert sorted(core.verify(row["value"], TOPIC).clock for row in rows if row["head"]) == sorted(sizes.values())
 
