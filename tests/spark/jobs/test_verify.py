@@ -19,8 +19,10 @@ from gossiplog.errors import CorruptLog, TopicMismatch
 from gossiplog.reference.canonical import write_cbor
 from gossiplog.reference.id import message_key
 from gossiplog.spark import VerifyResult, log_metadata, read, verify, verify_log
+from gossiplog.spark.jobs import over_logs
 from gossiplog.spark.jobs.message_check import check_partition
 from gossiplog.spark.jobs.root import joined
+from gossiplog.spark.source.batches import BATCH
 from tests.spark.damage import change, entries
 from tests.spark.shared import frame_of_rows
 
@@ -74,10 +76,18 @@ def test_an_empty_log(spark: SparkSession, make_log: MakeLog) -> None:
     assert (defects(found), found.messages, found.root) == ({}, 0, core.Tree().root)
 
 
-@pytest.mark.parametrize("messages", [30_000])
+@pytest.mark.parametrize("messages", [18_000])
 def test_values_and_signatures_that_were_changed_are_named(
-    spark: SparkSession, make_log: MakeLog, tmp_path: Path, capfd: pytest.CaptureFixture[str], messages: int
+    spark: SparkSession,
+    make_log: MakeLog,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    messages: int,
 ) -> None:
+    """In two tasks, of which each reads more than a batch."""
+    monkeypatch.setattr(over_logs, "LEAST_MESSAGES", BATCH)
+    assert messages // 2 > BATCH
     path = make_log(messages=messages)
     found = entries(path)
     chooser = random.Random(1)
