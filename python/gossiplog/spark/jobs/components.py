@@ -10,10 +10,12 @@ The driver joins few edges by itself: a round costs seconds, however little ther
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
@@ -40,8 +42,7 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
     pairs = edges.where("a != b").select(F.greatest("a", "b").alias("node"), F.least("a", "b").alias("least"))
     rounds = 0
     current = write_back(pairs.distinct(), _path(folder, rounds))
-    few = current.limit(_FEW + 1).toArrow()
-    if len(few) <= _FEW:
+    if (few := _few(_path(folder, rounds))) is not None:
         return session.createDataFrame(_joined(few))
     while True:
         rounds += 1
@@ -52,6 +53,14 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
         current = following
         if not changed:
             return current.withColumnRenamed("least", "component")
+
+
+def _few(folder: str) -> pa.Table | None:
+    """Return the pairs that were written to a folder; None where they are too many for the driver."""
+    files = glob.glob(f"{glob.escape(folder)}/*.parquet")
+    if sum(pq.read_metadata(file).num_rows for file in files) > _FEW:
+        return None
+    return pa.concat_tables(map(pq.read_table, files))
 
 
 def _joined(pairs: pa.Table) -> pa.Table:

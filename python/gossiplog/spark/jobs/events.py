@@ -366,9 +366,9 @@ def _payload(frame: DataFrame, layout: Layout) -> Column:
             "no column is left for the payload, because the other options use them all: name those that it has"
             " (`payload` of the layout, --payload of the command)"
         )
-    payload = F.struct(*(expression(frame, "payload", text) for text in chosen))
-    check_payload(frame.select(*(expression(frame, "payload", text) for text in chosen)).schema)
-    return payload
+    columns = [expression(frame, "payload", text) for text in chosen]
+    check_payload(frame.select(*columns).schema)
+    return F.struct(*columns)
 
 
 def _unused(frame: DataFrame, layout: Layout) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 import gossiplog.log
@@ -192,21 +192,19 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
     """Make the log in the staging folder."""
     # Once and for all: what is read anew may have changed.
     found = stage.keep("events", events(frame, layout))
-    _refuse(problems(found, layout, store, merger))
-    given = found.agg(F.count("*").alias("events"), F.count_distinct("author").alias("authors")).first()
-    assert given is not None
+    counts = found.agg(F.count("*").alias("events"), F.count_distinct("author").alias("authors"))
+    given = _refuse(problems(found, layout, store, merger), counts)
     tasks = min(parallelism(found.sparkSession) * _TASKS, max(given.events // _TASK_EVENTS, 1))
     signed = stage.keep("signed", _signed(found, layout, topic, store, stage, tasks))
-    _refuse(signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed)))
-    merging = (
+    unsound = signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed))
+    heads = _refuse(unsound, signed.agg(F.count_if("head").alias("heads"))).heads
+    merges = (
         signed.where("head")
         .select("key")
         .repartition(1)
         .sortWithinPartitions("key")
         .mapInArrow(Merging(topic, store, merger), "key binary, value binary")
     )
-    merges = stage.keep("merges", merging)
-    heads = signed.where("head").count()
     messages = _store(signed.select("key", "value").union(merges), stage, topic)
     return IngestResult(given.events, messages - given.events, given.authors, heads)
 
@@ -259,10 +257,18 @@ def _identical(signed: DataFrame) -> DataFrame:
     return counted.select(problem.alias("problem"), "event")
 
 
-def _refuse(found: DataFrame) -> None:
-    rows = found.orderBy("problem", "event").limit(_SHOWN + 1).collect()
+def _refuse(found: DataFrame, counts: DataFrame) -> Row:
+    """Return the one row of `counts`, which the job counts that looks for problems.
+
+    Raises:
+        EventsRefused: there are problems.
+    """
+    both = found.unionByName(counts, allowMissingColumns=True)
+    # Null, which the counts have as their problem, comes first.
+    counted, *rows = both.orderBy("problem", "event").limit(_SHOWN + 2).collect()
     if rows:
         raise EventsRefused([f"{row.problem} ({row.event})" for row in rows[:_SHOWN]], complete=len(rows) <= _SHOWN)
+    return counted
 
 
 def _store(messages: DataFrame, stage: _Stage, topic: str) -> int:
