@@ -233,12 +233,13 @@ def materialize(session: SparkSession, location: str, folder: str, recipe: Recip
         recipe.check(session)
         run = _Run(session, location, place, recipe, former, position)
         layers, without_key = run.advance()
-        rows = run.count(layers)
+        kept = run.compact(layers)
+        rows = run.count(layers, kept)
         # What was read of keys, and not in the order of arrival, was of this log, too.
         with opened(location) as (storage, _):
             check_mark(location, storage, position.mark)
         made = Checkpoint(
-            run.compact(layers),
+            kept,
             position.topic,
             count,
             position.last,
@@ -370,13 +371,23 @@ class _Run:
         merged = self.recipe.fold.merge(self.place.read(self.session, layers[first:]))
         return *layers[:first], self.place.write(merged, self.position.mark.count)
 
-    def count(self, layers: tuple[Layer, ...]) -> int:
-        """Return how many rows the table has: as many as before, and those of the keys that have changed."""
+    def count(self, layers: tuple[Layer, ...], kept: tuple[Layer, ...]) -> int:
+        """Return how many rows the table has: as many as before, and those of the keys that have changed.
+
+        Args:
+            layers: as `advance` returns them.
+            kept: as `compact` returns these.
+        """
         fold = self.recipe.fold
-        if self.former is None or self.former.rows is None:
-            return _table(self.session, self.place, fold, layers).count()
-        changed = self.place.read(self.session, layers[-1:]).select("key").distinct()
-        rows = self.place.read(self.session, layers).join(changed, "key", "left_semi")
+        if len(kept) == 1 and not isinstance(fold, ElementSet):
+            return kept[0].rows
+        if len(kept) == 1 or self.former is None or self.former.rows is None:
+            return _table(self.session, self.place, fold, kept).count()
+        changed = self.place.read(self.session, layers[-1:]).select("key")
+        if not isinstance(fold, ElementSet):
+            older = self.place.read(self.session, layers[:-1])
+            return self.former.rows + changed.join(older, "key", "left_anti").count()
+        rows = self.place.read(self.session, layers).join(changed.distinct(), "key", "left_semi")
         before = rows.where(F.col("layer") < len(layers) - 1)
         return self.former.rows + fold.table(fold.merge(rows)).count() - fold.table(fold.merge(before)).count()
 
