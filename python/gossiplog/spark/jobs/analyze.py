@@ -327,6 +327,7 @@ def _collect(
     assert counts is not None
     suspects = authors.where(score > LIMIT).orderBy(F.desc(score), "author")
     hot_keys = frames.get("hot_keys")
+    forked, top_forks = (None, None) if forks is None else _top_forks(forks)
     return AnalyzeResult(
         totals=Totals(
             **whole,
@@ -336,7 +337,7 @@ def _collect(
             widest=max((part.widest for part in ranges), default=0),
             reencoded=encodings.where("number = 1").count() if whole["not_canonical"] else 0,
             suspects=counts.suspects,
-            forked=None if forks is None else forks.count(),
+            forked=forked,
         ),
         ranges=ranges,
         widths=widths,
@@ -344,7 +345,7 @@ def _collect(
         suspects=_authors(suspects) if counts.suspects else (),
         hot_keys=None if hot_keys is None else _top(hot_keys),
         alternative_encodings=_by_message(encodings) if whole["not_canonical"] else (),
-        forks=None if forks is None else _top_forks(forks),
+        forks=top_forks,
         frames=frames,
     )
 
@@ -357,9 +358,11 @@ def _top(keys: DataFrame) -> tuple[HotKey, ...]:
     return tuple(HotKey(**row.asDict()) for row in keys.orderBy(F.desc("messages"), "key").limit(TOP).collect())
 
 
-def _top_forks(forks: DataFrame) -> tuple[Fork, ...]:
+def _top_forks(forks: DataFrame) -> tuple[int, tuple[Fork, ...]]:
+    """Return how many authors forked, and the first of them."""
     rows = forks.orderBy(F.desc("messages"), "author").limit(TOP).collect()
-    return tuple(Fork(row.author, row.messages, (row.first[0], row.first[1])) for row in rows)
+    count = len(rows) if len(rows) < TOP else forks.count()
+    return count, tuple(Fork(row.author, row.messages, (row.first[0], row.first[1])) for row in rows)
 
 
 def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Width, ...], tuple[ClockRange, ...]]:
@@ -387,13 +390,16 @@ def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Widt
     )
     nothing = {"messages": 0, "bytes": 0, "authors": 0, "merges": 0, "widest": 0, "branches": 0, "ended": 0}
     filled = [dict(nothing) for _ in clocks]
-    for row in (*had.collect(), *ended.collect()):
-        figures = row.asDict()
-        filled[figures.pop("part")].update(figures)
     clocks_by_digits: Counter[int] = Counter()
-    for row in wide.collect():
-        filled[row.part]["widest"] = max(filled[row.part]["widest"], row.widest)
-        clocks_by_digits[row.digits] += row.clocks
+    together = had.unionByName(ended, allowMissingColumns=True).unionByName(wide, allowMissingColumns=True)
+    for row in together.collect():
+        figures = {name: figure for name, figure in row.asDict().items() if figure is not None}
+        whole = filled[figures.pop("part")]
+        if "clocks" in figures:
+            whole["widest"] = max(whole["widest"], figures["widest"])
+            clocks_by_digits[figures["digits"]] += figures["clocks"]
+        else:
+            whole.update(figures)
     heads = accumulate(figures["messages"] - figures.pop("ended") for figures in filled)
     ranges = tuple(
         ClockRange(first_clock=within[0], last_clock=within[-1], heads=after, **figures)
