@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -154,6 +155,9 @@ def sync(
             output.record(pull)
         else:
             output.show(_fields(pull))
+        if follow:
+            # The program goes on, and what is written into a pipe waits there.
+            sys.stdout.flush()
 
     kind = _parse_kind("SOURCE", source)
     if kind is SourceKind.HUB:
