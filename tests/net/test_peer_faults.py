@@ -17,13 +17,13 @@ from gossiplog.errors import NetworkError
 from gossiplog.net import events
 from gossiplog.net import peer as peer_module
 from gossiplog.net.client import connect
-from gossiplog.net.replicator import sync
 from gossiplog.net.transport.connection import Connection
 from gossiplog.net.transport.host import Answer, Host, Publication, open_host
 from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.stream import Stream
 from gossiplog.protocol import gossip, wire
-from gossiplog.protocol.sync import Server, SyncClientConfig
+from gossiplog.protocol.sync import Server
+from gossiplog.protocol.sync import client as sync_client
 from gossiplog.protocol.wire import Protocols
 from gossiplog.sim.whole.hostile import Forged
 from tests.net.meshes import QUICK_PEER, key_of, line, member, running, signers
@@ -115,16 +115,16 @@ async def test_gossip_that_is_lost_doubled_and_out_of_order(
     monkeypatch.setattr(peer_module, "open_host", partial(lossy, Random(1), lost))
     logs = [opened(signer=signer) for signer in signers(4)]
     async with running(*logs, forward=forward) as (_, heard):
-        for number in range(50):
+        for number in range(15):
             for log in logs:
                 log.append(number)
             # So that they come one by one, and not all by the first sync.
             await heard[number % 4].wait_for_messages(4 * number)
         await until_equal(*logs)
         for listener in heard:
-            await listener.wait_for_messages(200)
-    assert {len(log) for log in logs} == {200}
-    assert {len({message.id for message in listener.messages}) for listener in heard} == {200}
+            await listener.wait_for_messages(60)
+    assert {len(log) for log in logs} == {60}
+    assert {len({message.id for message in listener.messages}) for listener in heard} == {60}
     assert lost
 
 
@@ -203,19 +203,19 @@ async def push_forged(host: Host, push: Stream) -> None:
 async def push_orphans(host: Host, push: Stream) -> None:
     for number in itertools.count():
         await push.send(wire.encode_push(wire.Insert(*orphan(number))))
-        await anyio.sleep(0.01)
+        await anyio.sleep(0.05)
 
 
 async def gossip_orphans(host: Host, push: Stream) -> None:
     for number in itertools.count():
         host.publish(gossip.encode(*orphan(number)))
-        await anyio.sleep(0.01)
+        await anyio.sleep(0.05)
 
 
 async def tell_of_heads(host: Host, push: Stream) -> None:
     for number in itertools.count(1):
         await push.send(wire.encode_push(wire.Update([core.encode_clock(9) + number.to_bytes(19)])))
-        await anyio.sleep(0.01)
+        await anyio.sleep(0.05)
 
 
 HONEST = [Signer(bytes([9] * 32)).sign(TOPIC, 1, [], number) for number in range(20)]
@@ -245,8 +245,8 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Of an endless tree, so much is walked before the first message is asked for.
-    monkeypatch.setattr(sync, "SyncClientConfig", partial(SyncClientConfig, window=2**14))
+    # So many messages of an endless tree are walked to before the first is looked at.
+    monkeypatch.setattr(sync_client, "_BATCH_MESSAGES", 128)
     logs = [opened(signer=signer) for signer in signers(3)]
     async with running(*logs) as ((victim, *_), (heard, *_)), member(victim) as (host, arrival):
         push = await arrival.connection.open_stream(Protocols(TOPIC).push)
