@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+
+from tests.forked import Forked, run_gossiplog
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,7 @@ class Server:
     """
 
     def __init__(self, path: Path | str, *options: str | Path) -> None:
-        command = [sys.executable, "-m", "gossiplog", "serve", path, *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = Forked(run_gossiplog, ["serve", str(path), *map(str, options)])
         self.ready = self.record()
 
     def __enter__(self) -> Self:
@@ -60,7 +61,6 @@ class Server:
 
     @property
     def out(self) -> IO[bytes]:
-        assert self.process.stdout is not None
         return self.process.stdout
 
     def record(self, event: str | None = None) -> dict[str, Any]:
@@ -69,13 +69,24 @@ class Server:
             record: dict[str, Any] = json.loads(line)
             if event is None or record.get("event") == event:
                 return record
-        raise AssertionError(f"the server ended: {self.process.stderr.read() if self.process.stderr else ''!r}")
+        raise AssertionError(f"the server ended: {self.process.stderr.read()!r}")
 
     def stop(self, number: int = signal.SIGINT) -> int:
         """Ends it with a signal; its exit code."""
         self.process.send_signal(number)
         self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode
+        return self.process.wait()
+
+
+@contextmanager
+def following(path: Path | str, url: str, *options: str) -> Iterator[Forked]:
+    """`gossiplog sync --follow` in a process of its own, which ends with the block."""
+    process = Forked(run_gossiplog, ["sync", str(path), url, "--follow", *options])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class Repository:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import resource
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import anyio
 
 import gossiplog
 from gossiplog.net import events
+from gossiplog.net.http.server import serve
+from gossiplog.net.service import background
 from gossiplog.protocol.broadcast.config import BroadcastConfig
-from tests.net.support import serving
 
 TOPIC = "org.example.test"
 QUICK = BroadcastConfig(backoff=0.05, longest_backoff=0.2, retry=0.1, longest_retry=0.5)
@@ -51,7 +53,8 @@ async def run_hub(path: str, port: str, limit: str = "") -> None:
         if limit:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
-        async with serving(gossiplog.Hub(log, broadcast=QUICK, on_event=hear), int(port)):
+        async with gossiplog.Hub(log, broadcast=QUICK, on_event=hear) as hub, background() as tasks:
+            await tasks.start(partial(serve, hub, port=int(port)))
             say("listening")
             await anyio.to_thread.run_sync(sys.stdin.readline)
             resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
@@ -65,5 +68,9 @@ async def run_client(path: str, url: str) -> None:
             say("synced", len(log), peak())
 
 
+def main(kind: str, *arguments: str) -> None:
+    anyio.run({"hub": run_hub, "client": run_client}[kind], *arguments)
+
+
 if __name__ == "__main__":
-    anyio.run({"hub": run_hub, "client": run_client}[sys.argv[1]], *sys.argv[2:])
+    main(*sys.argv[1:])

@@ -1,7 +1,5 @@
 """A peer of a mesh in a process of its own, which appends without end, and which a test kills.
 
-    python mesh_process.py FOLDER LISTEN [BOOTSTRAP]
-
 The log, the identity and `acknowledged` are in the folder: the latter has a line with the id of each message that was
 appended, written when `append` has returned. The peer prints its address once it listens. It appends until it reads a
 line, prints that it has stopped, and runs on.
@@ -13,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -42,7 +41,7 @@ def append(log: gossiplog.Log, folder: Path, stop: threading.Event) -> None:
     os.close(acknowledged)
 
 
-async def run(folder: Path, listen: str, bootstrap: list[str]) -> None:
+async def run(folder: Path, listen: str, bootstrap: Sequence[str]) -> None:
     with gossiplog.open(folder / "log.db", TOPIC, signer=gossiplog.Signer.generate()) as log:
         async with gossiplog.Peer(
             log, listen=[listen], bootstrap=bootstrap, identity=folder / "identity", broadcast=QUICK
@@ -58,5 +57,6 @@ async def run(folder: Path, listen: str, bootstrap: list[str]) -> None:
             await anyio.sleep_forever()
 
 
-if __name__ == "__main__":
-    anyio.run(run, Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+def main(folder: Path, listen: str, *bootstrap: str) -> None:
+    """Run the peer, with its log in a folder."""
+    anyio.run(run, folder, listen, bootstrap)

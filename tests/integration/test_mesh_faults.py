@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,14 +12,15 @@ import pytest
 
 import gossiplog
 from gossiplog import Log, Signer
+from tests.forked import Forked
+from tests.integration import mesh_process
 from tests.integration.mesh_process import TOPIC
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 # That each appends before it is killed, while another is down, and after it came back.
-LOAD = 40
+LOAD = 15
 
 
 class MeshProcess:
@@ -40,16 +39,10 @@ class MeshProcess:
         self.address = ""
         self._folder = folder
         self._listen = listen
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Forked | None = None
 
     def start(self, *bootstrap: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.mesh_process", self._folder, self._listen, *bootstrap],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._process = Forked(mesh_process.main, self._folder, self._listen, *bootstrap)
         self.address = self._hear()
 
     def kill(self) -> None:
@@ -62,17 +55,15 @@ class MeshProcess:
     def stop_appending(self) -> None:
         """Returns when what it appended last is acknowledged."""
         assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(b"\n")
         self._process.stdin.flush()
         assert self._hear() == "stopped"
 
     def _hear(self) -> str:
         assert self._process is not None
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, "the peer has ended"
-        return line.strip()
+        return line.decode().strip()
 
     @property
     def acknowledged(self) -> list[str]:

@@ -7,7 +7,6 @@ import asyncio
 import http.client
 import json
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -17,7 +16,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from benches.attacks import ATTACKS
+from benches.attacks import ATTACKS, attack
 from benches.attacks import TOPIC as ATTACKED_TOPIC
 from gossiplog import Hub, Log, Signer, core
 from gossiplog.errors import NetworkError
@@ -29,6 +28,7 @@ from gossiplog.net.transport.limits import Limits
 from gossiplog.net.transport.network import open_network
 from gossiplog.protocol.push import Push
 from gossiplog.protocol.wire import Protocols
+from tests.forked import Forked
 from tests.net.loops import LONGEST_CALLBACK, Callbacks, measured_callbacks
 from tests.net.support import TOPIC, Heard
 
@@ -249,8 +249,8 @@ async def test_attacks_that_are_measured(opened: Open, costly_to_attacked: bytes
     log.insert(costly_to_attacked)
     report = tmp_path / "steps"
     async with serving(Hub(log)) as (address, _):
-        hostile = [sys.executable, "-m", "benches.attacks", "--attack", name, address.host, str(address.port), report]
-        async with await anyio.open_process([str(word) for word in hostile], stdout=None, stderr=None) as process:
+        process = Forked(anyio.run, attack, name, address.host, address.port, report)
+        try:
             with anyio.fail_after(PATIENCE):
                 while not report.exists() or int(report.read_text()) < FEW_STEPS.get(name, STEPS):
                     assert process.returncode is None
@@ -258,4 +258,6 @@ async def test_attacks_that_are_measured(opened: Open, costly_to_attacked: bytes
             await anyio.sleep(ATTACK_SECONDS)
             assert process.returncode is None
             assert (await to_thread.run_sync(ask, address, "/api/clock"))[0] == 200
+        finally:
             process.kill()
+            await to_thread.run_sync(process.communicate)

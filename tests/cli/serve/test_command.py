@@ -24,7 +24,7 @@ from typing import IO, Any
 import pytest
 
 from gossiplog.net import client
-from tests.cli.support import PATIENCE, Program, Server
+from tests.cli.support import PATIENCE, Program, Server, following
 
 Serve = Callable[..., Any]
 
@@ -138,15 +138,11 @@ def test_a_hub_that_cannot_be_reached_is_named(program: Program, log: Path) -> N
 @pytest.mark.integration
 def test_limits(program: Program, log: Path) -> None:
     limits = ("--connections", "1", "--streams", "2", "--peer-bytes", "9000000", "--total-bytes", "10000000")
-    with Served(log, *limits) as served:
-        first = ["sync", "first.db", served.url, "--topic", "notes", "--follow"]
-        with subprocess.Popen([sys.executable, "-m", "gossiplog", *first], stdout=subprocess.PIPE) as follower:
-            assert follower.stdout is not None
-            follower.stdout.readline()
-            second = program("sync", "second.db", served.url, "--topic", "notes")
-            with urllib.request.urlopen(f"{served.api.removesuffix('/api')}/metrics") as answer:
-                metrics = answer.read().decode()
-            follower.kill()
+    with Served(log, *limits) as served, following("first.db", served.url, "--topic", "notes") as follower:
+        follower.stdout.readline()
+        second = program("sync", "second.db", served.url, "--topic", "notes")
+        with urllib.request.urlopen(f"{served.api.removesuffix('/api')}/metrics") as answer:
+            metrics = answer.read().decode()
     assert (second.code, "HTTP status 503" in second.err) == (1, True)
     assert 'gossiplog_network_total{event="connections"} 1.0' in metrics
 
@@ -156,9 +152,7 @@ def test_limits(program: Program, log: Path) -> None:
 def test_who_follows_says_farewell(log: Path, number: signal.Signals, status: int) -> None:
     """Before, SIGTERM and SIGHUP ended the process at once, and the hub waited for what was left of the connection."""
     with Served(log) as served:
-        command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--topic", "notes", "--follow"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
-            assert follower.stdout is not None
+        with following("copy.db", served.url, "--topic", "notes") as follower:
             follower.stdout.readline()
             follower.send_signal(number)
             assert follower.wait(30) == status
@@ -240,7 +234,6 @@ def test_sighup_takes_new_tokens(program: Program, log: Path, home: Path) -> Non
         assert program(*arguments, old).code == 0
         set_token(token, "short")
         process.send_signal(signal.SIGHUP)
-        assert process.stderr is not None
         line = process.stderr.readline().decode()
         assert "ERROR the tokens and the certificate stay as they were: the token file" in line
         assert program(*arguments, old).code == 0
@@ -342,7 +335,6 @@ def test_a_hub_whose_output_is_closed_goes_on(program: Program, log: Path) -> No
             assert program("sync", copy, served.url, "--topic", "notes").record["inserted"] == 1
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(PATIENCE) == 0
-        assert served.process.stderr is not None
         complaints = served.process.stderr.read().decode()
     assert complaints.count("\n") == 1
     assert "no longer shown, but serving goes on: nobody reads it" in complaints
@@ -478,7 +470,6 @@ def test_a_log_whose_file_is_deleted_is_saved_at_the_end(program: Program, log: 
         log.unlink()
         for suffix in others:
             log.with_name(f"{log.name}{suffix}").unlink()
-        assert served.process.stderr is not None
         line = served.process.stderr.readline().decode()
         assert f"ERROR checking the files of the log: the file {log} was deleted" in line
         assert served.record("failed")["doing"] == "checking the files of the log"
@@ -543,10 +534,7 @@ def test_following_outlives_the_hub(program: Program, log: Path) -> None:
     program("append", log, "1")
     with Served(log) as served:
         port = int(served.url.rpartition(":")[2])
-        command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--follow", "--topic", "notes"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
-            assert follower.stdout is not None
-            assert follower.stderr is not None
+        with following("copy.db", served.url, "--topic", "notes") as follower:
             assert json.loads(follower.stdout.readline())["messages"] == 1
             read_until(follower.stderr, b"connected to ")
             served.process.kill()
@@ -569,19 +557,16 @@ def test_following_outlives_the_hub(program: Program, log: Path) -> None:
 @pytest.mark.integration
 def test_following_stays_connected(program: Program, log: Path) -> None:
     program("init", "copy.db", "--topic", "notes")
-    with Served(log) as served:
-        command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.url, "--follow"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as follower:
-            assert follower.stdout is not None
-            assert json.loads(follower.stdout.readline())["messages"] == 0
-            program("append", log, "1")
-            program("append", "copy.db", "2")
-            deadline = time.monotonic() + PATIENCE
-            while len(program("read", "copy.db").records) < 2 or len(program("read", log).records) < 2:
-                assert time.monotonic() < deadline
-            follower.send_signal(signal.SIGINT)
-            follower.communicate(timeout=PATIENCE)
-            assert follower.returncode == 130
+    with Served(log) as served, following("copy.db", served.url) as follower:
+        assert json.loads(follower.stdout.readline())["messages"] == 0
+        program("append", log, "1")
+        program("append", "copy.db", "2")
+        deadline = time.monotonic() + PATIENCE
+        while len(program("read", "copy.db").records) < 2 or len(program("read", log).records) < 2:
+            assert time.monotonic() < deadline
+        follower.send_signal(signal.SIGINT)
+        follower.communicate(timeout=PATIENCE)
+        assert follower.returncode == 130
     assert program("info", log).record["root"] == program("info", "copy.db").record["root"]
 
 

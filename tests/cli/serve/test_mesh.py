@@ -6,8 +6,6 @@ import json
 import re
 import signal
 import stat
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -16,7 +14,7 @@ import pytest
 
 from gossiplog.cli.serve.command import serve
 from gossiplog.net.routing.kinds import ROUTERS
-from tests.cli.support import PATIENCE, Program, Server
+from tests.cli.support import PATIENCE, Program, Server, following
 
 LISTEN = ("--listen", "/ip4/127.0.0.1/tcp/0/ws")
 
@@ -126,9 +124,7 @@ def test_a_log_is_synced_with_a_peer(program: Program, log: Path) -> None:
         assert program("info", log).record["root"] == result.record["root"]
         made = program("sync", "new.db", served.address, "--topic", "notes")
         assert made.record["messages"] == 3
-        command = [sys.executable, "-m", "gossiplog", "sync", "copy.db", served.address, "--follow"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as follower:
-            assert follower.stdout is not None
+        with following("copy.db", served.address) as follower:
             assert json.loads(follower.stdout.readline())["messages"] == 3
             program("append", log, '"later"')
             assert len(program("read", "copy.db", "--follow", "--limit", "4").records) == 4
