@@ -41,3 +41,9 @@ def examples(request: pytest.FixtureRequest) -> Callable[[int], Any]:
     """
     storage = request.node.callspec.params["new_log"]
     return lambda count: repeatable(count // 2 if storage == "sqlite" else count, storage=storage)
+
+
+@pytest.fixture
+def largest(request: pytest.FixtureRequest) -> int:
+    """How many messages a history has at most: few over Postgres, where each read takes three round trips."""
+    return 8 if request.node.callspec.params["new_log"] == "postgres" else 24

@@ -101,14 +101,15 @@ def fill(log: Log, history: History) -> None:
 
 
 def grown(log: Log, chains: int, length: int) -> list[list[str]]:
-    """Chains of messages side by side, which arrive in turns; the last message follows all."""
-    made: list[list[str]] = [[] for _ in range(chains)]
-    for _ in range(length):
-        for ids in made:
-            message = signed(ids[-1:], {"n": len(ids)}, 0)
-            if message.id in log:
-                message = signed(ids[-1:], {"n": len(ids), "chain": made.index(ids)}, 0)
-            log.insert(message)
-            ids.append(message.id)
+    """Chains of messages side by side, whose first arrive first, then ten of each in turns; the last follows all."""
+    made: list[list[SignedMessage]] = [[] for _ in range(chains)]
+    for number, messages in enumerate(made):
+        for _ in range(length):
+            parents = [message.id for message in messages[-1:]]
+            messages.append(signed(parents, {"n": len(messages), "chain": number}))
+    log.insert_many([messages[0] for messages in made])
+    for start in range(1, length, 10):
+        for messages in made:
+            log.insert_many(messages[start : start + 10])
     log.append("last")
-    return made
+    return [[message.id for message in messages] for messages in made]

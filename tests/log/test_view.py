@@ -55,9 +55,9 @@ def check(seen: LogView, expected: set[str], history: History) -> None:
 
 
 @pytest.mark.slow
-def test_views_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any]) -> None:
+def test_views_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any], largest: int) -> None:
     @examples(40)
-    @given(histories(), st.data())
+    @given(histories(largest), st.data())
     def viewed(history: History, data: st.DataObject) -> None:
         ids = [message.id for message in history.messages]
         count = data.draw(st.integers(0, len(ids)), "cursor")

@@ -17,9 +17,9 @@ from tests.strategies import TOPIC
 
 
 @pytest.mark.slow
-def test_walks_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any]) -> None:
+def test_walks_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any], largest: int) -> None:
     @examples(30)
-    @given(histories())
+    @given(histories(largest))
     def walked(history: History) -> None:
         with new_log() as log:
             fill(log, history)
