@@ -57,6 +57,9 @@ _FOLDER = Path(
 )
 _WAITS_FOR, _HELD = os.pipe()
 _NUMBERS = count(1)
+_SHARED = _FOLDER / "shared"
+# By the processes that have made them: forks must leave those of others alone.
+_KEPT: dict[int, psycopg.Connection[Any]] = {}
 # What ends the servers of a folder, and removes it, when nobody holds the pipe that is its input.
 _CLEAN_UP = """
 exec 3<&0
@@ -243,7 +246,7 @@ class Server:
     def drop_schema(self, name: str) -> None:
         """Drop a schema, and end connections that keep that from happening."""
         statement = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name))
-        with self.connect(options=f"-c lock_timeout={_LOCK_TIMEOUT} -c client_min_messages=warning") as connection:
+        with self._dropping() as connection:
             try:
                 connection.execute(statement)
             except psycopg.errors.LockNotAvailable:
@@ -254,6 +257,24 @@ class Server:
                 )
                 connection.execute(statement)
 
+    @contextmanager
+    def _dropping(self) -> Iterator[psycopg.Connection[Any]]:
+        """Provide a connection to drop schemas by: one is kept to the server of all tests, and others are closed.
+
+        A new one takes the server three times as long as the schema of a log.
+        """
+        process = os.getpid()
+        connection = _KEPT.get(process) if self.folder == _SHARED else None
+        if connection is None or connection.closed:
+            connection = self.connect(options=f"-c lock_timeout={_LOCK_TIMEOUT} -c client_min_messages=warning")
+        try:
+            yield connection
+        finally:
+            if self.folder == _SHARED:
+                _KEPT[process] = connection
+            else:
+                connection.close()
+
     def _pg_ctl(self, *arguments: str) -> None:
         _as_server(self.folder, "pg_ctl", "-D", self.data, "-w", "-s", *arguments)
 
@@ -261,7 +282,7 @@ class Server:
 def shared_server() -> Server:
     """Return the server of all tests of this run; start it if this is the first test that needs it."""
     with _locked():
-        server = Server(_FOLDER / "shared")
+        server = Server(_SHARED)
         if not (server.folder / "ready").exists():
             _begin(server, {})
             (server.folder / "ready").touch()
