@@ -265,8 +265,7 @@ def test_an_author_is_named_in_full_on_a_narrow_terminal(program: Program, log: 
 
 @pytest.mark.integration
 def test_a_terminal_gets_a_pager(program: Program, log: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(4):
-        program("append", log, *["1"] * 250)
+    program("append", log, *["1"] * 50)
     monkeypatch.setenv("PAGER", "sed 's/^/| /'")
     for command in ("read", "graph"):
         code, written = on_terminal(command, str(log))
@@ -277,7 +276,9 @@ def test_a_terminal_gets_a_pager(program: Program, log: Path, home: Path, monkey
     monkeypatch.setenv("PAGER", "'")
     code, written = on_terminal("read", str(log), "--limit", "3")
     assert (code, len(plain(written).splitlines())) == (0, 5)
-    # One that is left early, and none at all where the output is for programs.
+    # One that is left early, before a pipe has room for all; and none at all where the output is for programs.
+    for _ in range(4):
+        program("append", log, *["1"] * 250)
     monkeypatch.setenv("PAGER", "head -2")
     code, written = on_terminal("read", str(log))
     assert (code, len(plain(written).splitlines())) == (0, 2)
