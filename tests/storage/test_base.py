@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
     made.close()
 
 
+@cache
 def roots(*payloads: object) -> list[bytes]:
     """Values of messages without parents, ascending by key."""
     pairs = sorted(SIGNER.sign(TOPIC, 1, [], payload) for payload in payloads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -21,12 +22,17 @@ ROOTS = [Signer(bytes(32)).sign(TOPIC, 1, [], number)[1] for number in range(20)
 FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "log.db"
-    with gossiplog.open(path, TOPIC) as log:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    with gossiplog.open(folder / "log.db", TOPIC) as log:
         log.append_many(range(300), signer=Signer(bytes(32)))
-    return path
+    return folder
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "log"), "log.db")
 
 
 def change(path: Path, sql: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
+import socket
 import sqlite3
 import tempfile
 from collections.abc import Callable
@@ -154,16 +156,28 @@ def test_a_kill_between_any_two_steps_leaves_one_of_the_two_whole(start: Path, t
 def test_nobody_opens_the_former_file_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process would write to a file that is about to lose its name, or its write-ahead log."""
     open_from = []
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if not pid:
+        try:
+            while theirs.recv(1):
+                theirs.send(b"\1" if is_open_elsewhere(path) else b"\0")
+        finally:
+            os._exit(1)
 
     def look(name: str) -> None:
-        pid = os.fork()
-        if not pid:
-            os._exit(7 if is_open_elsewhere(path) else 8)
-        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 8:
+        ours.send(b"?")
+        if ours.recv(1) == b"\0":
             open_from.append(name)
 
-    before_each(monkeypatch, look)
-    take(path)
+    try:
+        before_each(monkeypatch, look)
+        take(path)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        ours.close()
+        theirs.close()
     # Of the folder, after the last step; and of the count.
     assert open_from == ["fsync", "pwrite"]
 
