@@ -37,10 +37,12 @@ class Log:
 
     def insert(self, entries: dict[bytes, bytes]) -> None:
         self.tree = self.tree.insert(entries.items())
-        if len(entries) > len(self._keys) // 8:
-            self._keys = sorted([*self._keys, *(entries.keys() - self.entries.keys())])
+        # Not as a difference of keys, which looks at all that there are.
+        new = [key for key in entries if key not in self.entries]
+        if len(new) > len(self._keys) // 8:
+            self._keys = sorted([*self._keys, *new])
         else:
-            for key in entries.keys() - self.entries.keys():
+            for key in new:
                 insort(self._keys, key)
         self.entries |= entries
 
