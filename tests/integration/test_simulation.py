@@ -3,7 +3,7 @@
 Each test runs its seeds in its own process: other groups of tests use the other cores. Most networks have 12 peers. The
 machines of `tests/sim/broken.py`, each of which lacks a rule, are caught in 12 peers by as many seeds as in 30, which
 take two and a half times as long. The first 20 of the seeds with 12 peers catch all of them, but for one that one seed
-in hundreds does.
+in hundreds does: here are 20 besides those of tests/sim.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def failures(seeds: range, peers: int) -> list[str]:
     return [outcome.text for outcome in outcomes if isinstance(outcome, Failure)]
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + 40, 10))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + 20, 5))
 @pytest.mark.timeout(300)
 def test_networks_of_12_peers(first: int) -> None:
-    assert failures(range(first, first + 10), 12) == []
+    assert failures(range(first, first + 5), 12) == []
 
 
 @pytest.mark.parametrize("first", range(0, 8, 2))
