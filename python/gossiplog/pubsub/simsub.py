@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from random import Random
 from typing import Any, TypeAlias
 
@@ -132,11 +133,11 @@ class SimSub:
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Return what follows from a packet or from the heartbeat's timer; other events are ignored."""
         if type(event) is Received:
-            packet, source = event.packet, event.peer
+            packet = event.packet
             # Nearly all packets are messages, and most of these copies.
             if type(packet) is Message:
-                return () if packet.id in self._messages else self._accept(source, packet)
-            return self._control(source, packet)
+                return () if packet.id in self._messages else self._accept(event.peer, packet)
+            return self._control(event.peer, packet)
         if type(event) is TimerExpired and event.timer == _HEARTBEAT:
             return self._beat(now)
         return ()
@@ -190,8 +191,7 @@ class SimSub:
                 self._messages.pop(id, None)
 
     def _gossip(self) -> Sequence[Send]:
-        newest = min(self._config.history_gossip, len(self._history))
-        ids = tuple(id for number in range(newest) for id in self._history[number])
+        ids = tuple(chain.from_iterable(islice(self._history, self._config.history_gossip)))
         if not ids:
             return []
         drawn = self._random.sample(list(self.peers), min(self._config.d, len(self.peers)))

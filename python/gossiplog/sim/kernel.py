@@ -77,23 +77,28 @@ class Kernel:
         """
         now, later = self.now, self._later
         for delay, first in delays:
-            event = (now + delay, call, first, argument)
-            slot = int(event[0] * _SLOTS)
+            time = now + delay
+            slot = int(time * _SLOTS)
             # As `_schedule` does, which would take longer: millions of packets go this way.
             if slot in later:
-                later[slot].append(event)
+                later[slot].append((time, call, first, argument))
             else:
-                self._schedule(event)
+                self._schedule((time, call, first, argument))
+
+    def put(self, time: float, call: Callable[[Any, Any], object], first: Any, second: Any) -> None:
+        """Call a function with two arguments at a time that has not passed: `at`, for the millions of packets."""
+        self._schedule((time, call, first, second))
 
     def run(self, until: float) -> None:
         """Run all events up to a time, which is the time afterwards."""
         while self._begin():
             current, happened = self._current, 0
             try:
-                for self.now, call, first, second in current:
-                    if self.now > until:
+                for now, call, first, second in current:
+                    if now > until:
                         self.now = until
                         return
+                    self.now = now
                     happened += 1
                     # What it schedules for this slot comes into the list behind it.
                     call(first, second)

@@ -87,7 +87,8 @@ class Overlay:
         self._links: list[dict[int, float]] = [_OpenLinks(node, latency) if open else {} for node in range(count)]
         self._calm = conditions.calm
         # Where no connection ends, what was sent arrives.
-        self._land = nodes.receive if self._calm and (open or lasting) else self._arrive
+        endless = open and not conditions.partitions
+        self._land = nodes.receive if endless or (self._calm and lasting) else self._arrive
         self._sides: Mapping[int, int] = {}
         self._busy = 0.0  # when the machine is through with what it has to carry
         self._uplinks = [0.0] * count  # when each node is through with what it has to send
@@ -111,8 +112,7 @@ class Overlay:
         if self._calm:
             self._kernel.spread(self._land, delays, received)
         else:
-            for delay, peer in delays:
-                self._send_under_conditions(source, peer, delay, received, size)
+            self._send_under_conditions(source, delays, received, size)
 
     def connect(self, source: int, target: int) -> None:
         """Ask for a connection, which takes a round trip: both ends are notified, or the one that asked."""
@@ -154,21 +154,26 @@ class Overlay:
     def _reachable(self, source: int, target: int) -> bool:
         return self._sides.get(source) == self._sides.get(target)
 
-    def _send_under_conditions(self, source: int, peer: int, delay: float, received: Received, size: int) -> None:
-        conditions, random = self._conditions, self._random
-        departure = self._kernel.now
-        if conditions.lag:
-            departure = self._busy = max(departure, self._busy) + conditions.lag
-        if conditions.bandwidth is not None:
-            departure = self._uplinks[source] = max(departure, self._uplinks[source]) + size / conditions.bandwidth
-        if conditions.loss and random.random() < conditions.loss:
-            self._nodes.lost(received.packet)
-            return
-        arrival = departure + delay * (1.0 + conditions.jitter * random.random() if conditions.jitter else 1.0)
-        if not self._open:
-            # What travels on one connection does not overtake.
-            arrival = self._arrivals[source, peer] = max(arrival, self._arrivals.get((source, peer), 0.0))
-        self._kernel.at(arrival, self._land, peer, received)
+    def _send_under_conditions(
+        self, source: int, delays: Sequence[tuple[float, Any]], received: Received, size: int
+    ) -> None:
+        conditions, kernel, draw = self._conditions, self._kernel, self._random.random
+        lag, bandwidth, loss, jitter = conditions.lag, conditions.bandwidth, conditions.loss, conditions.jitter
+        now = kernel.now
+        for delay, peer in delays:
+            departure = now
+            if lag:
+                departure = self._busy = max(departure, self._busy) + lag
+            if bandwidth is not None:
+                departure = self._uplinks[source] = max(departure, self._uplinks[source]) + size / bandwidth
+            if loss and draw() < loss:
+                self._nodes.lost(received.packet)
+                continue
+            arrival = departure + delay * (1.0 + jitter * draw() if jitter else 1.0)
+            if not self._open:
+                # What travels on one connection does not overtake.
+                arrival = self._arrivals[source, peer] = max(arrival, self._arrivals.get((source, peer), 0.0))
+            kernel.put(arrival, self._land, peer, received)
 
     def _arrive(self, target: int, received: Received) -> None:
         source: Any = received.peer
