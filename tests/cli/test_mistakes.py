@@ -173,9 +173,13 @@ def test_a_port_that_is_taken_is_named(program: Program, log: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_full_disk_is_named(log: Path) -> None:
+@pytest.mark.parametrize("name", ["info", "doctor"])
+def test_a_full_disk_is_named(log: Path, name: str) -> None:
+    """Also by a command that ends with a status of its own, as `doctor` of a damaged log."""
+    if name == "doctor":
+        log.write_bytes(log.read_bytes()[:5000])
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-m", "gossiplog", "info", log]
+        command = [sys.executable, "-m", "gossiplog", name, log]
         run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
     assert run.returncode == 1
     assert run.stderr == "gossiplog: the output cannot be written: No space left on device\n"

@@ -154,11 +154,13 @@ def _run(given: Sequence[str], shown: Callable[[str], str]) -> int:
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
-        with command.make_context("gossiplog", [*given] or ["--help"]) as context:
-            command.invoke(context)
+        code = 0
+        try:
+            with command.make_context("gossiplog", [*given] or ["--help"]) as context:
+                command.invoke(context)
+        except typer.Exit as end:
+            code = end.exit_code
         sys.stdout.flush()
-    except typer.Exit as end:
-        return end.exit_code
     except typer.TyperException as error:
         place = getattr(error, "ctx", None)
         called = "gossiplog" if place is None else place.command_path
@@ -172,13 +174,22 @@ def _run(given: Sequence[str], shown: Callable[[str], str]) -> int:
             raise
         return INTERRUPTED
     except BrokenPipeError:
-        # What Python still holds would be written at exit, and fail again, aloud.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return UNREAD
     except (GossipLogError, OSError) as error:
         note(shown(failure(error)))
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # It is the error that was named, or its reader is gone.
+            _drop_output()
         return REFUSED if isinstance(error, RefusedByPeer) else FAILED
-    return 0
+    return code
+
+
+def _drop_output() -> None:
+    """Have what Python still holds written nowhere: at exit it would be written, and fail again, aloud."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _plain(text: str) -> str:

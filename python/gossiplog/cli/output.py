@@ -227,7 +227,10 @@ def failure(error: Exception) -> str:
 
 
 def note(text: str) -> None:
-    """Print a line on stderr beside the results, for people."""
+    """Print a line on stderr, after the results so far, for people."""
+    with suppress(OSError):
+        # A pipe's lines wait in this process. Who writes the next one, or ends the program, names what fails.
+        sys.stdout.flush()
     print(f"gossiplog: {printable(as_option(text))}", file=sys.stderr)  # noqa: T201
 
 
