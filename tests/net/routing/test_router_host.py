@@ -147,8 +147,8 @@ class Net:
                 stream.reset()
 
     def cut(self, one: Member, other: Member) -> None:
-        for end in self.lines.pop(frozenset((one.peer_id, other.peer_id))):
-            end.close()
+        """One end closes the connection. Where both do at once, each waits five seconds for the other."""
+        self.lines.pop(frozenset((one.peer_id, other.peer_id)))[0].close()
 
 
 @asynccontextmanager
