@@ -118,7 +118,7 @@ def texts_with_commands(*, default: tuple[str, ...]) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(field, texts_with_commands))
 def frozen(kind: type[_Value]) -> type[_Value]:
     """Make a frozen dataclass with slots and a short `repr`."""
-    return short_repr(dataclass(frozen=True, slots=True)(kind))
+    return short_repr(dataclass(frozen=True, slots=True, repr=False)(kind))
 
 
 def _listed_whole(texts: Sequence[str]) -> str:
