@@ -17,7 +17,7 @@ from tests.readme import DOCS, Shell, blocks, steps
 
 PAGE = DOCS / "network.md"
 TIMEOUT = 300
-FEW = 12
+FEW = 8
 """Peers in place of the page's 16 or 32."""
 FEW_MESSAGES = 10
 """Messages in place of the page's 20."""
