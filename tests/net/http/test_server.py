@@ -22,7 +22,7 @@ from gossiplog import Hub, Log
 from gossiplog.net.http import connections, uvicorn_internals
 from gossiplog.net.http.access import Access
 from gossiplog.net.http.addresses import USUAL_CONNECTIONS
-from gossiplog.net.http.listener import Address, Listener
+from gossiplog.net.http.listener import Address, Listener, bind
 from gossiplog.net.http.server import serve
 from gossiplog.net.transport.limits import Limits
 from tests.net.http.clients import HANDSHAKE, PATIENCE, request, websocket
@@ -216,6 +216,24 @@ async def test_connections_that_come_as_it_ends_are_closed(monkeypatch: pytest.M
     for client in clients:
         with client, suppress(ConnectionResetError):
             assert await anyio.to_thread.run_sync(client.recv, 1) == b""
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_server_that_is_cancelled_twice_leaves_nothing_in_the_event_loop(turns: int) -> None:
+    """By tasks of asyncio, from whose cancellation no scope shields."""
+    bound = bind("127.0.0.1", 0)
+    number, server = bound.fileno(), asyncio.create_task(serve(echo, listener=bound))
+    loop = asyncio.get_running_loop()
+    with anyio.fail_after(PATIENCE):
+        while number not in loop._selector.get_map():  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+    server.cancel()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    server.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await server
+    assert number not in loop._selector.get_map()  # type: ignore[attr-defined]
 
 
 async def test_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,7 +147,7 @@ class Listener(socket.socket):
             self._open_spare()
 
     def stop_accepting(self) -> None:
-        """Leave connections that come to the system, which refuses them once the socket is closed."""
+        """Accept no more; connections that wait are reset when the socket is closed."""
         self._is_accepting = False
 
     def accept(self) -> tuple[socket.socket, Any]:

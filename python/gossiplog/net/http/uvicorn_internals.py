@@ -49,8 +49,8 @@ of its handshake, for all that were accepted together: with 8, what others sent 
 _CANCELLATION_SECONDS = 0.5
 # Between looks whether all connections have ended: most do at once.
 _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.001, 0.1
-# asyncio makes a connection in a task of its own, and tells its protocol in the turn after. It would leave one that it
-# makes once the server is closed open, and nobody would know of it.
+# asyncio makes an accepted connection in a task of its own, and notifies its protocol a turn later. One made after the
+# server has closed would stay open, known to nobody.
 _TURNS_TO_CONNECTION = 2
 # How old the date in an answer may be.
 _DATE_SECONDS = 1
@@ -119,24 +119,30 @@ class Server:
         """Serve until it is cancelled, then end within GRACE_SECONDS and a second."""
         config = self._config
         config.load()
-        with anyio.CancelScope(shield=True):
-            server = await asyncio.get_running_loop().create_server(
-                lambda: HTTPConnection(config=config, server_state=self._state, app_state={}),
-                sock=listener,
-                ssl=config.ssl,
-                backlog=config.backlog,
-                ssl_handshake_timeout=None if config.ssl is None else REQUEST_SECONDS,
-            )
+        server = await asyncio.get_running_loop().create_server(
+            lambda: HTTPConnection(config=config, server_state=self._state, app_state={}),
+            sock=listener,
+            ssl=config.ssl,
+            backlog=config.backlog,
+            ssl_handshake_timeout=None if config.ssl is None else REQUEST_SECONDS,
+            start_serving=False,
+        )
         try:
+            await server.start_serving()
             while True:
                 self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
                 await asyncio.sleep(_DATE_SECONDS)
         finally:
             listener.stop_accepting()
-            with anyio.CancelScope(shield=True):
-                for _ in range(_TURNS_TO_CONNECTION):
-                    await asyncio.sleep(0)
+            try:
+                with anyio.CancelScope(shield=True):
+                    for _ in range(_TURNS_TO_CONNECTION):
+                        await asyncio.sleep(0)
+            finally:
+                # Whatever comes between, as asyncio's own cancellation, which no scope keeps off: the event loop would
+                # take the next socket of this number for the listener that was closed.
                 server.close()
+            with anyio.CancelScope(shield=True):
                 await self._end_connections()
 
     async def _end_connections(self) -> None:
