@@ -51,6 +51,10 @@ def main() -> int:
     Returns:
         The exit code, as `gossiplog.cli.main` says.
     """
+    for name in ("stdout", "stderr"):
+        # A shell has closed it, as by >&-.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     try:
         return _run()
     except KeyboardInterrupt:

@@ -185,6 +185,14 @@ def test_a_full_disk_is_named(log: Path, name: str) -> None:
     assert run.stderr == "gossiplog: the output cannot be written: No space left on device\n"
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(("closed", "name", "status"), [(">&-", "notes.db", 0), ("2>&-", "missing.db", 1)])
+def test_output_that_is_closed_goes_nowhere(log: Path, closed: str, name: str, status: int) -> None:
+    command = ["sh", "-c", f'"$0" -m gossiplog info "$1" {closed}', sys.executable, log.with_name(name)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (status, "", "")
+
+
 ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 

@@ -161,6 +161,7 @@ def _run(given: Sequence[str], shown: Callable[[str], str]) -> int:
         except typer.Exit as end:
             code = end.exit_code
         sys.stdout.flush()
+        return code
     except typer.TyperException as error:
         place = getattr(error, "ctx", None)
         called = "gossiplog" if place is None else place.command_path
@@ -174,22 +175,20 @@ def _run(given: Sequence[str], shown: Callable[[str], str]) -> int:
             raise
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
         return UNREAD
     except (GossipLogError, OSError) as error:
         note(shown(failure(error)))
-        try:
-            sys.stdout.flush()
-        except OSError:
-            # It is the error that was named, or its reader is gone.
-            _drop_output()
         return REFUSED if isinstance(error, RefusedByPeer) else FAILED
-    return code
+    finally:
+        _end_output()
 
 
-def _drop_output() -> None:
-    """Have what Python still holds written nowhere: at exit it would be written, and fail again, aloud."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _end_output() -> None:
+    """Write what Python still buffers, or discard it: at exit writing it would fail again, with a traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _plain(text: str) -> str:

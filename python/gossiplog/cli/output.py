@@ -70,6 +70,10 @@ class Output:
         """One line of JSON: dag-json, as payloads are (https://ipld.io/specs/codecs/dag-json/spec)."""
         sys.stdout.buffer.write(self.encoded(fields))
 
+    def flush(self) -> None:
+        """Hand what was written to its reader: Python buffers what it writes into a pipe."""
+        sys.stdout.flush()
+
     def encoded(self, fields: Mapping[str, Any]) -> bytes:
         """Return the line that `record` writes."""
         try:
@@ -229,7 +233,7 @@ def failure(error: Exception) -> str:
 def note(text: str) -> None:
     """Print a line on stderr, after the results so far, for people."""
     with suppress(OSError):
-        # A pipe's lines wait in this process. Who writes the next one, or ends the program, names what fails.
+        # Python buffers what it writes into pipes and files. The next write or the end of the program names an error.
         sys.stdout.flush()
     print(f"gossiplog: {printable(as_option(text))}", file=sys.stderr)  # noqa: T201
 

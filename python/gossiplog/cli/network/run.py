@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
@@ -218,8 +217,7 @@ async def _enter(
             note(f"everybody who reaches {url}/ commands this network: there is no token")
         if output.json:
             output.record({"dashboard": f"{url}/"})
-            # The program goes on, and what is written into a pipe waits there.
-            sys.stdout.flush()
+            output.flush()
         else:
             output.show(f"The dashboard is at {url}/")
     if auto_append.rate:

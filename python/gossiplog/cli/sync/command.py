@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -156,8 +155,7 @@ def sync(
         else:
             output.show(_fields(pull))
         if follow:
-            # The program goes on, and what is written into a pipe waits there.
-            sys.stdout.flush()
+            output.flush()
 
     kind = _parse_kind("SOURCE", source)
     if kind is SourceKind.HUB:
