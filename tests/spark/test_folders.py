@@ -45,6 +45,7 @@ from gossiplog.spark.folders import (
     read_path,
     read_pattern,
     remove_locked,
+    write_back,
     write_parquet,
     write_path,
 )
@@ -119,7 +120,7 @@ def frame_writing(write: Callable[[Path], None]) -> DataFrame:
     def parquet(uri: str) -> None:
         write(Path(uri.removeprefix("file://")))
 
-    writer = SimpleNamespace(mode=lambda _: SimpleNamespace(parquet=parquet))
+    writer = SimpleNamespace(mode=lambda _: SimpleNamespace(parquet=parquet), parquet=parquet)
     return cast(DataFrame, SimpleNamespace(write=writer, sparkSession=None))
 
 
@@ -131,6 +132,9 @@ def test_executors_that_write_to_other_machines_are_noticed(tmp_path: Path) -> N
     with pytest.raises(StorageError, match=r"executors wrote nothing to .*: name a folder that all machines share"):
         write_parquet(away, str(folder))
     assert list(tmp_path.iterdir()) == []
+    (staging := tmp_path / "staging").mkdir()
+    with pytest.raises(StorageError, match=r"wrote nothing to .*: name a place that all machines share under one path"):
+        write_back(away, str(staging))
     with filling(str(folder), "the report", None) as new:
         new.write_parquet(here)
         new.write_text("page", "é")

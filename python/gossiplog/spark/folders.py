@@ -137,9 +137,7 @@ class NewFolder:
                 # What comes after this frame would be missed by who takes the folder for complete.
                 writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             (writer.partitionBy(*partition_by) if partition_by else writer).parquet(write_path(path))
-        # Spark writes at least one file, which has the columns.
-        written = (file for _, _, files in os.walk(path) for file in files) if self._remote is None else ()
-        if self._remote is None and not any(file.endswith(_PARQUET) for file in written):
+        if self._remote is None and not _is_written(path):
             raise StorageError(
                 f"Spark's executors wrote nothing to {path} on this machine: name a folder that all machines share"
                 " under one path, or a URI such as hdfs:/folder"
@@ -203,9 +201,23 @@ def write_parquet(frame: DataFrame, folder: str) -> DataFrame:
 
 
 def write_back(frame: DataFrame, folder: str) -> DataFrame:
-    """Compute a frame to a new folder in one of a job's own, and return what is there."""
+    """Compute a frame to a new folder in one of a job's own, and return what is there.
+
+    Raises:
+        StorageError: the executors have written to other machines.
+    """
     frame.write.parquet(write_path(folder))
+    if not _is_written(folder):
+        raise StorageError(
+            f"Spark's executors wrote nothing to {folder} on this machine: name a place that all machines share under"
+            " one path"
+        )
     return read_back(frame, folder)
+
+
+def _is_written(folder: str) -> bool:
+    """Return whether executors have written to a folder of this machine: at least one file, with the columns."""
+    return any(file.endswith(_PARQUET) for _, _, files in os.walk(folder) for file in files)
 
 
 def read_back(frame: DataFrame, folder: str) -> DataFrame:
