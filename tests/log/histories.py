@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import strategies as st
 
 from gossiplog import Log, Signer, core
 from gossiplog.core import SignedMessage
+from gossiplog.log import writing
+from gossiplog.log.state import INDEX_LAG
 from tests.strategies import TOPIC, alternative, longer_author
 
 NewLog: TypeAlias = Callable[[], Log]
@@ -94,14 +97,27 @@ def arrivals(draw: st.DrawFn, messages: Sequence[SignedMessage]) -> list[SignedM
     return ordered
 
 
-def fill(log: Log, history: History) -> None:
-    """Insert each message by itself, so that they arrive in this order."""
-    for value in history.values:
-        log.insert(value)
+def index_lags() -> st.SearchStrategy[int]:
+    """Messages that the index may be behind: none, some of those of a history, or all of them."""
+    return st.sampled_from([0, 5, INDEX_LAG])
+
+
+def fill(log: Log, history: History, lag: int = INDEX_LAG) -> None:
+    """Insert each message by itself, so that they arrive in this order.
+
+    Args:
+        log: where to.
+        history: what.
+        lag: how many messages the index may be behind.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "INDEX_LAG", lag)
+        for value in history.values:
+            log.insert(value)
 
 
 def grown(log: Log, chains: int, length: int) -> list[list[str]]:
-    """Chains of messages side by side, whose first arrive first, then ten of each in turns; the last follows all."""
+    """Insert chains side by side: first their first messages, then ten of each in turns; a last one follows all."""
     made: list[list[SignedMessage]] = [[] for _ in range(chains)]
     for number, messages in enumerate(made):
         for _ in range(length):

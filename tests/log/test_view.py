@@ -14,7 +14,7 @@ import gossiplog
 from gossiplog import Log, Signer
 from gossiplog.errors import CursorOutdated, DecodeError, LogClosed, LogReplaced, LogWentBack, UnknownMessage
 from gossiplog.log.view import LogView
-from tests.log.histories import SIGNERS, History, NewLog, fill, histories, signed
+from tests.log.histories import SIGNERS, History, NewLog, fill, histories, index_lags, signed
 
 
 def check(seen: LogView, expected: set[str], history: History) -> None:
@@ -57,13 +57,13 @@ def check(seen: LogView, expected: set[str], history: History) -> None:
 @pytest.mark.slow
 def test_views_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any], largest: int) -> None:
     @examples(40)
-    @given(histories(largest), st.data())
-    def viewed(history: History, data: st.DataObject) -> None:
+    @given(histories(largest), index_lags(), st.data())
+    def viewed(history: History, lag: int, data: st.DataObject) -> None:
         ids = [message.id for message in history.messages]
         count = data.draw(st.integers(0, len(ids)), "cursor")
         chosen = data.draw(st.lists(st.sampled_from(ids), max_size=4), "messages")
         with new_log() as log:
-            fill(log, history)
+            fill(log, history, lag)
             check(log.at(log.heads), {*ids}, history)
             check(log.at(count), {*ids[:count]}, history)
             check(log.at(chosen), {*chosen}.union(*(history.past[id] for id in chosen)), history)

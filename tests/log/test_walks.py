@@ -12,17 +12,17 @@ from hypothesis import given
 import gossiplog
 from gossiplog import SignedMessage
 from gossiplog.log import past, walks
-from tests.log.histories import SIGNERS, History, NewLog, fill, grown, histories, signed
+from tests.log.histories import SIGNERS, History, NewLog, fill, grown, histories, index_lags, signed
 from tests.strategies import TOPIC
 
 
 @pytest.mark.slow
 def test_walks_are_as_the_model_says(new_log: NewLog, examples: Callable[[int], Any], largest: int) -> None:
     @examples(30)
-    @given(histories(largest))
-    def walked(history: History) -> None:
+    @given(histories(largest), index_lags())
+    def walked(history: History, lag: int) -> None:
         with new_log() as log:
-            fill(log, history)
+            fill(log, history, lag)
             ids = sorted(history.past)
             for id, ancestors in history.past.items():
                 assert [message.id for message in log.ancestors(id)] == sorted(ancestors, reverse=True)
