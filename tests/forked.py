@@ -8,18 +8,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO, Any, Self
 from unittest.mock import patch
 
 _FORKS = multiprocessing.get_context("forkserver")
-# `__main__`, the tests' own, is what each fork would run anew. The others are imported as late as they are used.
+# Each fork runs the script of pytest again, which imports it. The others are imported where they are used alone, and a
+# name that cannot be imported is passed over without a word.
 _FORKS.set_forkserver_preload(
     [
-        "__main__",
+        "pytest",
         "benches.attacks",
         "gossiplog.cli.main",
         "gossiplog.cli.serve.run",
@@ -53,12 +55,19 @@ class Forked:
         self.stdout: IO[bytes] = os.fdopen(our_out, "rb")
         self.stderr: IO[bytes] = os.fdopen(our_err, "rb")
         ends = [Connection(their_in), Connection(their_out), Connection(their_err)]
-        self._process = _FORKS.Process(target=_run, args=(ends, dict(os.environ), run, arguments))
+        self._process = _FORKS.Process(target=_run, args=(ends, dict(os.environ), run, arguments), daemon=True)
         with patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
             forkserver.ensure_running()
         self._process.start()
         for end in ends:
             end.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+        self.communicate()
 
     @property
     def pid(self) -> int:
@@ -87,16 +96,21 @@ class Forked:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Wait until the process has ended; return what of its output and its errors was not read yet."""
-        errors: list[bytes] = []
+        """Close its input, and wait until the process has ended; return what of its output and errors was not read.
+
+        A process that runs for longer than `timeout` seconds is killed, and an AssertionError raised.
+        """
+        with suppress(BrokenPipeError):
+            self.stdin.close()
         # It may wait for either to be read.
-        reader = threading.Thread(target=lambda: errors.append(_rest(self.stderr)))
-        reader.start()
-        output = _rest(self.stdout)
-        reader.join()
-        self.wait(timeout)
-        self.stdin.close()
-        return output, errors[0]
+        with ThreadPoolExecutor(2) as pool:
+            output, errors = (pool.submit(_rest, pipe) for pipe in (self.stdout, self.stderr))
+            try:
+                self.wait(timeout)
+            except AssertionError:
+                self.kill()
+                raise
+        return output.result(), errors.result()
 
 
 def _rest(pipe: IO[bytes]) -> bytes:

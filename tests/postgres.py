@@ -58,7 +58,7 @@ _FOLDER = Path(
 _WAITS_FOR, _HELD = os.pipe()
 _NUMBERS = count(1)
 _SHARED = _FOLDER / "shared"
-# By the processes that have made them: forks must leave those of others alone.
+# Of each process, by its id: a fork must not use its parent's.
 _KEPT: dict[int, psycopg.Connection[Any]] = {}
 # What ends the servers of a folder, and removes it, when nobody holds the pipe that is its input.
 _CLEAN_UP = """
@@ -261,7 +261,7 @@ class Server:
     def _dropping(self) -> Iterator[psycopg.Connection[Any]]:
         """Provide a connection to drop schemas by: one is kept to the server of all tests, and others are closed.
 
-        A new one takes the server three times as long as the schema of a log.
+        Opening one costs the server three times what dropping the schema of a log does.
         """
         process = os.getpid()
         connection = _KEPT.get(process) if self.folder == _SHARED else None

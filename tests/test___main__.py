@@ -70,7 +70,6 @@ def test_a_missing_core_is_one_line(program: Sequence[str | Path], without_core:
     assert done.stderr.startswith(f"gossiplog: {MISSING}")
 
 
-@pytest.mark.slow
 def test_ctrl_c_while_commands_are_loaded_ends_quietly(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "gossiplog", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "gossiplog" / "cli" / "main.py").write_text("raise KeyboardInterrupt")

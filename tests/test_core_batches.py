@@ -101,7 +101,7 @@ def maximal_ancestors(above: dict[int, set[int]], clocks: dict[int, int], sequen
 @given(shape=shapes(40))
 @pytest.mark.integration
 def test_frontiers(rust: ModuleType, shape: Shape) -> None:
-    # Both plan the same, and the other takes longer to verify.
+    # Both cores plan alike, and the reference implementation verifies more slowly.
     store = Store(rust)
     store.insert(signed(shape))
     parents: dict[int, list[int]] = {}

@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -78,15 +77,9 @@ class Server:
         return self.process.wait()
 
 
-@contextmanager
-def following(path: Path | str, url: str, *options: str) -> Iterator[Forked]:
-    """`gossiplog sync --follow` in a process of its own, which ends with the block."""
-    process = Forked(run_gossiplog, ["sync", str(path), url, "--follow", *options])
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+def following(path: Path | str, url: str, *options: str) -> Forked:
+    """Start `gossiplog sync --follow` in a process of its own, which ends with the block."""
+    return Forked(run_gossiplog, ["sync", str(path), url, "--follow", *options])
 
 
 class Repository:

@@ -134,7 +134,6 @@ def test_wrong_calls(program: Program, arguments: Sequence[str], reason: str) ->
     assert result.err.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_json_is_utf_8_in_any_locale(program: Program, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program("append", log, '"grün"')
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
@@ -276,7 +275,7 @@ def test_a_terminal_gets_a_pager(program: Program, log: Path, home: Path, monkey
     monkeypatch.setenv("PAGER", "'")
     code, written = on_terminal("read", str(log), "--limit", "3")
     assert (code, len(plain(written).splitlines())) == (0, 5)
-    # One that is left early, before a pipe has room for all; and none at all where the output is for programs.
+    # One that is left while output still waits, which is more than a pipe holds; and none where programs read.
     for _ in range(4):
         program("append", log, *["1"] * 250)
     monkeypatch.setenv("PAGER", "head -2")
@@ -330,7 +329,6 @@ def test_a_command_is_built_without_the_others() -> None:
     assert _command("apend") is _command("--version") is _command("help") is _command()
 
 
-@pytest.mark.slow
 def test_a_command_starts_without_what_it_does_not_need(home: Path, log: Path) -> None:
     """Other commands, and what draws on terminals."""
     program = (

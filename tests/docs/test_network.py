@@ -72,15 +72,16 @@ def test_a_hub_whose_clients_append(tmp_path: Path) -> None:
     assert len(published) == 8
     came = Counter(event.message for event in events if isinstance(event, dashboard_events.Delivered))
     assert came == {event.message: 7 for event in published}
-    # On a busy machine syncs bring some.
-    assert any(event.by == "push" for event in events if isinstance(event, dashboard_events.Delivered))
+    # Each to one client at least; syncs bring some on a busy machine.
+    pushed = [event for event in events if isinstance(event, dashboard_events.Delivered) and event.by == "push"]
+    assert len(pushed) >= len(published)
 
 
 def test_a_hub_whose_clients_append_all_the_time(tmp_path: Path) -> None:
     events, state = recorded("automatic", tmp_path)
     assert state["rate"] == 20
     assert kinds(state) == {"hub": 1, "client": 7}
-    # 80 in four seconds, and fewer on a busy machine, but more than the one of each peer in the network above.
+    # 80 on an idle machine. One of each peer would be 8.
     assert max(event.messages for event in events if isinstance(event, dashboard_events.Committed)) > 8
     assert len({event.peer for event in events if isinstance(event, dashboard_events.Published)}) > 2
 

@@ -69,6 +69,7 @@ async def run_client(path: str, url: str) -> None:
 
 
 def main(kind: str, *arguments: str) -> None:
+    """Run a hub or a client, with the arguments above."""
     anyio.run({"hub": run_hub, "client": run_client}[kind], *arguments)
 
 

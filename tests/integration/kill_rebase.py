@@ -2,9 +2,10 @@
 
     python kill_rebase.py FOLDER
 
-A step is what Python's audit hooks report of files (opened, linked, renamed, removed, their modes) and do not report
-twice in a row, each fsync, and each transaction of a log. A fork rebases a copy of one log, and is killed before its
-step 1, 2, 3, ... until it comes to its end. After each kill another fork opens the log, verifies it, and rebases it.
+A step is what Python's audit hooks report of files (opened, linked, renamed, removed, their modes; of reads of one
+file that follow each other, the first), each fsync, and each transaction of a log. A fork rebases a copy of one log,
+and is killed before its step 1, 2, 3, ... until it comes to its end. After each kill another fork opens the log,
+verifies it, and rebases it.
 This process runs no batch of the core itself: its threads would be missing in the forks. Prints JSON: kills, and how
 many left the former and the new log.
 """
@@ -56,8 +57,9 @@ class Steps:
         SQLiteStorage.transaction = counted_transaction  # type: ignore[method-assign]
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        # What is opened again at once finds the same files.
-        if event in _STEPS and (event, arguments) != self._former:
+        # Nothing changes between two reads of a file.
+        is_read = event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if event in _STEPS and not (is_read and (event, arguments) == self._former):
             self.step()
             self._former = event, arguments
 

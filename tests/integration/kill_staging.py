@@ -3,7 +3,7 @@
     python -m tests.integration.kill_staging FOLDER
 
 Spark is not there: its tasks are called by this process, and the driver's part is the one that ships. The steps are
-those of kill_rebase.py in the job's own folder. A fork is killed before some of them, in even distances. After each
+those of kill_rebase.py in the job's own folder. A fork is killed before some of them, at even distances. After each
 kill another fork looks at what is there, runs the same again, and compares the log with one that was made without a
 kill. Prints JSON: for each job, kills, and how many of them left no log, a part of it (which append alone may), and
 the whole.

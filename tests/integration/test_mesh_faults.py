@@ -62,7 +62,7 @@ class MeshProcess:
     def _hear(self) -> str:
         assert self._process is not None
         line = self._process.stdout.readline()
-        assert line, "the peer has ended"
+        assert line, f"the peer has ended: {self._process.stderr.read().decode()}"
         return line.decode().strip()
 
     @property

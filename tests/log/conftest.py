@@ -37,7 +37,7 @@ def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewLog]:
 def examples(request: pytest.FixtureRequest) -> Callable[[int], Any]:
     """Settings of a property over so many examples, each of which makes logs by `new_log`.
 
-    In memory all are tried, for what is the same over each storage; over SQLite half of them.
+    All are tried in memory, half over SQLite, a quarter over Postgres: what the storages share is tried in memory.
     """
     storage = request.node.callspec.params["new_log"]
     return lambda count: repeatable(count // 2 if storage == "sqlite" else count, storage=storage)

@@ -38,7 +38,7 @@ from tests.strategies import repeatable
 TOPIC = "org.example.test"
 SEEDS = [1, 2, 3, 14, 21, 22, 23]
 SHAPES = {"chain": (1, 800), "branches": (8, 100)}
-# Tables of several pages, too: what is tried on many damaged files takes the time of their messages.
+# Still several pages a table. What damages many files costs time for each message.
 SHORT = {"short chain": (1, 300), "short branches": (6, 50)}
 
 

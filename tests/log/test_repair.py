@@ -628,7 +628,7 @@ def test_the_owner_stays(path: Path, intact: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.integration
 @pytest.mark.parametrize("with_log", [False, True], ids=["in one file", "with a write-ahead log"])
 def test_a_kill_at_any_point_leaves_the_old_log_or_the_repaired_one(tmp_path: Path, with_log: bool) -> None:
-    """Every call that changes files is the last of a process once, and of reads that follow each other the first."""
+    """A process ends before every call that changes files, and before the first of several reads of one file."""
     whole, start = tmp_path / "whole.db", tmp_path / "start"
     start.mkdir()
     with gossiplog.open(whole, TOPIC, signer=Signer(bytes(32))) as log:

@@ -1,7 +1,8 @@
 """Run the mutants, each against the tests that cite the rule that it breaks: `make mutants`.
 
 On a terminal a bar shows how far it is; otherwise each mutant is a line of JSON, and the last line sums them up. The
-exit status is 1 if one survives, if a rule has no test that could be run, or if the lists do not fit the sources.
+exit status is 1 if one survives, if a rule has no test that could be run, or if the lists of those that run do not fit
+the sources.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = [mutant for mutant in listed if not mutant.equivalent and options.only in str(mutant)]
         if options.sample is not None:
             mutants = sample(mutants, options.sample)
-        # Of those that are not run, the tests see that they fit.
+        # test_each_mutant_changes_its_source applies all.
         for mutant in mutants:
             mutant.apply(catalogue.source_of(mutant))
     except CatalogueError as error:

@@ -245,7 +245,7 @@ async def test_who_lies_is_dropped_and_the_honest_converge(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # So many messages of an endless tree are walked to before the first is looked at.
+    # Look at the first messages of an endless tree after 128, not 4,096.
     monkeypatch.setattr(sync_client, "_BATCH_MESSAGES", 128)
     logs = [opened(signer=signer) for signer in signers(3)]
     async with running(*logs) as ((victim, *_), (heard, *_)), member(victim) as (host, arrival):

@@ -8,6 +8,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from gossiplog import core
 from gossiplog.protocol import wire
@@ -40,18 +41,17 @@ class Entries:
         self.entries: dict[bytes, bytes] = {}
         self.tree = core.Tree() if empty is None else empty
         self._leaves: list[tuple[bytes, bytes]] = []
-        self._keys: list[bytes] = []
         self.insert(entries)
 
     def insert(self, entries: dict[bytes, bytes]) -> None:
         self.tree = self.tree.insert(entries.items())
         self.entries |= entries
         self._leaves = sorted((key, core.leaf_hash(key, value)) for key, value in self.entries.items())
-        self._keys = [key for key, _ in self._leaves]
 
     def leaves(self, start: bytes, end: bytes | None, limit: int | None = None) -> Sequence[tuple[bytes, bytes]]:
-        keys = self._keys
-        return self._leaves[bisect_left(keys, start) : len(keys) if end is None else bisect_left(keys, end)][:limit]
+        first = bisect_left(self._leaves, start, key=itemgetter(0))
+        after = None if end is None else bisect_left(self._leaves, end, key=itemgetter(0))
+        return self._leaves[first:after][:limit]
 
     def values(self, keys: Sequence[bytes], limit: int) -> list[bytes] | None:
         values = [self.entries[key] for key in keys]

@@ -87,7 +87,7 @@ class Known:
         count: of its messages.
         children: of those messages.
         topic: of the log.
-        fresh: the messages that the later log has besides.
+        added: the messages that only the later log has.
     """
 
     shape: Shape
@@ -100,7 +100,7 @@ class Known:
     count: int
     children: tuple[tuple[str, ...], ...]
     topic: str
-    fresh: tuple[SignedMessage, ...]
+    added: tuple[SignedMessage, ...]
 
 
 @dataclass(slots=True)
@@ -173,9 +173,9 @@ def know(shape: Shape) -> Known:
         root = log.root
         children = tuple(log.children(id) for id in ids)
     with gossiplog.open(shape.later, read_only=True) as later:
-        fresh = tuple(message for message in later.messages() if message.key not in keys)
+        added = tuple(message for message in later.messages() if message.key not in keys)
         topic = later.topic
-    return Known(shape, reads, keys, ids, tuple(parents), _order(path), root, len(messages), children, topic, fresh)
+    return Known(shape, reads, keys, ids, tuple(parents), _order(path), root, len(messages), children, topic, added)
 
 
 def _digest(result: object) -> str:
@@ -327,7 +327,7 @@ class _Judgement:
 
         writes: dict[str, Callable[[Log], object]] = {
             "append": append,
-            "insert_many": lambda log: log.insert_many(self._known.fresh),
+            "insert_many": lambda log: log.insert_many(self._known.added),
             "pull": lambda log: log.pull(self._known.shape.later),
         }
         for name, write in writes.items():

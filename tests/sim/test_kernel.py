@@ -68,10 +68,10 @@ def test_a_call_for_each_of_several_delays() -> None:
     kernel.after(1.0, note, "before", "-")
     kernel.spread(note, [(2.0, "b"), (1.0, "a"), (1.0, "also a")], "same")
     kernel.after(1.0, note, "after", "-")
-    kernel.put(2.0, note, "put", "-")
+    kernel.at_with(2.0, note, "at_with", "-")
     kernel.run(5.0)
     times = [("before", "-", 1.0), ("a", "same", 1.0), ("also a", "same", 1.0), ("after", "-", 1.0), ("b", "same", 2.0)]
-    times += [("put", "-", 2.0)]
+    times += [("at_with", "-", 2.0)]
     assert happened == times
 
 
@@ -126,6 +126,6 @@ def test_what_is_to_happen_before_now_happens_at_once_and_what_is_infinitely_far
     kernel.at(1.0, kernel.at, 0.5, happened.append, "at")
     kernel.after(math.inf, happened.append, "never")
     kernel.at(math.inf, happened.append, "never")
-    kernel.put(math.inf, lambda what, _: happened.append(what), "never", None)
+    kernel.at_with(math.inf, lambda what, _: happened.append(what), "never", None)
     kernel.run(2.0)
     assert (happened, kernel.events) == (["after", "at"], 4)

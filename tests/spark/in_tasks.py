@@ -1,7 +1,7 @@
-"""What tasks of tests run. A worker imports it by its name, so that this module has nothing that workers lack.
+"""Functions that Spark's workers run in tests.
 
-With pytest and the rest of a test's own module a worker would take a second to begin, and longer after each task, when
-it collects garbage.
+A worker imports the module of a function, so this one imports nothing that workers do not need: with pytest and the
+rest of a test's own module a worker would take a second to begin, and longer after each task, when it collects garbage.
 """
 
 from __future__ import annotations

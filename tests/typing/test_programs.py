@@ -89,7 +89,7 @@ def test_pyright(folder: Path) -> None:
     settings = SETTINGS | {"extraPaths": [str(ROOT / "python"), "."]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     pyright = HERE / "pyright" / "node_modules" / "pyright" / "index.js"
-    # Most that it makes stays, which a young generation of the usual size is searched for again and again.
+    # Most of its objects stay: a small young generation is collected often, for little.
     printed = run([str(NODE), "--max-semi-space-size=128", str(pyright), "--pythonpath", sys.executable], folder)
     assert printed == "0 errors, 0 warnings, 0 informations\n"
 

@@ -85,8 +85,8 @@ class Kernel:
             else:
                 self._schedule((time, call, first, argument))
 
-    def put(self, time: float, call: Callable[[Any, Any], object], first: Any, second: Any) -> None:
-        """Call a function with two arguments at a time that has not passed: `at`, for the millions of packets."""
+    def at_with(self, time: float, call: Callable[[Any, Any], object], first: Any, second: Any) -> None:
+        """Call a function with two arguments at a time that has not passed. `at` takes longer: it packs arguments."""
         self._schedule((time, call, first, second))
 
     def run(self, until: float) -> None:

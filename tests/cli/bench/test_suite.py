@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 def test_every_benchmark_has_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where the other tests' files are: each of some thousand commits would wait for a disk.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    # Less of everything than what is measured well; of rounds, one that follows another.
+    # Fewer than are measured; two rounds, as a second one may fail where the first does not.
     for module in (stage, logs):
         monkeypatch.setattr(module, "ROUNDS", 2)
     for module, name in ((suite, "_BATCH"), (logs, "_APPENDS"), (logs, "_QUESTIONS"), (suite, "_INSERTS")):

@@ -147,7 +147,7 @@ class Net:
                 stream.reset()
 
     def cut(self, one: Member, other: Member) -> None:
-        """One end closes the connection. Where both do at once, each waits five seconds for the other."""
+        """Close the connection from one end: two that close at once wait five seconds for each other."""
         self.lines.pop(frozenset((one.peer_id, other.peer_id)))[0].close()
 
 

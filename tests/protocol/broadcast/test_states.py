@@ -592,7 +592,6 @@ def key_first(message: Message) -> bytes:
     return message.key
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("examples", "steps"), [(15, 30), pytest.param(200, 50, marks=pytest.mark.integration)], ids=["few", "many"]
 )

@@ -22,7 +22,7 @@ SHAPES = ("all", "scattered", "tail", "both apart", "both scattered")
 UNLIMITED = {"requests": 2**40, "bytes": 2**50, "time_limit": 1e9, "idle": 1e9}
 
 
-# Two cases one after the other have the same, of 100,000 entries.
+# Two cases in a row share their logs of 100,000 entries.
 @lru_cache(maxsize=1)
 def logs(shape: str, count: int, size: int, seed: int) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     """The entries of the client and of the server, which has `count`."""

@@ -364,7 +364,6 @@ class Serving(RuleBasedStateMachine):
         assert self.server.held <= wire.MAX_FRAME
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("examples", "steps"), [(10, 20), pytest.param(120, 40, marks=pytest.mark.integration)], ids=["few", "many"]
 )

@@ -35,7 +35,6 @@ def sound(seed: int) -> RunResult:
     return run_seed(seed, PEERS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.integration) for seed in range(3, 12))]
 )

@@ -119,14 +119,14 @@ def test_an_event_follows_its_authors_last_and_those_that_it_names(keys: KeyStor
 
 
 @pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of what is signed, and of what goes back, at once."""
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sign and return a tenth at a time."""
     for name in ("_CHUNK", "_SIGNED_AT_ONCE", "_BATCH_ROWS"):
         monkeypatch.setattr(sign, name, getattr(sign, name) // 10)
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("small_chunks")
 def test_batches_and_tasks_do_not_matter(keys: KeyStore) -> None:
     chance = random.Random(4)
     events = [
@@ -153,7 +153,7 @@ def test_batches_and_tasks_do_not_matter(keys: KeyStore) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("small_chunks")
 def test_a_component_that_is_larger_than_a_chunk(keys: KeyStore) -> None:
     sizes = {1: 10, 2: 1000, 3: 2000, 4: 1, 5: 900}
     numbered = [(one, number) for one, size in sizes.items() for number in range(size)]

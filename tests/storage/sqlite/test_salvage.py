@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
 import socket
 import sqlite3
 import tempfile
@@ -160,24 +159,26 @@ def test_nobody_opens_the_former_file_meanwhile(path: Path, monkeypatch: pytest.
     pid = os.fork()
     if not pid:
         try:
+            ours.close()
             while theirs.recv(1):
                 theirs.send(b"\1" if is_open_elsewhere(path) else b"\0")
         finally:
             os._exit(1)
+    theirs.close()
 
     def look(name: str) -> None:
         ours.send(b"?")
-        if ours.recv(1) == b"\0":
+        answer = ours.recv(1)
+        assert answer
+        if answer == b"\0":
             open_from.append(name)
 
     try:
         before_each(monkeypatch, look)
         take(path)
     finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
         ours.close()
-        theirs.close()
+        os.waitpid(pid, 0)
     # Of the folder, after the last step; and of the count.
     assert open_from == ["fsync", "pwrite"]
 

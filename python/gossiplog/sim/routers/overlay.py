@@ -87,8 +87,8 @@ class Overlay:
         self._links: list[dict[int, float]] = [_OpenLinks(node, latency) if open else {} for node in range(count)]
         self._calm = conditions.calm
         # Where no connection ends, what was sent arrives.
-        endless = open and not conditions.partitions
-        self._land = nodes.receive if endless or (self._calm and lasting) else self._arrive
+        never_cut = open and not conditions.partitions
+        self._land = nodes.receive if never_cut or (self._calm and lasting) else self._arrive
         self._sides: Mapping[int, int] = {}
         self._busy = 0.0  # when the machine is through with what it has to carry
         self._uplinks = [0.0] * count  # when each node is through with what it has to send
@@ -173,7 +173,7 @@ class Overlay:
             if not self._open:
                 # What travels on one connection does not overtake.
                 arrival = self._arrivals[source, peer] = max(arrival, self._arrivals.get((source, peer), 0.0))
-            kernel.put(arrival, self._land, peer, received)
+            kernel.at_with(arrival, self._land, peer, received)
 
     def _arrive(self, target: int, received: Received) -> None:
         source: Any = received.peer

@@ -327,7 +327,7 @@ def _collect(
     assert counts is not None
     suspects = authors.where(score > LIMIT).orderBy(F.desc(score), "author")
     hot_keys = frames.get("hot_keys")
-    forked, top_forks = (None, None) if forks is None else _top_forks(forks)
+    top_forks, forked = (None, None) if forks is None else _forks_and_count(forks)
     return AnalyzeResult(
         totals=Totals(
             **whole,
@@ -358,11 +358,12 @@ def _top(keys: DataFrame) -> tuple[HotKey, ...]:
     return tuple(HotKey(**row.asDict()) for row in keys.orderBy(F.desc("messages"), "key").limit(TOP).collect())
 
 
-def _top_forks(forks: DataFrame) -> tuple[int, tuple[Fork, ...]]:
-    """Return how many authors forked, and the first of them."""
+def _forks_and_count(forks: DataFrame) -> tuple[tuple[Fork, ...], int]:
+    """Return the first of the authors that forked, and how many there are."""
     rows = forks.orderBy(F.desc("messages"), "author").limit(TOP).collect()
+    # All have come, if they are fewer than were asked for.
     count = len(rows) if len(rows) < TOP else forks.count()
-    return count, tuple(Fork(row.author, row.messages, (row.first[0], row.first[1])) for row in rows)
+    return tuple(Fork(row.author, row.messages, (row.first[0], row.first[1])) for row in rows), count
 
 
 def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Width, ...], tuple[ClockRange, ...]]:
@@ -391,15 +392,16 @@ def _ranges(rows: DataFrame, children: DataFrame, last: int) -> tuple[tuple[Widt
     nothing = {"messages": 0, "bytes": 0, "authors": 0, "merges": 0, "widest": 0, "branches": 0, "ended": 0}
     filled = [dict(nothing) for _ in clocks]
     clocks_by_digits: Counter[int] = Counter()
+    # One job for the three. The rows of widths have the column clocks.
     together = had.unionByName(ended, allowMissingColumns=True).unionByName(wide, allowMissingColumns=True)
     for row in together.collect():
         figures = {name: figure for name, figure in row.asDict().items() if figure is not None}
-        whole = filled[figures.pop("part")]
+        of_range = filled[figures.pop("part")]
         if "clocks" in figures:
-            whole["widest"] = max(whole["widest"], figures["widest"])
+            of_range["widest"] = max(of_range["widest"], figures["widest"])
             clocks_by_digits[figures["digits"]] += figures["clocks"]
         else:
-            whole.update(figures)
+            of_range.update(figures)
     heads = accumulate(figures["messages"] - figures.pop("ended") for figures in filled)
     ranges = tuple(
         ClockRange(first_clock=within[0], last_clock=within[-1], heads=after, **figures)

@@ -193,11 +193,11 @@ def _make(frame: DataFrame, stage: _Stage, topic: str, layout: Layout, store: Ke
     # Once and for all: what is read anew may have changed.
     found = stage.keep("events", events(frame, layout))
     counts = found.agg(F.count("*").alias("events"), F.count_distinct("author").alias("authors"))
-    given = _refuse(problems(found, layout, store, merger), counts)
+    given = _check(problems(found, layout, store, merger), counts)
     tasks = min(parallelism(found.sparkSession) * _TASKS, max(given.events // _TASK_EVENTS, 1))
     signed = stage.keep("signed", _signed(found, layout, topic, store, stage, tasks))
     unsound = signed.where("problem IS NOT NULL").select("problem", "event").unionByName(_identical(signed))
-    heads = _refuse(unsound, signed.agg(F.count_if("head").alias("heads"))).heads
+    heads = _check(unsound, signed.agg(F.count_if("head").alias("heads"))).heads
     merges = (
         signed.where("head")
         .select("key")
@@ -257,14 +257,14 @@ def _identical(signed: DataFrame) -> DataFrame:
     return counted.select(problem.alias("problem"), "event")
 
 
-def _refuse(found: DataFrame, counts: DataFrame) -> Row:
-    """Return the one row of `counts`, which the job counts that looks for problems.
+def _check(found: DataFrame, counts: DataFrame) -> Row:
+    """Return the single row of `counts`, computed in the job that looks for problems.
 
     Raises:
-        EventsRefused: there are problems.
+        EventsRefused: there are some.
     """
     both = found.unionByName(counts, allowMissingColumns=True)
-    # Null, which the counts have as their problem, comes first.
+    # The row of counts has no problem, and nulls sort first.
     counted, *rows = both.orderBy("problem", "event").limit(_SHOWN + 2).collect()
     if rows:
         raise EventsRefused([f"{row.problem} ({row.event})" for row in rows[:_SHOWN]], complete=len(rows) <= _SHOWN)

@@ -372,11 +372,11 @@ class _Run:
         return *layers[:first], self.place.write(merged, self.position.mark.count)
 
     def count(self, layers: tuple[Layer, ...], kept: tuple[Layer, ...]) -> int:
-        """Return how many rows the table has: as many as before, and those of the keys that have changed.
+        """Return how many rows the table has: those of its only layer, or as many as before and one for each new key.
 
         Args:
             layers: as `advance` returns them.
-            kept: as `compact` returns these.
+            kept: what `compact` made of them.
         """
         fold = self.recipe.fold
         if len(kept) == 1 and not isinstance(fold, ElementSet):
@@ -387,6 +387,7 @@ class _Run:
         if not isinstance(fold, ElementSet):
             older = self.place.read(self.session, layers[:-1])
             return self.former.rows + changed.join(older, "key", "left_anti").count()
+        # A set's rows are its elements, which messages also remove.
         rows = self.place.read(self.session, layers).join(changed.distinct(), "key", "left_semi")
         before = rows.where(F.col("layer") < len(layers) - 1)
         return self.former.rows + fold.table(fold.merge(rows)).count() - fold.table(fold.merge(before)).count()
