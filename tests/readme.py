@@ -166,6 +166,13 @@ def run_here(command: str, folder: Path, timeout: float) -> str:
     return printed
 
 
+def run_steps(block: Block, folder: Path, timeout: float) -> None:
+    """Run the commands of a block in this process, each of which must print what the block says."""
+    for command, expected in steps(block):
+        printed = run_here(command, folder, timeout)
+        assert fits(expected, printed), f"{command}\n{printed}"
+
+
 class Shell:
     """A shell of a user with nothing in a home folder, who pastes one command after the other.
 

@@ -10,7 +10,7 @@ import pytest
 
 from benches.episub import TABLES, Run, lines_of, wrong
 from benches.pages import head
-from tests.readme import DOCS, blocks, fits, run_here, steps
+from tests.readme import DOCS, blocks, run_here, run_steps, steps
 
 PAGE = DOCS / "episub.md"
 TIMEOUT = 120  # seconds
@@ -20,9 +20,7 @@ TIMEOUT = 120  # seconds
 def test_the_session(tmp_path: Path) -> None:
     (session,) = blocks(PAGE)
     assert session.language == "console"
-    for command, expected in steps(session):
-        printed = run_here(command, tmp_path, TIMEOUT)
-        assert fits(expected, printed), printed
+    run_steps(session, tmp_path, TIMEOUT)
 
 
 @pytest.mark.integration

@@ -19,7 +19,7 @@ from gossiplog.spark.source.reader import (
     PARTITION_BYTES,
     PARTITION_MESSAGES,
 )
-from tests.readme import DOCS, README, blocks, fits, run_here, run_program, run_program_here, steps, words
+from tests.readme import DOCS, README, blocks, fits, run_program, run_program_here, run_steps, steps, words
 from tests.spark.shared import elsewhere
 
 JAVA = "WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -54,9 +54,7 @@ def follow(workplace: Path) -> None:
             case "text":
                 assert fits(block.text, printed), f"line {block.line}\n{printed}"
             case "console":
-                for command, expected in steps(block):
-                    said = run_here(command, workplace, TIMEOUT)
-                    assert fits(expected, said), f"{command}\n{said}"
+                run_steps(block, workplace, TIMEOUT)
 
 
 def jobs(*pages: Path) -> list[str]:

@@ -86,7 +86,7 @@ class Known:
         root: of its tree.
         count: of its messages.
         children: of those messages.
-        topic: of the log.
+        topic: the topic of the log.
         added: the messages that only the later log has.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,8 +74,7 @@ def _serve(recording: Path, title: str, host: str, port: int, output: Output) ->
             url = address.url("http")
             if output.json:
                 output.record({"url": url})
-                # A program that reads the address from a pipe waits for it.
-                sys.stdout.flush()
+                output.flush()
             else:
                 output.show(f"{title}: open {url} in a browser; Ctrl-C ends it")
             await until_stopped()

@@ -12,6 +12,7 @@ it is complete, as in all of Hadoop's.
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import re
 import shutil
@@ -213,6 +214,11 @@ def write_back(frame: DataFrame, folder: str) -> DataFrame:
             " one path"
         )
     return read_back(frame, folder)
+
+
+def parquet_files(folder: str) -> list[str]:
+    """Return the paths of the Parquet files in a folder of this machine."""
+    return glob.glob(f"{glob.escape(folder)}/*{_PARQUET}")
 
 
 def _is_written(folder: str) -> bool:

@@ -70,7 +70,7 @@ def append(
                         output.record({"id": message.id, "clock": message.clock, "parents": list(message.parents)})
                     else:
                         output.show(message.id)
-                sys.stdout.flush()
+                output.flush()
                 appended += len(batch)
                 advance(len(batch))
         except GossipLogError as error:
@@ -209,7 +209,7 @@ def _print(messages: Iterable[SignedMessage], output: Output, flush: bool = Fals
     for message in messages:
         output.record(message_record(message))
         if flush:
-            sys.stdout.flush()
+            output.flush()
 
 
 def _print_lines(messages: Iterable[SignedMessage], output: Output) -> None:

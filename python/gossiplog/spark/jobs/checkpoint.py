@@ -10,7 +10,6 @@ replaced, by one rename. The other layers stay as they are.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -30,7 +29,7 @@ from pyspark.sql.types import StructType
 from gossiplog.errors import StorageError
 from gossiplog.files import open_file, sync
 from gossiplog.reprs import counted
-from gossiplog.spark.folders import local_path, read_path, write_path
+from gossiplog.spark.folders import local_path, parquet_files, read_path, write_path
 
 _CHECKPOINT = "checkpoint.json"
 _STATE = re.compile(r"state-\d+-[0-9a-f]{32}")
@@ -219,7 +218,7 @@ class StateFolder:
 
 def _files(folder: str) -> list[pq.FileMetaData]:
     """Return what the Parquet files of a folder say of themselves."""
-    return [pq.read_metadata(file) for file in glob.glob(f"{glob.escape(folder)}/*.parquet")]
+    return [pq.read_metadata(file) for file in parquet_files(folder)]
 
 
 def _parsed(content: bytes) -> Checkpoint | int | None:

@@ -10,7 +10,6 @@ The driver joins few edges by itself: a round costs seconds, however little ther
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 
@@ -20,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from gossiplog.spark.folders import write_back
+from gossiplog.spark.folders import parquet_files, write_back
 
 # Edges that the driver joins: some 30 MB.
 _FEW = 2**17
@@ -57,7 +56,7 @@ def components(edges: DataFrame, folder: str) -> DataFrame:
 
 def _few(folder: str) -> pa.Table | None:
     """Return the pairs that were written to a folder; None where they are too many for the driver."""
-    files = glob.glob(f"{glob.escape(folder)}/*.parquet")
+    files = parquet_files(folder)
     if sum(pq.read_metadata(file).num_rows for file in files) > _FEW:
         return None
     return pa.concat_tables(map(pq.read_table, files))
